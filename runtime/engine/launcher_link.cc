@@ -45,6 +45,12 @@ void LauncherLink::report_failure(const std::string& cause, const std::string& t
   }
 }
 
+void LauncherLink::report_loss(const Status& why, int own) {
+  if (channel_ == nullptr || why.info().ranks.empty()) return;
+  const int other = why.info().ranks.front();
+  if (other != own) note(channel_->report_loss(other));
+}
+
 void LauncherLink::report_stop(const std::string& cause) {
   if (channel_ != nullptr) note(channel_->report_stop(cause));
 }

@@ -392,6 +392,7 @@ void EngineLoop::fail(const Status& why, bool tell_others) {
   const Status& failure = leaving_.failure();
   follower_.fail(failure);
   leader_->died(failure);
+  launcher_.report_loss(failure, options_.world.rank);
   if (tell_others) leader_->say(-1, message::Abort{.why = failure});
   shared_.token.news().change_and_wake();
   if (options_.log != nullptr) options_.log->debug("the job ends: " + failure.message());

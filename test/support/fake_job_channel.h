@@ -56,6 +56,11 @@ class FakeJobChannel final : public net::JobChannel {
     of_others_.push_back(failure);
     return {};
   }
+  Status report_loss(int rank) override {
+    const MutexLock lock(mutex_);
+    lost_.push_back(rank);
+    return {};
+  }
   Status report_stop(const std::string& cause) override {
     const MutexLock lock(mutex_);
     stops_.push_back(cause);
@@ -64,6 +69,11 @@ class FakeJobChannel final : public net::JobChannel {
   [[nodiscard]] std::vector<std::string> stops() const {
     const MutexLock lock(mutex_);
     return stops_;
+  }
+  // The ranks whose loss has ended the session, as this rank has said.
+  [[nodiscard]] std::vector<int> lost() const {
+    const MutexLock lock(mutex_);
+    return lost_;
   }
   // What this rank has said of its own failures.
   [[nodiscard]] std::vector<net::RankFailure> failures() const {
@@ -89,6 +99,7 @@ class FakeJobChannel final : public net::JobChannel {
   Fd event_;
   mutable Mutex mutex_;
   std::vector<int> stalled_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<int> lost_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> failures_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> of_others_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<std::string> stops_ DISTRUN_GUARDED_BY(mutex_);

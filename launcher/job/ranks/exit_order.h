@@ -1,5 +1,6 @@
 // Which of several ranks that end together failed first. A connection to the rendezvous ends before its process is
-// gone, so a rank whose connection ended first may be the cause of another one's exit that is known sooner. Pure.
+// gone, so a rank whose connection ended first may be the cause of another one's exit that is known sooner. A head that
+// was not run for a while sees several ends at once: then what the ranks said before tells. Pure.
 #pragma once
 
 #include <algorithm>
@@ -18,18 +19,24 @@ class ExitOrder {
   explicit ExitOrder(std::size_t ranks) : ranks_(ranks) {}
 
   // Its connection ended in its session. `round` counts up; ends that are seen in one have no order.
-  void disconnected(int rank, std::uint64_t round) { at(rank) = {.seen_in = round, .exit_awaited = true}; }
+  void disconnected(int rank, std::uint64_t round) {
+    at(rank).seen_in = round;
+    at(rank).exit_awaited = true;
+  }
+  // It says that its session has ended because of that of `other`.
+  void follows(int rank, int other) { at(rank).follows = other; }
   // Its exit is not awaited any more: it runs on.
-  void runs_on(int rank) { at(rank).exit_awaited = false; }
+  void runs_on(int rank) { at(rank) = {.seen_in = at(rank).seen_in}; }
   void exited(int rank, std::uint64_t round) {
     if (!std::exchange(at(rank).exit_awaited, false)) at(rank).seen_in = round;
   }
 
   // The exit of this rank may follow from that of another one, which is awaited.
   [[nodiscard]] bool may_follow(int rank) const {
-    const std::uint64_t seen_in = ranks_[static_cast<std::size_t>(rank)].seen_in;
-    return std::any_of(ranks_.begin(), ranks_.end(),
-                       [&](const Rank& other) { return other.exit_awaited && other.seen_in < seen_in; });
+    const Rank& own = ranks_[static_cast<std::size_t>(rank)];
+    const bool follows = own.follows >= 0 && ranks_[static_cast<std::size_t>(own.follows)].exit_awaited;
+    return follows || std::any_of(ranks_.begin(), ranks_.end(),
+                                  [&](const Rank& other) { return other.exit_awaited && other.seen_in < own.seen_in; });
   }
   // A failure that may follow from another one is kept until that is known.
   void hold(const RankExited& event) { held_.push_back(event); }
@@ -45,6 +52,7 @@ class ExitOrder {
   struct Rank {
     std::uint64_t seen_in = 0;  // the round in which its end, or that of its connection, was seen
     bool exit_awaited = false;
+    int follows = -1;  // the rank whose end ended its session, as it says itself; -1: none
   };
   Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
 

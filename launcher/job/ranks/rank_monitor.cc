@@ -133,6 +133,8 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       return carry_out(verdict_.stalled(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kRefused:
       return output_.say(notice.text);
+    case net::StoreNotice::Kind::kFollows:
+      return verdict_.follows(notice.rank, notice.other);
     case net::StoreNotice::Kind::kStopping:
       stop_ = notice.text;
       return;

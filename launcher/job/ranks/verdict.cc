@@ -107,6 +107,10 @@ void Verdict::disconnected(int rank, std::uint64_t round) {
   if (known(rank) && !at(rank).end) order_.disconnected(rank, round);
 }
 
+void Verdict::follows(int rank, int other) {
+  if (known(rank) && known(other)) order_.follows(rank, other);
+}
+
 JobActions Verdict::runs_on(int rank) {
   if (known(rank)) order_.runs_on(rank);
   return judge_held();
@@ -135,7 +139,7 @@ JobActions Verdict::exited(const RankExited& event, std::uint64_t round) {
     JobActions out = look_for_early_leaver();
     if (ending_) return out;
     if (order_.holds_any()) return judge_held();
-    if (config_.clients.contains(event.rank) && clients_ended()) end_servers(out);
+    if (config_.clients.contains(event.rank)) end_servers(out);
     return out;
   }
   if (order_.may_follow(event.rank)) {
@@ -153,12 +157,10 @@ JobActions Verdict::fail_by_exit(const RankExited& event) {
   return fail(event.rank, std::move(cause));
 }
 
-bool Verdict::clients_ended() const {
-  return std::all_of(config_.clients.begin(), config_.clients.end(),
-                     [this](int rank) { return end_of(rank).has_value(); });
-}
-
+// Once all whom they serve have ended.
 void Verdict::end_servers(JobActions& out) {
+  const auto has_ended = [this](int rank) { return end_of(rank).has_value(); };
+  if (!std::all_of(config_.clients.begin(), config_.clients.end(), has_ended)) return;
   servers_ended_ = true;
   out.end_ranks = servers_left();
 }

@@ -47,7 +47,8 @@ class Verdict {
   JobActions stalled(int rank, const net::RankFailure& failure);     // other ranks say that it holds them up
   // Its connection to the rendezvous has ended in its session; `round` as in ExitOrder.
   void disconnected(int rank, std::uint64_t round);
-  JobActions runs_on(int rank);  // since then
+  JobActions runs_on(int rank);       // since then
+  void follows(int rank, int other);  // its session has ended because `other` is gone
   JobActions exited(const RankExited& event, std::uint64_t round = 0);
   // SIGINT, SIGTERM, SIGHUP, SIGQUIT to the launcher.
   JobActions interrupted(int signal, TimePoint now);
@@ -92,7 +93,6 @@ class Verdict {
   JobActions judge_held();
   JobActions look_for_early_leaver();
   void end_servers(JobActions& out);
-  [[nodiscard]] bool clients_ended() const;
   [[nodiscard]] Stop stop_after_failure() const;
   [[nodiscard]] std::uint32_t grace_ms() const;
   [[nodiscard]] int code_of_failure() const;

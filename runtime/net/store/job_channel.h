@@ -53,6 +53,8 @@ class JobChannel {
   virtual Status report_early_leave(int rank, const RankFailure& failure) = 0;
   // `rank` holds the others up for longer than they may wait, and the job ends because of that.
   virtual Status report_stall(int rank, const RankFailure& failure) = 0;
+  // This rank's session has ended because of `rank`, so its own end follows from that of `rank`.
+  virtual Status report_loss(int rank) = 0;
   // The leader: the ranks have agreed to stop.
   virtual Status report_stop(const std::string& cause) = 0;
 };

@@ -64,6 +64,7 @@ class SocketStoreClient final : public StoreClient {
   Status report_stall(int rank, const RankFailure& failure) override {
     return tell({.kind = StoreRequest::Kind::kStall, .rank = rank, .failure = failure});
   }
+  Status report_loss(int rank) override { return tell({.kind = StoreRequest::Kind::kLoss, .rank = rank}); }
   Status report_stop(const std::string& cause) override {
     return tell({.kind = StoreRequest::Kind::kStop, .value = cause});
   }

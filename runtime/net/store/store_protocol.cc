@@ -29,7 +29,7 @@ void fields(V& v, Ref<V, StoreRequest> request) {
   if (is(Kind::kSet, Kind::kGet, Kind::kAdd, Kind::kErase)) v.text(request.key, kMaxStoreKey);
   if (is(Kind::kSet)) v.text(request.value, kMaxStoreValue);
   if (is(Kind::kAdd, Kind::kErase)) v(request.delta);
-  if (is(Kind::kEarlyLeave, Kind::kStall)) v(request.rank);
+  if (is(Kind::kEarlyLeave, Kind::kStall, Kind::kLoss)) v(request.rank);
   if (is(Kind::kStop)) v.cut_text(request.value, kMaxCause);
   if (is(Kind::kFailure, Kind::kEarlyLeave, Kind::kStall)) fields(v, request.failure);
 }

@@ -20,14 +20,26 @@ inline constexpr std::size_t kMaxFileName = 4096;
 
 // From a rank. `id` is the rank's own number for the request; the reply carries it.
 struct StoreRequest {
-  enum class Kind : std::uint8_t { kSet, kGet, kAdd, kCancel, kLeave, kFailure, kStop, kEarlyLeave, kStall, kErase };
-  static constexpr int kKinds = 10;
+  enum class Kind : std::uint8_t {
+    kSet,
+    kGet,
+    kAdd,
+    kCancel,
+    kLeave,
+    kFailure,
+    kStop,
+    kEarlyLeave,
+    kStall,
+    kErase,
+    kLoss
+  };
+  static constexpr int kKinds = 11;
   Kind kind = Kind::kSet;
   std::uint64_t id = 0;    // kSet kGet kAdd kCancel
   std::string key;         // kSet kGet kAdd; kErase: the beginning of the keys
   std::string value;       // kSet: the value; kStop: the cause
   std::int64_t delta = 0;  // kAdd
-  int rank = -1;           // kEarlyLeave kStall: the rank that left or holds the others up, not the one that says so
+  int rank = -1;           // kEarlyLeave kStall kLoss: the rank that is spoken of, not the one that says so
   RankFailure failure;     // kFailure kEarlyLeave kStall
 };
 

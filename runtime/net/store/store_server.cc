@@ -142,9 +142,13 @@ void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kStop) {
     return note({.kind = StoreNotice::Kind::kStopping, .rank = rank, .text = request.value});
   }
-  if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall) {
+  if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall ||
+      request.kind == StoreRequest::Kind::kLoss) {
     if (request.rank < 0 || request.rank >= options_.size) {
       return lose(rank, "it spoke of rank " + std::to_string(request.rank) + ", which this job does not have");
+    }
+    if (request.kind == StoreRequest::Kind::kLoss) {
+      return note({.kind = StoreNotice::Kind::kFollows, .rank = rank, .other = request.rank});
     }
     const bool left = request.kind == StoreRequest::Kind::kEarlyLeave;
     return note({.kind = left ? StoreNotice::Kind::kLeftEarly : StoreNotice::Kind::kStalled,

@@ -34,12 +34,14 @@ struct StoreNotice {
     kFailed,        // `failure` is what it reported
     kLeftEarly,     // another rank says so: it left while it was still needed; `failure` says for what
     kStalled,       // another rank says so: it holds the others up; `failure` says how
+    kFollows,       // its session has ended because of that of rank `other`
     kStopping,      // the ranks have agreed to stop; `text` says why
     kDisconnected,  // its connection ended; `text` says how. Follows kLeft and kFailed as well
     kRefused,       // a second process `pid` claimed the rank; `text` is what it was told
   };
   Kind kind = Kind::kJoined;
   int rank = -1;
+  int other = -1;  // kFollows
   int pid = 0;
   std::string text;
   RankFailure failure;

@@ -36,6 +36,7 @@ void StoreTable::handle(int rank, const StoreRequest& request, const Send& send)
     case StoreRequest::Kind::kStop:
     case StoreRequest::Kind::kEarlyLeave:
     case StoreRequest::Kind::kStall:
+    case StoreRequest::Kind::kLoss:
       break;
   }
 }

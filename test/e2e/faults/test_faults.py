@@ -255,9 +255,10 @@ def test_a_rank_that_loses_its_connection_to_the_launcher_is_named(faults) -> No
     assert re.search(r"distrun: rank 1 on host \S+ has lost its connection .* but runs on", job.text), job.text
 
 
-def test_a_killed_rank_that_takes_long_to_be_gone_is_the_cause(faults) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("late", [(), ("-x", "LATE_HEAD=1")], ids=["", "seen at once"])
+def test_a_killed_rank_that_takes_long_to_be_gone_is_the_cause(faults, late: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
     """The others end before it with an exception, which follows from it."""
-    job = faults("takes_long_to_be_gone", size=3)
+    job = faults("takes_long_to_be_gone", *late, size=3)
     assert job.finish() == 137, job.text
     assert re.search(r"rank 1 on host \S+ \(pid \d+\) was killed by signal 9", job.text), job.text
     assert "runs on" not in job.text, job.text

@@ -335,14 +335,23 @@ def cut_off() -> None:
 
 
 def takes_long_to_be_gone() -> None:
-    """Rank 1 is killed: the kernel has closed its connections, and takes a while for the memory it had."""
+    """Rank 1 is killed: the kernel has closed its connections, and takes a while for the memory it had.
+
+    With LATE_HEAD the launcher, which is the parent of the rank's agent, is not run until all others are gone."""
     hvd.init()
     pids = hvd.allgather(np.array([os.getpid()], np.int32), name="pids")
     if hvd.rank() == 1:
         others = [os.pidfd_open(int(pid)) for pid in np.delete(pids, 1)]
+        status = Path(f"/proc/{os.getppid()}/status").read_text()
+        head = int(status.partition("PPid:")[2].split()[0]) if "LATE_HEAD" in os.environ else 0
+        if head:
+            os.kill(head, signal.SIGSTOP)
         end_connection()
         for other in others:  # it is gone after them
             select.select([other], [], [])
+        if head:
+            os.kill(head, signal.SIGCONT)
+            time.sleep(1)  # so that the launcher sees the others' ends before that of this rank
         os.kill(os.getpid(), signal.SIGKILL)
     while True:
         hvd.allreduce(np.ones(4, np.float32), name="x")

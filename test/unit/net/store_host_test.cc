@@ -36,6 +36,10 @@ TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
   CHECK(told(Kind::kLeftEarly)->kind == JobEvent::Kind::kRankLeft);
   CHECK(told(Kind::kStalled)->cause == "held the others up: why");
   CHECK_FALSE(told(Kind::kRefused));
+  StoreJudge judge;
+  for (const int rank : {0, 1}) CHECK_FALSE(judge.hear({.kind = Kind::kJoined, .rank = rank}));
+  CHECK(judge.hear({.kind = Kind::kFollows, .rank = 0, .other = 1})->rank == 1);
+  CHECK_FALSE(judge.hear({.kind = Kind::kDisconnected, .rank = 0}));
 }
 
 class Keeper {

@@ -219,6 +219,8 @@ TEST_CASE("a rank can tell of another that left while it was needed", "[store]")
   const RankFailure slow = server.wait_for(notice(Kind::kStalled, 1)).failure;
   CHECK(slow.cause == "slow");
   CHECK(slow.tensor == "late");
+  REQUIRE(client->report_loss(1).ok());
+  CHECK(server.wait_for(notice(Kind::kFollows, 0)).other == 1);
   REQUIRE(client->report_early_leave(2, {.cause = "nobody"}).ok());
   CHECK(server.wait_for(notice(Kind::kDisconnected, 0)).text.find("rank 2, which this job") != std::string::npos);
 }

@@ -46,6 +46,11 @@ TEST_CASE("the launcher is not told what it knows") {
   CHECK((others[1].cause == "left" && others[1].tensor == "needed"));
   REQUIRE(channel.failures().size() == 1);
   CHECK((channel.failures()[0].cause == "out of memory" && channel.failures()[0].tensor == "big"));
+  link.report_loss(Status(ErrorInfo{.code = Errc::kRankLost, .message = "died", .ranks = {1}}), 0);
+  link.report_loss(Status(ErrorInfo{.code = Errc::kRankLost, .message = "cut off", .ranks = {0}}), 0);
+  link.report_loss(Status(ErrorInfo{.code = Errc::kAborted, .message = "cut off", .ranks = {2}}), 0);
+  link.report_loss(Status(ErrorInfo{.code = Errc::kRankLost, .message = "the launcher is gone"}), 0);
+  CHECK(channel.lost() == std::vector{1, 2});
   link.report_stop("SIGTERM");
   CHECK(channel.stops() == std::vector<std::string>{"SIGTERM"});
 }

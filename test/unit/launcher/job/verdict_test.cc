@@ -356,6 +356,19 @@ TEST_CASE("what a rank ends with is not held back for one whose connection ended
   }
 }
 
+TEST_CASE("what a rank ends with is held back for the one that it names, when all is seen in one round") {
+  Verdict job = job_of(3);
+  for (int rank = 0; rank < 3; ++rank) job.joined(rank);
+  job.follows(1, 2);
+  job.disconnected(1, 5);
+  job.disconnected(2, 5);
+  CHECK(quiet(job.exited({.rank = 1, .exit_code = 1}, 5)));
+  CHECK(job.exited({.rank = 2, .signal = SIGKILL}, 6).failure_known);
+  CHECK(job.failure()->rank == 2);
+  CHECK(job.exit_code() == 137);
+  job.follows(3, 0);  // no such rank
+}
+
 TEST_CASE("a rank that was disconnected and runs on or is connected again was no cause; one that left early was") {
   const int how = GENERATE(0, 1, 2);
   CAPTURE(how);
