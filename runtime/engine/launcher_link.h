@@ -34,8 +34,8 @@ class LauncherLink {
   // report and the exit code are the launcher's. Anything else it knows.
   void report_end(const Status& why);
   void report_failure(const std::string& cause, const std::string& tensor);  // of this rank; never throws
-  void report_loss(const Status& why,
-                   int own);                   // this rank's session ends, because of another rank where `why` has one
+  // This rank, `own`, ends its session; nothing is said unless `why` has another rank.
+  void report_loss(const Status& why, int own);
   void report_stop(const std::string& cause);  // the leader: the ranks have agreed where to stop
 
  private:
