@@ -499,6 +499,39 @@ def test_shutdown_does_not_wait_for_a_handler_that_shuts_down(job: Callable[[], 
     assert ours.is_over()
 
 
+def test_what_is_only_being_handed_over_is_not_complete(
+    job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread sweeps what is in flight, and looks at a handle right before the C call writes into it."""
+    ours = job()
+    hand_over, enter = ours.native.distrun_enqueue, Handle._enter
+    swept = []
+
+    def enqueue(session: int, ops: Any, count: int, handles: Any) -> int:
+        [handle] = ours.session.in_flight.values()
+        assert isinstance(handle, Handle) and not handle.poll()
+
+        def look(self: Handle[Any]) -> bool:
+            entered = enter(self)
+            if handles[0] is None:
+                swept.append(hand_over(session, ops, count, handles))
+            return entered
+
+        monkeypatch.setattr(Handle, "_enter", look)
+        handle.settle_if_complete()
+        monkeypatch.setattr(Handle, "_enter", enter)
+        assert not handle._settled and handle.keeps("memory")
+        return Code.OK
+
+    monkeypatch.setattr(ours.native, "distrun_enqueue", enqueue)
+    finished: list[None] = []
+    handle: Handle[Any] = _operations.enqueue([Op(0, "x", shape=(1,))], "memory", lambda _: finished.append(None))
+    assert swept == [Code.OK] and not finished
+    handle.wait()
+    assert finished == [None]
+    assert _session.close_session() and ours.is_over()
+
+
 def test_threads_that_share_handles_while_one_shuts_down(job: Callable[[], Job]) -> None:
     ours = job()
     handles = [ours.enqueue(str(number)) for number in range(200)]

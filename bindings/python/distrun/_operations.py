@@ -174,7 +174,8 @@ class Handle(Generic[R]):
                 return all(native.distrun_poll(handles[i]) for i in range(self._count))
             finally:
                 self._leave()
-        return True
+        # One that is only being handed over is not complete: its native handles are about to be there.
+        return self._settled
 
     def wait(self, timeout: float | None = None) -> R:
         """The output, or the operation's exception. Timeout is raised, and the handle stays as it was, after `timeout`
@@ -259,7 +260,8 @@ class Handle(Generic[R]):
         )
 
     def _enter(self) -> bool:
-        """Keeps the native handles alive until `_leave`; False if they are gone because everything is settled."""
+        """Keeps the native handles alive until `_leave`; False if they are gone because everything is settled, or if
+        the operation is still being handed over, where nothing is settled."""
         _session.refuse_in_fork()
         handles = self._handles
         if self._settled or not handles or handles[0] is None:
