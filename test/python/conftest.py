@@ -8,6 +8,7 @@ TEST_DISTRUN: that one.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,9 @@ use_default_signals()
 
 Result = subprocess.CompletedProcess[str]
 RunRanks = Callable[..., Result]
+MpiStart = Callable[[int], list[str]]
+# Open MPI's mpirun, and PRRTE's below that of Open MPI 5.
+MPI_AS_ROOT = {f"{of}_ALLOW_RUN_AS_ROOT{more}": "1" for of in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +72,18 @@ def command(pytestconfig: pytest.Config) -> str:
     found = find_command(pytestconfig)
     assert found is not None and Path(found).exists(), "no distrun command: install the package, or pass --build-dir"
     return found
+
+
+@pytest.fixture
+def mpi_start(command: str) -> MpiStart:
+    """What starts so many ranks by Open MPI, with a program behind it. From Open MPI 5 on that is distrun's own --mpi:
+    there ranks that have met through PMIx cannot initialise MPI any more (docs/gotchas.md)."""
+    mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
+    told = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"\(Open MPI\) (\d+)", told)
+    assert version, told
+    start = [command, "--mpi", "--tag", "none"] if int(version[1]) >= 5 else [mpirun]
+    return lambda ranks: [*start, "--oversubscribe", "-np", str(ranks)]
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-from .conftest import ROOT, RunRanks
+from .conftest import MPI_AS_ROOT, ROOT, MpiStart, RunRanks
 
 RUN = str(ROOT / "test/differential/run.py")
 
@@ -64,15 +63,12 @@ def test_random_programs(run_ranks: RunRanks, ranks: int, backend: str, seeds: s
 
 
 @pytest.mark.parametrize(("ranks", "seeds"), MPI_SHARES)
-def test_random_programs_on_mpi(ranks: int, seeds: str) -> None:
-    """MPI starts them itself: ranks of distrun are none of its tasks."""
-    mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
+def test_random_programs_on_mpi(mpi_start: MpiStart, ranks: int, seeds: str) -> None:
     need_plugin("mpi")
     insist = ["--ranks", str(ranks), "--mpi", "Open MPI"]
-    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     result = subprocess.run(
-        [mpirun, "--oversubscribe", "-np", str(ranks), sys.executable, RUN, "--seeds", seeds, *insist],
-        env={**os.environ, **as_root, "DISTRUN_BACKEND": "mpi"},
+        [*mpi_start(ranks), sys.executable, RUN, "--seeds", seeds, *insist],
+        env={**os.environ, **MPI_AS_ROOT, "DISTRUN_BACKEND": "mpi"},
         capture_output=True,
         text=True,
         timeout=150,

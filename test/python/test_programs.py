@@ -13,7 +13,7 @@ from pathlib import Path
 import forked
 import pytest
 
-from .conftest import PROGRAMS, RunRanks
+from .conftest import MPI_AS_ROOT, PROGRAMS, MpiStart, RunRanks
 from .test_differential import need_plugin
 
 OPERATIONS = ["numpy_ops.py", "torch_ops.py"]
@@ -60,28 +60,27 @@ def test_what_the_job_uses_and_the_installation_has(run_ranks: RunRanks, command
     assert_passed(run_ranks(2, "features.py", backend, *usable, backend=backend).stdout, 2)
 
 
-def run_by_mpi(*program: object, backend: str) -> None:
-    mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
-    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "DISTRUN_BACKEND": backend}
+def run_by_mpi(start: list[str], *program: object, backend: str) -> None:
+    variables = {**os.environ, **MPI_AS_ROOT, "DISTRUN_BACKEND": backend}
     done = subprocess.run(
-        [mpirun, "--oversubscribe", "-np", "2", sys.executable, *map(str, program)],
-        env={**os.environ, **as_root}, capture_output=True, text=True, timeout=120, check=False,
+        [*start, sys.executable, *map(str, program)],
+        env=variables, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert_passed(done.stdout + done.stderr, 2)
 
 
-def test_what_a_job_of_mpi_uses() -> None:
+def test_what_a_job_of_mpi_uses(mpi_start: MpiStart) -> None:
     need_plugin("mpi")
     usable = "import distrun; distrun.init(); print(distrun.query('backends'))"
     lines = subprocess.run([sys.executable, "-c", usable], capture_output=True, text=True, check=True).stdout
     others = [name for name in ("gloo", "nccl") if re.search(rf"(?m)^{name}: ok", lines)]
-    run_by_mpi(PROGRAMS / "features.py", "mpi", "mpi", *others, backend="mpi")
+    run_by_mpi(mpi_start(2), PROGRAMS / "features.py", "mpi", "mpi", *others, backend="mpi")
 
 
 @pytest.mark.parametrize("level", ["multiple", "single"])
-def test_mpi_beside_another_backend(level: str) -> None:
+def test_mpi_beside_another_backend(mpi_start: MpiStart, level: str) -> None:
     pytest.importorskip("mpi4py")
-    run_by_mpi(PROGRAMS / "mpi_beside.py", level, backend="shm")
+    run_by_mpi(mpi_start(2), PROGRAMS / "mpi_beside.py", level, backend="shm")
 
 
 def test_compiled(run_ranks: RunRanks) -> None:

@@ -50,6 +50,10 @@ def read_all(fd: int) -> str:
         out += piece
 
 
+# Whatever the terminal is in which the tests are started.
+TERMINAL = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
+
+
 def coloured_on_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -58,7 +62,7 @@ def coloured_on_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        env={name: value for name, value in os.environ.items() if name != "NO_COLOR"} | variables,
+        env=TERMINAL | variables,
     )
     os.close(theirs)
     text = read_all(ours)
@@ -408,7 +412,11 @@ class Keyboard:
         self.before = termios.tcgetattr(theirs)
         # setsid -c gives the launcher this terminal as its own, as a shell does.
         self.process = subprocess.Popen(
-            ["setsid", "-c", *shell, launcher_path(), *arguments], stdin=theirs, stdout=theirs, stderr=theirs
+            ["setsid", "-c", *shell, launcher_path(), *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=TERMINAL,
         )
         self.theirs = theirs
         self.text = ""
