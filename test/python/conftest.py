@@ -80,7 +80,7 @@ def mpi_start(command: str) -> MpiStart:
     there ranks that have met through PMIx cannot initialise MPI any more (docs/gotchas.md)."""
     mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
     told = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
-    version = re.search(r"\(Open MPI\) (\d+)", told)
+    version = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)", told)
     assert version, told
     start = [command, "--mpi", "--tag", "none"] if int(version[1]) >= 5 else [mpirun]
     return lambda ranks: [*start, "--oversubscribe", "-np", str(ranks)]
