@@ -13,7 +13,8 @@ import pytest
 from .conftest import started
 from .rig import HERE, Cluster
 
-OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+# And PRRTE, which starts ranks from Open MPI 5 on.
+OPEN_MPI = {f"{of}_ALLOW_RUN_AS_ROOT{more}": "1" for of in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
 LAUNCHERS = {
     "mpirun.openmpi": ["mpirun.openmpi", "-np", "4", "-H", "h1:2,h2:2"],
     "mpiexec.hydra": ["mpiexec.hydra", "-n", "4", "-hosts", "h1:2,h2:2"],
