@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import open_mpi
 import pytest
 
 from .conftest import started
 from .rig import HERE, Cluster
 
-# And PRRTE, which starts ranks from Open MPI 5 on.
-OPEN_MPI = {f"{of}_ALLOW_RUN_AS_ROOT{more}": "1" for of in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
+OPEN_MPI = open_mpi.AS_ROOT
 LAUNCHERS = {
     "mpirun.openmpi": ["mpirun.openmpi", "-np", "4", "-H", "h1:2,h2:2"],
     "mpiexec.hydra": ["mpiexec.hydra", "-n", "4", "-hosts", "h1:2,h2:2"],

@@ -29,8 +29,6 @@ use_default_signals()
 Result = subprocess.CompletedProcess[str]
 RunRanks = Callable[..., Result]
 MpiStart = Callable[[int], list[str]]
-# Open MPI's mpirun, and PRRTE's below that of Open MPI 5.
-MPI_AS_ROOT = {f"{of}_ALLOW_RUN_AS_ROOT{more}": "1" for of in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

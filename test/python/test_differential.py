@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 
+import open_mpi
 import pytest
 
-from .conftest import MPI_AS_ROOT, ROOT, MpiStart, RunRanks
+from .conftest import ROOT, MpiStart, RunRanks
 
 RUN = str(ROOT / "test/differential/run.py")
 
@@ -68,7 +69,7 @@ def test_random_programs_on_mpi(mpi_start: MpiStart, ranks: int, seeds: str) -> 
     insist = ["--ranks", str(ranks), "--mpi", "Open MPI"]
     result = subprocess.run(
         [*mpi_start(ranks), sys.executable, RUN, "--seeds", seeds, *insist],
-        env={**os.environ, **MPI_AS_ROOT, "DISTRUN_BACKEND": "mpi"},
+        env={**os.environ, **open_mpi.AS_ROOT, "DISTRUN_BACKEND": "mpi"},
         capture_output=True,
         text=True,
         timeout=150,

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import forked
+import open_mpi
 import pytest
 
-from .conftest import MPI_AS_ROOT, PROGRAMS, MpiStart, RunRanks
+from .conftest import PROGRAMS, MpiStart, RunRanks
 from .test_differential import need_plugin
 
 OPERATIONS = ["numpy_ops.py", "torch_ops.py"]
@@ -61,7 +62,7 @@ def test_what_the_job_uses_and_the_installation_has(run_ranks: RunRanks, command
 
 
 def run_by_mpi(start: list[str], *program: object, backend: str) -> None:
-    variables = {**os.environ, **MPI_AS_ROOT, "DISTRUN_BACKEND": backend}
+    variables = {**os.environ, **open_mpi.AS_ROOT, "DISTRUN_BACKEND": backend}
     done = subprocess.run(
         [*start, sys.executable, *map(str, program)],
         env=variables, capture_output=True, text=True, timeout=120, check=False,
