@@ -17,7 +17,7 @@ std::string report_json(const std::optional<FailureReport>& failure, int exit_co
 
 // What is wrong with this path, as far as that is known before the job starts. Makes a file beside it for a moment.
 Status check_report_path(const std::string& path);
-// That of an earlier job, so that nobody takes it for this one's.
+// That of an earlier job, which a reader could take for this one's.
 void remove_report(const std::string& path);
 // Beside the file first, so that a reader sees the whole of it. Of a link the file that it names is written.
 Status write_report(const std::string& path, const std::string& text);
