@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <pty.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -116,7 +115,6 @@ TEST_CASE("a pipe of another user that nobody reads, and that its owner has made
 }
 
 TEST_CASE("a terminal or pipe of another user whose reader goes is closed, and not a full disk") {
-  ::signal(SIGPIPE, SIG_IGN);
   for (Ends (*made)() : {foreign_terminal, foreign_pipe}) {
     Ends ends = made();
     Terminal terminal = made_over(ends);
