@@ -1,4 +1,5 @@
-// A launcher and its agents ignore SIGPIPE: a child that has ended is an error of the write to it. So it is in their tests.
+// A launcher and its agents ignore SIGPIPE: a child that has ended is an error of the write to it. So it is in their
+// tests.
 #include <signal.h>
 
 #include <catch2/catch_test_macros.hpp>
