@@ -83,6 +83,22 @@ def test_what_does_not_is_left_to_a_thread(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("call", ["wait", "is_completed"])
+def test_what_a_caller_has_seen_end_has_its_value_at_once(
+    monkeypatch: pytest.MonkeyPatch, overlaps: bool, call: str
+) -> None:
+    monkeypatch.setattr(_work, "_MOMENT", 0.01)
+    with watch(overlaps) as ours:
+        first, second = Operation(), Operation()
+        work_of(first, ours).get_future()  # the thread waits for this one
+        second.end()
+        work = work_of(second, ours)
+        assert getattr(work, call)()
+        assert work.get_future().value() == TENSORS
+        first.end()
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
 def test_a_failure_is_raised(overlaps: bool) -> None:
     with watch(overlaps) as ours:
         operation = Operation()

@@ -77,6 +77,7 @@ class DistrunWork(_Work):
         self._future: Future[list[torch.Tensor]] | None = None
         self._expired: errors.Timeout | None = None
         self._asked = False
+        self._seen_ended = False
 
     def __del__(self) -> None:
         # C++ may have it still, and would find the methods of its own, which wait for ever: DDP's reducer, which has
@@ -109,6 +110,7 @@ class DistrunWork(_Work):
             if not own:
                 self._expired = expired
             raise expired from None
+        self._seen_ended = True
         return True
 
     def ends_within(self, seconds: float) -> bool:
@@ -135,6 +137,10 @@ class DistrunWork(_Work):
             raise
         return None
 
+    def is_seen_ended(self) -> bool:
+        """True once a caller has waited for it or found it complete."""
+        return self._seen_ended
+
     def is_on_cpu(self) -> bool:
         """True if its outputs are known to be there."""
         return bool(self._result) and all(tensor.device.type == "cpu" for tensor in self._result)
@@ -150,6 +156,7 @@ class DistrunWork(_Work):
         if not self._handle.poll():
             return False
         self._failure(0.0)
+        self._seen_ended = True
         return True
 
     def is_success(self) -> bool:
@@ -208,7 +215,9 @@ class Watch:
             # A callback asks, and may wait for what nobody else would complete (PowerSGD's does).
             _complete(work, ended)
             return outcome
-        if self._drives(work):
+        # DDP's reducer takes the value without waiting where it has waited for the work (join,
+        # divide_by_initial_world_size=False).
+        if work.is_seen_ended() or self._drives(work):
             ended.set_result(None)
             return outcome
         with self._lock:
@@ -252,6 +261,9 @@ class EachAlone:
     def future(self, work: DistrunWork) -> Future[list[torch.Tensor]]:
         """The future of `work`."""
         ended: Future[None] = Future()
+        if work.is_seen_ended():
+            ended.set_result(None)
+            return ended.then(lambda _: work.result())
         threading.Thread(target=_complete, args=(work, ended), name="distrun-c10d", daemon=True).start()
         return ended.then(lambda _: work.result())
 
