@@ -77,7 +77,7 @@ class DistrunWork(_Work):
         self._future: Future[list[torch.Tensor]] | None = None
         self._expired: errors.Timeout | None = None
         self._asked = False
-        self._seen_ended = False
+        self._seen_ended = False  # a caller has waited for it, or found it complete
 
     def __del__(self) -> None:
         # C++ may have it still, and would find the methods of its own, which wait for ever: DDP's reducer, which has
@@ -137,10 +137,6 @@ class DistrunWork(_Work):
             raise
         return None
 
-    def is_seen_ended(self) -> bool:
-        """True once a caller has waited for it or found it complete."""
-        return self._seen_ended
-
     def is_on_cpu(self) -> bool:
         """True if its outputs are known to be there."""
         return bool(self._result) and all(tensor.device.type == "cpu" for tensor in self._result)
@@ -182,7 +178,9 @@ class DistrunWork(_Work):
         self._asked = True
         with self._lock:
             if self._future is None:
-                self._future = self._watch.future(self)
+                # DDP's reducer takes the value without waiting where it has waited for the work (join,
+                # divide_by_initial_world_size=False).
+                self._future = _completed(self) if self._seen_ended else self._watch.future(self)
             return self._future
 
 
@@ -215,9 +213,7 @@ class Watch:
             # A callback asks, and may wait for what nobody else would complete (PowerSGD's does).
             _complete(work, ended)
             return outcome
-        # DDP's reducer takes the value without waiting where it has waited for the work (join,
-        # divide_by_initial_world_size=False).
-        if work.is_seen_ended() or self._drives(work):
+        if self._drives(work):
             ended.set_result(None)
             return outcome
         with self._lock:
@@ -261,11 +257,15 @@ class EachAlone:
     def future(self, work: DistrunWork) -> Future[list[torch.Tensor]]:
         """The future of `work`."""
         ended: Future[None] = Future()
-        if work.is_seen_ended():
-            ended.set_result(None)
-            return ended.then(lambda _: work.result())
         threading.Thread(target=_complete, args=(work, ended), name="distrun-c10d", daemon=True).start()
         return ended.then(lambda _: work.result())
+
+
+def _completed(work: DistrunWork) -> Future[list[torch.Tensor]]:
+    """The future of a work that has ended."""
+    ended: Future[None] = Future()
+    ended.set_result(None)
+    return ended.then(lambda _: work.result())
 
 
 def _complete(work: DistrunWork, ended: Future[None]) -> None:
