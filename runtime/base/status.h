@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/link_end.h"
+
 namespace distrun {
 
 // The numeric values are part of the C API (distrun_code): append, never renumber.
@@ -32,12 +34,13 @@ enum class Errc : int {
 
 struct ErrorInfo {
   Errc code = Errc::kInternal;
-  std::string message;     // whole sentence: what, where, what to do
-  std::string tensor;      // the tensor concerned, or empty
-  std::vector<int> ranks;  // the odd, missing or dead ranks (world ranks)
-  std::string host;        // the host concerned, or empty
-  std::string cause;       // the first cause in a few words ("killed by signal 9 (SIGKILL)")
-  bool usable = true;      // false: the job cannot go on after this error
+  std::string message;               // whole sentence: what, where, what to do
+  std::string tensor;                // the tensor concerned, or empty
+  std::vector<int> ranks;            // the odd, missing or dead ranks (world ranks)
+  std::string host;                  // the host concerned, or empty
+  std::string cause;                 // the first cause in a few words ("killed by signal 9 (SIGKILL)")
+  bool usable = true;                // false: the job cannot go on after this error
+  LinkEnd link = LinkEnd::kUnknown;  // how the connection ended whose end is this error
   bool own_memory =
       false;  // this rank can read or write none of a tensor's memory: no peer's fault; not told to others
 };
