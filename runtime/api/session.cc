@@ -7,6 +7,7 @@
 
 #include "runtime/api/describe.h"
 #include "runtime/api/join/membership.h"
+#include "runtime/api/join/process_key.h"
 #include "runtime/base/system/fork_guard.h"
 
 namespace distrun::api {
@@ -27,6 +28,8 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
                                                const std::vector<std::string>& overrides,
                                                std::atomic<int>* next_process_set) {
   arm_fork_guard();
+  // First of all, and in a world of one too: whatever comes of this init, what the program starts inherits no key.
+  const auto key = process_key(environment);
   std::unique_ptr<Session> session(new Session());
   session->next_process_set_ = next_process_set;
   auto settings = read_settings(environment, overrides);
@@ -40,7 +43,7 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   for (const std::string& warning : session->settings_.warnings)
     if (warns) session->log_->warning(warning);
 
-  const Status started = session->start(environment, deadline);
+  const Status started = session->start(key, deadline);
   if (started.ok()) return session;
   const std::vector<int>& missing = started.info().ranks;
   if (started.code() == Errc::kTimeout && session->job_.channel() != nullptr && !missing.empty()) {
@@ -59,8 +62,8 @@ Status Session::find_world(const Environment& environment, TimePoint deadline) {
   return job_.find_world(environment, world_, deadline);
 }
 
-Status Session::start(const Environment& environment, TimePoint deadline) {
-  if (world_.size > 1) DISTRUN_RETURN_IF_ERROR(job_.take_key(environment));
+Status Session::start(const Result<net::JobKey>& key, TimePoint deadline) {
+  if (world_.size > 1) DISTRUN_RETURN_IF_ERROR(job_.take_key(key));
   auto wait_set = net::WaitSet::create();
   if (!wait_set.ok()) return wait_set.status();
   wait_set_ = *std::move(wait_set);

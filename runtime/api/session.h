@@ -59,7 +59,7 @@ class Session {
   Session() = default;
 
   Status find_world(const Environment& environment, TimePoint deadline);
-  Status start(const Environment& environment, TimePoint deadline);
+  Status start(const Result<net::JobKey>& key, TimePoint deadline);
   Status join_job(TimePoint deadline);
   Status start_engine();
   Status watch_signals();

@@ -5,7 +5,6 @@
 
 #include "runtime/api/join/exchange.h"
 #include "runtime/api/join/places.h"
-#include "runtime/api/join/process_key.h"
 #include "runtime/api/join/spawned_job.h"
 #include "runtime/net/launchers/platform_tasks.h"
 
@@ -31,11 +30,10 @@ Status JobConnection::find_world(const Environment& environment, net::World& wor
   return {};
 }
 
-Status JobConnection::take_key(const Environment& environment) {
+Status JobConnection::take_key(const Result<net::JobKey>& key) {
   if (spawner_) return {};
-  auto key = process_key(environment);
   if (!key.ok()) return key.status();
-  key_ = std::make_unique<net::JobKey>(*std::move(key));
+  key_ = std::make_unique<net::JobKey>(*key);
   return {};
 }
 

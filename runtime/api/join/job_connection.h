@@ -21,9 +21,8 @@ class JobConnection {
  public:
   // Who this rank is, from the environment; sets `world`. `deadline` is for what another launcher has to be asked.
   Status find_world(const Environment& environment, net::World& world, TimePoint deadline);
-  // The key, where distrun started the ranks. Before anything opens a descriptor, which would get the number of the
-  // key's where something has closed that.
-  Status take_key(const Environment& environment);
+  // What process_key() has found. Where another launcher started the ranks, the key comes with open().
+  Status take_key(const Result<net::JobKey>& key);
   // Collective over the job; `world` is complete after it. A world of one has nothing to open.
   Status open(net::World& world, TimePoint deadline, const Log& log);
 

@@ -8,6 +8,7 @@
 
 namespace distrun::api {
 
+// Before anything opens a descriptor, which would get the number of the key's where something has closed that.
 Result<net::JobKey> process_key(const Environment& environment);
 
 }  // namespace distrun::api

@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +18,7 @@
 namespace distrun::net {
 namespace {
 
+constexpr mode_t kKeyMode = 0400;
 constexpr int kKeySeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 // A wrapper's doing, or a process that comes second: the descriptor does not tell which.
@@ -30,10 +32,41 @@ Status refused_key(const std::string& variable, const std::string& value, const 
   return {Errc::kInvalidArgument, variable + "=" + value + " cannot be used for the job's key: " + why};
 }
 
+bool is_sealed(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & kKeySeals) == kKeySeals;
+}
+
+// Only names the sealed memory, which is opened by it: the kernel asks then who opens. Nothing else is opened, since an
+// open may wait or act.
+bool is_path_of_memory(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  struct stat info {};
+  return flags >= 0 && (flags & O_PATH) != 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+         info.st_nlink == 0 && (info.st_mode & 07777) == kKeyMode;
+}
+
+std::string path_of(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
+Result<Fd> open_memory(int path, const std::string& value) {
+  Fd memory(::open(path_of(path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (memory.valid()) return memory;
+  struct stat info {};
+  if (errno == EACCES && ::fstat(path, &info) == 0) {
+    return refused_key("DISTRUN_KEY_FD", value,
+                       "it is for user " + std::to_string(info.st_uid) +
+                           ", who started distrun, and this process runs as user " + std::to_string(::geteuid()) +
+                           "; start distrun as that user");
+  }
+  if (errno == ENOENT) {
+    return refused_key("DISTRUN_KEY_FD", value, "it is opened through /proc, which is not mounted here; mount it");
+  }
+  return errno_status("the job's key cannot be opened", errno);
+}
+
 // Sealed memory, or a pipe that holds a key's bytes and that nobody can write to any more.
 bool is_handed_down(int fd) {
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals >= 0) return (seals & kKeySeals) == kKeySeals;
+  if (is_sealed(fd)) return true;
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) return false;
   int waiting = 0;
@@ -62,8 +95,16 @@ Result<JobKey> key_from_fd(const std::string& value) {
   }
   // Closed below whatever happens, so that nothing this process starts inherits it; and only if it is the launcher's
   // descriptor, because a child that inherited the variable may have given the number to something of its own.
+  Fd memory;
+  if (is_path_of_memory(number)) {
+    auto opened = open_memory(number, value);
+    if (!opened.ok() || is_sealed(opened->get())) ::close(number);
+    if (!opened.ok()) return opened.status();
+    memory = *std::move(opened);
+    number = memory.get();
+  }
   if (!is_handed_down(number)) return refused_key("DISTRUN_KEY_FD", value, kClosed + std::string(kHowAlone));
-  const Fd owned(number);
+  const Fd owned(memory.valid() ? memory.release() : number);
   return read_key(owned.get(), "DISTRUN_KEY_FD", value);
 }
 
@@ -101,6 +142,10 @@ Result<JobKey> JobKey::from_bytes(const unsigned char* data, std::size_t size) {
   if (size != kBytes) {
     return Status(Errc::kInvalidArgument, "a job's key has 32 bytes, not " + std::to_string(size));
   }
+  if (::sodium_is_zero(data, size) != 0) {
+    return Status(Errc::kInvalidArgument,
+                  "a job's key is not 32 zero bytes, which anybody guesses: make one with head -c 32 /dev/urandom");
+  }
   JobKey key;
   std::memcpy(key.bytes_, data, kBytes);
   return key;
@@ -116,7 +161,9 @@ Result<JobKey> JobKey::from_environment(const Environment& environment) {
                 "with distrun");
 }
 
-// Close-on-exec: whoever starts a rank clears the flag in the child alone.
+// Close-on-exec: whoever starts a rank clears the flag in the child alone. A program that never reads its key passes
+// the descriptor on to what it starts, perhaps as another user, and whoever holds open memory can read it. So the
+// descriptor only names the memory, and the kernel checks each open; it goes through /proc.
 Result<Fd> JobKey::to_descriptor() const {
   Fd fd(::memfd_create("distrun-key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return to_pipe();
@@ -124,7 +171,9 @@ Result<Fd> JobKey::to_descriptor() const {
     return errno_status("the job's key cannot be written", errno);
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kKeySeals) != 0) return errno_status("the job's key cannot be sealed", errno);
-  return fd;
+  if (::fchmod(fd.get(), kKeyMode) != 0 || ::access("/proc/self/fd", X_OK) != 0) return fd;
+  Fd path(static_cast<int>(::syscall(SYS_open_tree, fd.get(), "", AT_EMPTY_PATH | O_CLOEXEC)));
+  return path.valid() ? std::move(path) : std::move(fd);  // a kernel before 5.2, or a container, refuses it
 }
 
 Result<Fd> JobKey::to_pipe() const {

@@ -45,6 +45,7 @@ class JobKey {
  public:
   static constexpr std::size_t kBytes = 32;
   static JobKey generate();
+  // 32 zero bytes are refused.
   static Result<JobKey> from_bytes(const unsigned char* data, std::size_t size);
   // Reads the key from the descriptor that the launcher hands down (DISTRUN_KEY_FD), and closes it; or from
   // DISTRUN_KEY_FILE, which must be a regular file of this user with mode 0600 or stricter.
@@ -52,8 +53,9 @@ class JobKey {
   JobKey(const JobKey&) = default;
   JobKey& operator=(const JobKey&) = default;
   ~JobKey();
-  // What a rank is handed: sealed memory, or where memfd is refused (a container's seccomp profile) a pipe that holds
-  // the key and has no writer.
+  // The descriptor for a rank. It names sealed memory that only this user can open (O_PATH); where that cannot be, it
+  // is the memory itself; where memfd is refused (a container's seccomp profile), a pipe that holds the key and has no
+  // writer.
   [[nodiscard]] Result<Fd> to_descriptor() const;
   [[nodiscard]] const unsigned char* data() const { return bytes_; }
 

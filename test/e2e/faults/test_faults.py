@@ -286,6 +286,23 @@ def test_claimant_of_a_taken_rank_is_refused(faults) -> None:  # type: ignore[no
     assert job.text.count("sum 2") == 2, job.text
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("bad_setting", ["", "1"])
+def test_no_descriptor_leads_to_the_key_after_init(faults, size: int, bad_setting: str) -> None:  # type: ignore[no-untyped-def]
+    job = faults("holds_no_key", "-x", f"BAD_SETTING={bad_setting}", size=size)
+    assert job.finish() == 0, job.text
+    assert job.text.count(f"sum {size}") == size, job.text
+    assert job.text.count("refused ") == (size if bad_setting else 0), job.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.parametrize("size", [1, 2])
+def test_another_user_reads_no_key_of_a_program_without_init(faults, size: int) -> None:  # type: ignore[no-untyped-def]
+    job = faults("guest_asks", size=size)
+    assert job.finish() == 0, job.text
+    assert job.text.count("the guest has nothing") == size, job.text
+
+
 @pytest.mark.parametrize("mimic", ["none", "openmpi", "slurm"])
 def test_what_a_rank_starts_is_alone_in_the_ways_that_the_error_names(faults, mimic: str) -> None:  # type: ignore[no-untyped-def]
     job = faults("starts", "--mimic", mimic, "-x", f"LAUNCHER={launcher_path()}")

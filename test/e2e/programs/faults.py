@@ -264,7 +264,8 @@ def claims() -> None:
     the holder's name, and the job is unharmed."""
     import subprocess
 
-    key = os.pread(int(os.environ["DISTRUN_KEY_FD"]), 32, 0)  # init takes it away
+    with open(f"/proc/self/fd/{os.environ['DISTRUN_KEY_FD']}", "rb") as file:  # init takes it away
+        key = file.read()
     claim = """
 import distrun.numpy as hvd
 try:
@@ -290,6 +291,41 @@ except hvd.DistrunError as error:
             print(f"claimant with the {kind} key ended with {done.returncode}: {said}", flush=True)
         print(f"holder {os.getpid()}", flush=True)
     print(f"sum {hvd.allreduce(np.ones(1, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
+
+
+def keys_held() -> list[str]:
+    """The descriptors of this process that lead to a job's key."""
+    paths = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return [path for path in paths if os.path.lexists(path) and "distrun-key" in os.readlink(path)]
+
+
+def holds_no_key() -> None:
+    """After init, also in a world of one and where init has failed, no descriptor leads to the key."""
+    assert len(keys_held()) == 1
+    if os.environ.get("BAD_SETTING"):
+        os.environ["DISTRUN_FUSION_THRESHOLD"] = "many"
+        try:
+            hvd.init()
+        except ValueError as error:
+            print(f"refused {error}", flush=True)
+        assert not keys_held(), keys_held()
+        del os.environ["DISTRUN_FUSION_THRESHOLD"]
+    hvd.init()
+    assert not keys_held(), keys_held()
+    print(f"sum {hvd.allreduce(np.ones(1, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
+
+
+def guest_asks() -> None:
+    """A rank that never calls init starts a program as another user, and passes all descriptors on."""
+    import subprocess
+
+    path = f"/proc/self/fd/{os.environ['DISTRUN_KEY_FD']}"
+    read = f"import os; os.setuid(65534); print(len(os.read(os.open('{path}', os.O_RDONLY), 64)))"
+    asked = f"import os; os.setuid(65534); print(len(os.pread({os.environ['DISTRUN_KEY_FD']}, 64, 0)))"
+    for program in (read, asked):
+        done = subprocess.run([sys.executable, "-c", program], close_fds=False, capture_output=True, text=True)
+        assert done.returncode != 0 and not done.stdout, done
+    print("the guest has nothing", flush=True)
 
 
 def starts() -> None:
@@ -411,7 +447,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         raises, leaves, apart, unfinished, absent, exits, vanishes, mismatch, forgets, interrupted, sigterm, starved,
-        unusable, limited, no_memfd, again, forks, claims, starts, cut_off, takes_long_to_be_gone, works, threads,
+        unusable, limited, no_memfd, again, forks, claims, holds_no_key, guest_asks, starts, cut_off, takes_long_to_be_gone, works, threads,
         crashes,
     )
 }  # fmt: skip

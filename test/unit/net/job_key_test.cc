@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -50,12 +51,23 @@ TEST_CASE("a key has 32 bytes", "[job_key]") {
   CHECK(JobKey::from_bytes(bytes, 33).status().code() == Errc::kInvalidArgument);
 }
 
+TEST_CASE("a key of zeros is refused", "[job_key]") {
+  const unsigned char zeros[32] = {};
+  const Status refused = JobKey::from_bytes(zeros, 32).status();
+  CHECK(refused.code() == Errc::kInvalidArgument);
+  CHECK(refused.message().find("32 zero bytes") != std::string::npos);
+  const std::string by_file = JobKey::from_environment(KeyFile(std::string(32, '\0')).environment()).status().message();
+  CHECK(by_file.find("32 zero bytes") != std::string::npos);
+}
+
 TEST_CASE("a key goes through a sealed memfd and its descriptor is closed after reading", "[job_key]") {
   const JobKey key = JobKey::generate();
   auto fd = key.to_descriptor();
   REQUIRE(fd.ok());
   CHECK(::write(fd->get(), "x", 1) == -1);
   CHECK(::ftruncate(fd->get(), 0) == -1);
+  char byte = 0;
+  CHECK(::pread(fd->get(), &byte, 1, 0) == -1);  // it only names the memory
   const int number = fd->release();
   const Environment environment{{"DISTRUN_KEY_FD", std::to_string(number)}};
   const auto read = JobKey::from_environment(environment);
@@ -64,6 +76,28 @@ TEST_CASE("a key goes through a sealed memfd and its descriptor is closed after 
   CHECK(::fcntl(number, F_GETFD) == -1);
   // The second reader (a child with an inherited environment) is told why it gets none.
   CHECK(JobKey::from_environment(environment).status().message().find("read once") != std::string::npos);
+}
+
+// In a process of its own, since a thread cannot change its user alone.
+TEST_CASE("another user who inherits the descriptor cannot open the key", "[job_key]") {
+  constexpr uid_t kNobody = 65534;
+  if (::geteuid() != 0) SKIP("only root may become another user");
+  auto fd = JobKey::generate().to_descriptor();
+  REQUIRE(fd.ok());
+  const int number = fd->release();
+  const Environment environment{{"DISTRUN_KEY_FD", std::to_string(number)}};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool other = ::setresuid(kNobody, kNobody, kNobody) == 0 && ::prctl(PR_SET_DUMPABLE, 1) == 0;
+    const Status refused = JobKey::from_environment(environment).status();
+    const bool named = !refused.ok() && refused.message().find("it is for user 0") != std::string::npos &&
+                       refused.message().find("runs as user 65534") != std::string::npos;
+    ::_exit(other && named && ::fcntl(number, F_GETFD) == -1 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(JobKey::from_environment(environment).ok());
 }
 
 TEST_CASE("a descriptor that a wrapper has closed is told apart, with the cure for wrappers first", "[job_key]") {
@@ -125,6 +159,9 @@ TEST_CASE("a descriptor that is not the launcher's is refused and left open", "[
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   const Fd a(ends[0]);
   const Fd b(ends[1]);
+  const Fd folder(::open("/tmp", O_PATH | O_CLOEXEC));
+  CHECK_FALSE(JobKey::from_environment({{"DISTRUN_KEY_FD", std::to_string(folder.get())}}).ok());
+  CHECK(::fcntl(folder.get(), F_GETFD) != -1);
   CHECK_FALSE(JobKey::from_environment({{"DISTRUN_KEY_FD", std::to_string(a.get())}}).ok());
   CHECK(::fcntl(a.get(), F_GETFD) != -1);
   for (const char* bad : {"", "x", "1x", "-4", "0", "99999999999999"}) {
