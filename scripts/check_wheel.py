@@ -3,18 +3,23 @@
 
     check_wheel.py dist/distrun-*.whl [--junit FILE]
     check_wheel.py dist/distrun-*.whl --needs       only says which glibc it needs
+    check_wheel.py dist/distrun-*.whl --twice       only builds it twice more, in two folders, and compares all three
 
 Native files: glibc at most 2.34, GLIBCXX at most 3.4.29 (skipped, with what they need, where this machine's headers are
 too new for that: the wheel then serves machines of its age), DT_NEEDED within libc, libm, libstdc++, libgcc_s, ld-linux
-(a plug-in may add its own library). Then, for each CPython 3.10 to 3.13 found: an empty environment, no compiler on
+(a plug-in may add its own library), the hardening of cmake/DistrunHardening.cmake, no path of this machine. The SBOM
+names what licenses/ names. Then, for each CPython 3.10 to 3.13 found: an empty environment, no compiler on
 PATH, install, a job of two ranks; and an editable install of the tree.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -119,6 +124,86 @@ def check_exports(_: Path, folder: Path) -> None:
     assert defined and not strays, f"libdistrun.so exports {strays[:5]}"
 
 
+def check_hardening(_: Path, folder: Path) -> None:
+    """What each file's headers say of it, and which checking functions of the C library it calls."""
+    called = {}
+    for path in native_files(folder):
+        headers = run("readelf", "-hldW", path)
+        assert re.search(r"^ *GNU_RELRO ", headers, re.MULTILINE), f"{path.name} has no read-only relocations (relro)"
+        assert "BIND_NOW" in headers, f"{path.name} binds lazily, so relro does not cover its table of functions"
+        assert re.search(r"^ *GNU_STACK .* RW +0x", headers, re.MULTILINE), f"the stack of {path.name} is executable"
+        assert " DYN (" in headers, f"{path.name} is not position-independent"
+        assert "INTERP" not in headers or re.search(r"FLAGS_1.*\bPIE\b", headers), f"{path.name} is no PIE"
+        rpaths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", headers)
+        assert not rpaths, f"{path.name} looks for libraries in {rpaths}"
+        called[path.name] = set(re.findall(r" U (\w+)@", run("nm", "-D", "--undefined-only", path)))
+        assert "__stack_chk_fail" in called[path.name], f"{path.name} has no stack protector"
+    for name in ("libdistrun.so", "distrun"):
+        assert any(function.endswith("_chk") for function in called[name]), f"{name} calls no fortified function"
+
+
+def check_paths(_: Path, folder: Path) -> None:
+    here = str(ROOT).encode()
+    told = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and here in path.read_bytes()]
+    assert not told, f"the folder of this build stands in {told}"
+
+
+def check_sbom(_: Path, folder: Path) -> None:
+    (path,) = folder.glob("*.dist-info/sboms/*.cdx.json")
+    bom = json.loads(path.read_text())
+    assert (bom["bomFormat"], bom["specVersion"]) == ("CycloneDX", "1.6"), bom
+    components = {component["name"]: component for component in bom["components"]}
+    licensed = {path.stem for path in (ROOT / "licenses").glob("*.txt")}
+    assert set(components) == licensed, f"the SBOM has {sorted(components)}, and licenses/ has {sorted(licensed)}"
+    headers = {"libsodium": "sodium/version.h", "CLI11": "CLI/Version.hpp"}
+    for name, component in components.items():
+        source = f"#include <{headers[name]}>\nSODIUM_VERSION_STRING CLI11_VERSION\n"
+        done = subprocess.run(["c++", "-xc++", "-E", "-"], input=source, capture_output=True, text=True, check=True)
+        assert f'"{component["version"]}"' in done.stdout, f"{name} {component['version']} is not what was compiled"
+        assert component["purl"].endswith(component["version"]) and component["licenses"], component
+    references = {bom["metadata"]["component"]["bom-ref"], *(part["bom-ref"] for part in bom["components"])}
+    (dependencies,) = bom["dependencies"]
+    assert {dependencies["ref"], *dependencies["dependsOn"]} == references, dependencies
+
+
+def copy_tree(to: Path) -> None:
+    """What git knows of, as it is here now."""
+    if not (ROOT / ".git").exists():
+        raise Skip("this tree is not git's, so its sources are not told from what was built")
+    for name in run("git", "-C", ROOT, "ls-files", "-z").split("\0"):
+        if name and (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, to / name)
+            (to / name).chmod((ROOT / name).stat().st_mode)
+
+
+def build_again(folder: Path, umask: int, **environment: str) -> Path:
+    """The wheel of a copy of the tree in `folder`."""
+    copy_tree(folder)
+    env = {**os.environ, "CCACHE_BASEDIR": str(folder), "CCACHE_NOHASHDIR": "1", **environment}
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", "out", "."]
+    subprocess.run(command, cwd=folder, env=env, umask=umask, check=True, timeout=1800)
+    (wheel,) = (folder / "out").glob("*.whl")
+    return wheel
+
+
+def check_twice(wheel: Path) -> None:
+    """Two copies in two folders, with two umasks, with and without ccache, make the same bytes as `wheel`."""
+    with tempfile.TemporaryDirectory() as folder:
+        others = [
+            build_again(Path(folder) / "a", 0o022),
+            build_again(Path(folder) / "another/copy", 0o077, CCACHE_DISABLE="1"),
+        ]
+        for other in others:
+            theirs = {item.filename: item.CRC for item in zipfile.ZipFile(other).infolist()}
+            ours = {item.filename: item.CRC for item in zipfile.ZipFile(wheel).infolist()}
+            different = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+            assert not different, f"the wheel of {other.parents[1]} differs in {different}"
+            sums = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, other)]
+            assert sums[0] == sums[1], f"the members are the same in the wheel of {other.parents[1]}, but {sums}"
+        print(f"ok       three builds, one sha256: {sums[0]}")
+
+
 def run_job(environment: Path) -> None:
     """Two ranks in a virtual environment. No compiler, no distrun of the machine's: its own bin is all there is."""
     bin_folder = environment / "bin"
@@ -156,7 +241,7 @@ def check_editable(_: Path, __: Path) -> None:
     """`pip install -e .`: Python from the source tree, native files from the environment."""
     with tempfile.TemporaryDirectory() as folder:
         make_environment(sys.executable, folder)
-        install(folder, "scikit-build-core>=0.11", "numpy")
+        install(folder, "scikit-build-core>=1.0", "numpy")
         install(folder, "--no-build-isolation", "--no-deps", "-e", ROOT)
         run_job(Path(folder))
         where = run(Path(folder) / "bin/python", "-c", "import distrun; print(distrun.__file__)").strip()
@@ -168,6 +253,7 @@ def main() -> int:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--junit", type=Path)
     parser.add_argument("--needs", action="store_true")
+    parser.add_argument("--twice", action="store_true")
     options = parser.parse_args()
     wheel = options.wheel.resolve()
     checks: dict[str, Callable[[Path, Path], None]] = {
@@ -176,9 +262,18 @@ def main() -> int:
         "symbol versions": check_symbol_versions,
         "needed libraries": check_needed,
         "exports": check_exports,
+        "hardening": check_hardening,
+        "paths": check_paths,
+        "sbom": check_sbom,
         "editable install": check_editable,
         **{f"python {version}": check_python(version) for version in VERSIONS},
     }
+    if options.twice:
+        try:
+            check_twice(wheel)
+        except Skip as skip:
+            print(f"skipped  {skip}")
+        return 0
     suite = ElementTree.Element("testsuite", name="wheel")
     failed = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -203,7 +203,7 @@ PACKAGE_SOURCES=(CMakeLists.txt pyproject.toml cmake runtime launcher bindings f
 # nothing if no source is newer than the last time.
 install_distrun() {
   local stamp="$VENV/.distrun-installed"
-  need_python "scikit-build-core>=0.11"
+  need_python "scikit-build-core>=1.0"
   [ ! -e /dev/nvidiactl ] || need_nvcc
   if [ -e "$stamp" ] && [ -x "$VENV/bin/distrun" ] &&
     [ -z "$(find "${PACKAGE_SOURCES[@]}" ! -path '*/__pycache__*' -newer "$stamp" -print -quit)" ]; then

@@ -1,0 +1,17 @@
+# Which foreign code the wheel's files contain (CycloneDX 1.6; PEP 770 says where it lies in a wheel). Versions are those
+# of the headers that were compiled. A library that is compiled in needs a component here and a file in licenses/;
+# scripts/check_wheel.py compares the two.
+function(distrun_version_of OUT HEADER PATTERN)
+  file(STRINGS "${HEADER}" line REGEX "${PATTERN}")
+  if(NOT line MATCHES "\"([0-9.]+)\"")
+    message(FATAL_ERROR "${HEADER} does not say which version it is of")
+  endif()
+  set(${OUT} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+endfunction()
+
+if(SKBUILD)
+  distrun_version_of(DISTRUN_SODIUM_VERSION "${DISTRUN_SODIUM_INCLUDE}/sodium/version.h" "define SODIUM_VERSION_STRING ")
+  distrun_version_of(DISTRUN_CLI11_VERSION "${DISTRUN_CLI11_INCLUDE}/CLI/Version.hpp" "define CLI11_VERSION ")
+  configure_file("${CMAKE_CURRENT_LIST_DIR}/sbom.cdx.json.in" "${PROJECT_BINARY_DIR}/distrun.cdx.json" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/distrun.cdx.json" DESTINATION "${SKBUILD_METADATA_DIR}/sboms")
+endif()
