@@ -1,7 +1,7 @@
 """What a program hands to an optimizer's update beside the gradients: optax's extra arguments.
 
-They belong to this rank's batch, so an optimizer that decides by them would make another step on each rank. Known ones
-are reduced, functions among them by what they return. Unknown ones are refused, unless the program says what they are.
+They belong to this rank's batch, so an optimizer that decides by them would make another step on each rank. Known
+values are reduced, and the results of known functions. Unknown ones are refused, unless the program names them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Parts(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the program has said of its own arguments."""
+    """The names that the program has given."""
 
     replicated: Collection[str]  # the same on all ranks: passed on
     averaged: Collection[str]
@@ -85,7 +85,7 @@ def sort(more: Mapping[str, Any], known: Known) -> tuple[dict[str, dict[str, Any
 
 
 def refuse_unknown(more: Mapping[str, Any], known: Known) -> None:
-    """TypeError for arguments of which nothing is known. A known function's own ones are passed on: they are for it."""
+    """TypeError for arguments that are not known. Those that a known function takes are passed on to it."""
     taken = {name for one, value in more.items() if known.part_of(one) and callable(value) for name in _takes(value)}
     for name, value in more.items():
         if value is None or name in known.replicated or name in taken or known.part_of(name):
