@@ -220,7 +220,7 @@ def test_the_readme_with_agents_that_dial_in(make_cluster: MakeCluster, key: Pat
 def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, key: Path) -> None:
     cluster = make_cluster(2, share=[key.parent])
     agents = [dial(host, cluster.head, key) for host in cluster.hosts]
-    head: list[str | Path] = [launcher(), "-np", "2", "--agents", "2", "--listen", "7000", "--key-file", key]
+    head: list[str | Path] = [launcher(), "-np", "2", "--agents", "2", "--listen", "7000", "--key-file", key, "--host-timeout", "5"]
     cluster.head.popen([*head, "sh", "-c", "sleep 1000; true"], env=job_environment(), stderr=subprocess.DEVNULL)
     for host in cluster.hosts:
         wait_until(lambda host=host: sleeping(host), "the rank runs")  # type: ignore[misc]
@@ -228,5 +228,5 @@ def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, k
     begin = time.monotonic()
     for agent in agents:
         agent.wait(30)
-    assert time.monotonic() - begin < 25  # the lease, 15 on a machine that is not overloaded
+    assert time.monotonic() - begin < 15  # the lease, 5 on a machine that is not overloaded
     assert_nothing_left(*cluster.hosts)
