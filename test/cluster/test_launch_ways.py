@@ -220,8 +220,10 @@ def test_the_readme_with_agents_that_dial_in(make_cluster: MakeCluster, key: Pat
 def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, key: Path) -> None:
     cluster = make_cluster(2, share=[key.parent])
     agents = [dial(host, cluster.head, key) for host in cluster.hosts]
-    head: list[str | Path] = [launcher(), "-np", "2", "--agents", "2", "--listen", "7000", "--key-file", key, "--host-timeout", "5"]
-    cluster.head.popen([*head, "sh", "-c", "sleep 1000; true"], env=job_environment(), stderr=subprocess.DEVNULL)
+    head: list[str | Path] = [launcher(), "-np", "2", "--agents", "2", "--listen", "7000", "--key-file", key]
+    cluster.head.popen(
+        [*head, "--host-timeout", "5", "sh", "-c", "sleep 1000; true"], env=job_environment(), stderr=subprocess.DEVNULL
+    )
     for host in cluster.hosts:
         wait_until(lambda host=host: sleeping(host), "the rank runs")  # type: ignore[misc]
     cluster.head.link_down()
