@@ -86,9 +86,9 @@ void JobStart::start_agents(TimePoint now) {
     AgentLink& agent = agents_[i];
     const std::chrono::duration<double> limit = config_.start.answer;
     agents_.take_errors(agent);
-    add_fault(exit_code::kUnusable, "host " + agent.host + ": " +
-                                        no_answer(limit.count(), agent.printed + agent.handle.pipe.noise()) +
-                                        agent.tried);
+    add_fault(exit_code::kUnusable,
+              "host " + agent.host + ": " +
+                  no_answer(limit.count(), agent.printed + agent.handle.pipe.noise(), agent.by_ssh) + agent.tried);
     tree_.take_back_from(agent, "it has not come up itself");
     agent.drop();
   }
@@ -131,7 +131,7 @@ void JobStart::order_preparation(AgentLink& agent) {
   order.grace = config_.options().end.grace;
   order.preempt_signal = config_.preempt_signal;
   order.probe = layout_.several_machines;
-  order.lease = agent.handle.remote && !order.ask ? kAgentWaits * config_.host_timeout : 0;
+  order.lease = agent.handle.remote && !order.ask ? config_.host_timeout : 0;
   order.common = layout_.common;
   if (agent.handle.remote) {
     // On this very host all is as here, but for the devices that MPI's launcher may have given each of its tasks.
@@ -166,7 +166,7 @@ void JobStart::answered(AgentLink& agent, const Prepared& answer) {
   agent.state = AgentLink::State::kAnswered;
   agent.facts = answer.facts;
   if (agent.handle.remote && phase_ != Phase::kAsking)
-    agent.heart = Heartbeat(duration_of(kHeadWaits * config_.host_timeout), Clock::now());
+    agent.heart = Heartbeat(duration_of(config_.host_timeout), Clock::now());
   queue_.answered(agent.index);
   advance();
 }
@@ -248,6 +248,10 @@ void JobStart::open_probes() {
   for (const auto& agent : agents_.all()) {
     agent->send(ToAgent::kProbe, encode(probes_.order(static_cast<int>(agent->index))));
   }
+}
+
+bool JobStart::has_answered(const AgentLink& agent) const {
+  return agent.state >= AgentLink::State::kAnswered && (phase_ != Phase::kProbing || agent.probes.has_value());
 }
 
 void JobStart::probed(AgentLink& agent, const Probed& answer) {

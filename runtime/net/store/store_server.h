@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/link_end.h"
 #include "runtime/base/status.h"
 #include "runtime/net/identity/world.h"
 #include "runtime/net/secure/secure_socket.h"
@@ -22,7 +23,7 @@ struct StoreServerOptions {
   std::string job_id;
   int size = 1;  // ranks 0 to size - 1 may join
   std::size_t max_bytes = StoreTable::kDefaultMaxBytes;
-  double host_timeout = 5;   // seconds, the setting
+  double host_timeout = 30;  // seconds, the setting
   const Log* log = nullptr;  // told about strangers; outlives the server
 };
 
@@ -43,6 +44,7 @@ struct StoreNotice {
   int rank = -1;
   int other = -1;  // kFollows
   int pid = 0;
+  LinkEnd end = LinkEnd::kUnknown;  // kDisconnected
   std::string text;
   RankFailure failure;
 };
