@@ -528,38 +528,6 @@ TEST_CASE("a MAC is the same on all ranks, and another one for other data and pu
   CHECK(distrun_mac(g_session->get(), "test", nullptr, 4, mac) == DISTRUN_INVALID_ARGUMENT);
 }
 
-TEST_CASE("all ranks share the job's store") {
-  distrun_session* session = g_session->get();
-  char value[8] = {};
-  int64_t size = 0;
-  int64_t sum = 0;
-  CHECK(distrun_store_set(nullptr, "k", "v", 1) == DISTRUN_NOT_INITIALIZED);
-  CHECK(distrun_store_count(session, nullptr, &sum) == DISTRUN_INVALID_ARGUMENT);
-  if (g_session->size() == 1) {
-    CHECK(distrun_store_set(session, "k", "v", 1) == DISTRUN_UNSUPPORTED);
-    return;
-  }
-  CHECK(distrun_store_get(session, "nobody", 0.01, value, sizeof(value), &size) == DISTRUN_TIMEOUT);
-  if (g_session->rank() == 0) CHECK(distrun_store_set(session, "store/k", "0123456789", 10) == DISTRUN_OK);
-  CHECK(distrun_store_get(session, "store/k", 60, value, sizeof(value), &size) == DISTRUN_OK);
-  CHECK(size == 10);
-  CHECK(std::string(value, sizeof(value)) == "01234567");
-  CHECK(distrun_store_add(session, "store/n", 2, &sum) == DISTRUN_OK);
-  g_session->barrier();
-  CHECK(distrun_store_add(session, "store/n", 0, &sum) == DISTRUN_OK);
-  CHECK(sum == 2 * g_session->size());
-  CHECK(distrun_store_count(session, "store/", &sum) == DISTRUN_OK);
-  CHECK(sum == 2);
-  const std::string own = "own/" + std::to_string(g_session->rank());
-  CHECK(distrun_store_swap(session, own.c_str(), nullptr, 0, "v", 1, value, sizeof(value), &size) == DISTRUN_OK);
-  CHECK(size == -1);
-  CHECK(distrun_store_swap(session, own.c_str(), "v", 1, nullptr, 0, value, sizeof(value), &size) == DISTRUN_OK);
-  CHECK((size == 1 && value[0] == 'v'));
-  CHECK(distrun_store_get(session, own.c_str(), 0, value, sizeof(value), &size) == DISTRUN_TIMEOUT);
-  CHECK(distrun_store_set(session, std::string(2000, 'k').c_str(), "v", 1) == DISTRUN_INVALID_ARGUMENT);
-  g_session->barrier();
-}
-
 TEST_CASE("a forked child is refused, and its parent goes on") {
   float value = 0;
   const int64_t shape[1] = {1};

@@ -51,7 +51,7 @@ def _is_ours() -> bool:
 
 
 def _env(url: str, **arguments: Any) -> Iterator[_Meeting]:
-    """torch's handler of env://, unless nothing says that there are other ranks, or the job's store serves."""
+    """The job's store, or torch's handler of env://; a store of this process where nothing speaks of other ranks."""
     query = urlparse(url).query
     if "RANK" in os.environ or "WORLD_SIZE" in os.environ or query:
         place = _place({"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}, query)

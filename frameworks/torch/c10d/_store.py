@@ -1,4 +1,4 @@
-"""torch's Store over the job's own: no port of torch's is open, and nobody without the job's key reads or writes it."""
+"""torch's Store over the job's: torch opens no port for it, and to read or write it takes the job's key."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from distrun._store import MAX_VALUE, JobStore
+from torch._C._distributed_c10d import Store
+
+from ._job_store import MAX_VALUE, JobStore
 
 # C++ finds a store's methods by its Python object, so that has to live as long as C++ may ask. They are small.
 _alive: list[Any] = []
 
 
-class DistrunStore(dist.Store):
+class DistrunStore(Store):
     """A torch.distributed.Store whose keys are those of the job's store that begin with `prefix`.
 
     Its limits are the job's store's: a key and the prefixes of its groups below 1 KiB, a value of at most 1 MiB. A wait
