@@ -23,6 +23,8 @@ class DistrunStore(Store):
     ends with DistStoreError after the store's timeout, with RankLost or RankLeft where a rank is gone.
     """
 
+    timeout: timedelta  # torch's own
+
     def __init__(self, prefix: str) -> None:
         super().__init__()
         self._job, self._prefix = JobStore(), prefix
