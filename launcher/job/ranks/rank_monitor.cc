@@ -32,12 +32,18 @@ void RankMonitor::watch(Poller& poller) {
 
 void RankMonitor::tick(TimePoint now) {
   report_unreachable(now);
+  if (auto views = hangs_.take(now)) {
+    for (RankView& view : *views) view.host = members_.host_name(view.rank);
+    output_.say(stacks_text(*views));
+  }
   if (!kill_servers_by_ || now < *kill_servers_by_) return;
   kill_servers_by_.reset();
   signal_ranks(SIGKILL, verdict_.servers_left());
 }
 
-std::optional<TimePoint> RankMonitor::deadline() const { return earlier(unreachable_.deadline(), kill_servers_by_); }
+std::optional<TimePoint> RankMonitor::deadline() const {
+  return earlier(earlier(unreachable_.deadline(), hangs_.deadline()), kill_servers_by_);
+}
 
 template <class Message>
 bool RankMonitor::to_rank(Message& message) const {
@@ -131,6 +137,10 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       return carry_out(verdict_.left_early(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kStalled:
       return carry_out(verdict_.stalled(notice.rank, notice.failure));
+    case net::StoreNotice::Kind::kWaits:
+      return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()));
+    case net::StoreNotice::Kind::kState:
+      return hangs_.answered(notice.rank, notice.state);
     case net::StoreNotice::Kind::kRefused:
       return output_.say(notice.text);
     case net::StoreNotice::Kind::kFollows:
@@ -141,6 +151,21 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kDisconnected:
       // A rank whose connection ends later may know that the job does.
       if (verdict_.in_session(notice.rank) && !verdict_.ending()) disconnected(notice);
+  }
+}
+
+void RankMonitor::show_stacks(TimePoint now) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (!verdict_.end_of(rank)) ranks.push_back(rank);
+  }
+  ask_where(hangs_.look_at(ranks, now));
+}
+
+void RankMonitor::ask_where(const std::vector<int>& ranks) {
+  for (const int rank : ranks) {
+    if (store_->tell(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
+    hangs_.cannot(rank, verdict_.end_of(rank) ? "ended" : "in no session: before init(), or after shutdown()");
   }
 }
 

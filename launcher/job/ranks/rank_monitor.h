@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/job/agents/agent_links.h"
+#include "launcher/job/ranks/hang_watch.h"
 #include "launcher/job/ranks/membership.h"
 #include "launcher/job/ranks/notice.h"
 #include "launcher/job/ranks/rank_output.h"
@@ -71,6 +72,11 @@ class RankMonitor {
   std::optional<std::string> take_stop();
   void signal_ranks(int signal, const std::vector<int>& ranks);
 
+  // Shows where all ranks are.
+  void show_stacks(TimePoint now);
+  // What is known of ranks that wait.
+  [[nodiscard]] const HangFacts& hang() const { return hangs_.facts(); }
+
  private:
   void read_store();
   void on_notice(const net::StoreNotice& notice);
@@ -78,6 +84,7 @@ class RankMonitor {
   void exited(const RankExited& event);
   void report_unreachable(TimePoint now);
   void carry_out(const JobActions& actions);
+  void ask_where(const std::vector<int>& ranks);
   // Messages of agents name workers: the number of this one's rank takes its place. False: it has none.
   template <class Message>
   [[nodiscard]] bool to_rank(Message& message) const;
@@ -89,6 +96,7 @@ class RankMonitor {
   Verdict verdict_;
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
+  HangWatch hangs_;
   std::uint64_t round_ = 0;  // of looking at the rendezvous
   std::optional<std::string> stop_;
   std::optional<TimePoint> kill_by_;

@@ -50,7 +50,7 @@ class Verdict {
   JobActions runs_on(int rank);       // since then
   void follows(int rank, int other);  // its session has ended because `other` is gone
   JobActions exited(const RankExited& event, std::uint64_t round = 0);
-  // SIGINT, SIGTERM, SIGHUP, SIGQUIT to the launcher.
+  // SIGINT, SIGTERM, SIGHUP to the launcher.
   JobActions interrupted(int signal, TimePoint now);
   JobActions timed_out();
   JobActions reader_gone();

@@ -31,16 +31,20 @@ struct StoreRequest {
     kEarlyLeave,
     kStall,
     kErase,
-    kLoss
+    kLoss,
+    kWaits,
+    kState
   };
-  static constexpr int kKinds = 11;
+  static constexpr int kKinds = 13;
   Kind kind = Kind::kSet;
-  std::uint64_t id = 0;    // kSet kGet kAdd kCancel
-  std::string key;         // kSet kGet kAdd; kErase: the beginning of the keys
-  std::string value;       // kSet: the value; kStop: the cause
-  std::int64_t delta = 0;  // kAdd
-  int rank = -1;           // kEarlyLeave kStall kLoss: the rank that is spoken of, not the one that says so
-  RankFailure failure;     // kFailure kEarlyLeave kStall
+  std::uint64_t id = 0;         // kSet kGet kAdd kCancel
+  std::string key;              // kSet kGet kAdd; kErase: the beginning of the keys
+  std::string value;            // kSet: the value; kStop: the cause
+  std::int64_t delta = 0;       // kAdd
+  int rank = -1;                // kEarlyLeave kStall kLoss: the rank that is spoken of, not the one that says so
+  RankFailure failure;          // kFailure kEarlyLeave kStall
+  std::vector<RankWait> waits;  // kWaits
+  ProgramState state;           // kState
 };
 
 // To a rank: the answer to one request, or an event for everybody.

@@ -33,9 +33,10 @@ std::string content_of(const fs::path& path) {
 }
 
 TEST_CASE("the report of a good job has no cause") {
-  CHECK(report_json(std::nullopt, 0) ==
-        "{\"format\": 1, \"exit_code\": 0, \"cause\": null, \"rank\": null, \"host\": null, \"pid\": null, \"tensor\": "
-        "null, \"place\": null, \"cure\": null, \"last_lines\": [], \"followers\": []}\n");
+  CHECK(
+      report_json(std::nullopt, 0) ==
+      "{\"format\": 1, \"exit_code\": 0, \"cause\": null, \"rank\": null, \"host\": null, \"pid\": null, \"tensor\": "
+      "null, \"place\": null, \"cure\": null, \"last_lines\": [], \"followers\": [], \"waits\": [], \"stacks\": []}\n");
 }
 
 TEST_CASE("the report of a failure has every field of it") {
@@ -57,7 +58,7 @@ TEST_CASE("the report of a failure has every field of it") {
       "\"by_other\": false}, \"last_line\": \"RankLost\", \"ended_by_distrun\": false}, {\"rank\": 1, \"cause\": "
       "{\"kind\": \"killed\", \"text\": \"killed by signal 15 (SIGTERM)\", \"exit_code\": null, \"signal\": 15, "
       "\"signal_name\": \"SIGTERM\", \"out_of_memory\": false, \"by_other\": false}, \"last_line\": null, "
-      "\"ended_by_distrun\": true}]}\n");
+      "\"ended_by_distrun\": true}], \"waits\": [], \"stacks\": []}\n");
 }
 
 TEST_CASE("a report takes the place of an older one whole, and leaves nothing beside it") {
