@@ -10,6 +10,16 @@
 #include "launcher/report/failure_report.h"
 
 namespace distrun::launcher {
+namespace {
+
+void ask_where(const std::vector<int>& ranks, HangWatch& hangs, net::StoreServer& store) {
+  for (const int rank : ranks) {
+    if (store.tell(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
+    hangs.cannot(rank, "in no session: before init(), or after shutdown()");
+  }
+}
+
+}  // namespace
 
 RankMonitor::RankMonitor(AgentLinks& agents, RankOutput& output)
     : agents_(agents), output_(output), verdict_(Verdict::Config{}) {}
@@ -138,7 +148,7 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kStalled:
       return carry_out(verdict_.stalled(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kWaits:
-      return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()));
+      return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()), hangs_, *store_);
     case net::StoreNotice::Kind::kState:
       return hangs_.answered(notice.rank, notice.state);
     case net::StoreNotice::Kind::kRefused:
@@ -159,14 +169,7 @@ void RankMonitor::show_stacks(TimePoint now) {
   for (int rank = 0; rank < members_.size(); ++rank) {
     if (!verdict_.end_of(rank)) ranks.push_back(rank);
   }
-  ask_where(hangs_.look_at(ranks, now));
-}
-
-void RankMonitor::ask_where(const std::vector<int>& ranks) {
-  for (const int rank : ranks) {
-    if (store_->tell(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
-    hangs_.cannot(rank, verdict_.end_of(rank) ? "ended" : "in no session: before init(), or after shutdown()");
-  }
+  ask_where(hangs_.look_at(ranks, now), hangs_, *store_);
 }
 
 void RankMonitor::disconnected(const net::StoreNotice& notice) {

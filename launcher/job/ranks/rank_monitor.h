@@ -84,7 +84,6 @@ class RankMonitor {
   void exited(const RankExited& event);
   void report_unreachable(TimePoint now);
   void carry_out(const JobActions& actions);
-  void ask_where(const std::vector<int>& ranks);
   // Messages of agents name workers: the number of this one's rank takes its place. False: it has none.
   template <class Message>
   [[nodiscard]] bool to_rank(Message& message) const;

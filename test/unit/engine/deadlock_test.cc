@@ -6,6 +6,8 @@
 #include <random>
 #include <string>
 
+#include "runtime/engine/readiness/mismatch.h"
+
 namespace distrun::engine {
 namespace {
 
@@ -186,14 +188,15 @@ TEST_CASE("the error names every wait, whom it waits for, and a rank to look at"
   const std::vector<std::string> hosts{"h1", "h1", "h2", "h2"};
   const std::vector<net::RankWait> waits{{.what = "allreduce 'a'", .waiting = {0, 1}, .missing = {2, 3}},
                                          {.what = "barrier 'b'", .waiting = {2}, .missing = {0, 1, 3}}};
+  const auto ranks = [&](const std::vector<int>& of) { return describe_ranks(of, hosts); };
   const ErrorInfo error = deadlock_error(waits, {"", "", "", "alltoall 'c'"}, hosts, seconds(600));
   CHECK(error.code == Errc::kTimeout);
   CHECK_FALSE(error.usable);
   CHECK(error.ranks == std::vector<int>{2, 3});
   CHECK(error.host == "h2");
   CHECK(error.cause == "stalled");
-  CHECK(error.message.find("ranks 0 (h1), 1 (h1) wait in allreduce 'a' for ranks 2 (h2), 3 (h2)") != std::string::npos);
-  CHECK(error.message.find("rank 2 (h2) waits in barrier 'b' for ranks 0 (h1), 1 (h1), 3 (h2)") != std::string::npos);
+  CHECK(error.message.find(ranks({0, 1}) + " wait in allreduce 'a' for " + ranks({2, 3})) != std::string::npos);
+  CHECK(error.message.find(ranks({2}) + " waits in barrier 'b' for " + ranks({0, 1, 3})) != std::string::npos);
   CHECK(error.message.find("rank 3 (h2) waits in alltoall 'c'") != std::string::npos);
   CHECK(error.message.find("--deadlock-time") != std::string::npos);
 }

@@ -54,6 +54,13 @@ Frame full_frame() {
       message::StopHold{},
       message::StopAt{.call = 7},
       message::Drained{},
+      message::WaitAsked{.round = 3},
+      message::WaitTold{.round = 3,
+                        .wait = net::MainWait::kForever,
+                        .moves = true,
+                        .changes = 1ULL << 40U,
+                        .cpu_ns = 5,
+                        .operation = "join"},
   };
   return frame;
 }
