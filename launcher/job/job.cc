@@ -11,6 +11,12 @@
 #include "runtime/net/bytes/open_files.h"
 
 namespace distrun::launcher {
+namespace {
+
+// Between looks whether ranks have told where they are, before --timeout ends the job.
+constexpr Duration kLastLook = std::chrono::milliseconds(20);
+
+}  // namespace
 
 Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
     : config_(config),
@@ -20,7 +26,8 @@ Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
       agents_(config.plan.assignment, spawner, !config.options().hosts.mpi.empty(),
               [&screen = screen_](const std::string& text) { screen.say(text); }),
       ranks_(agents_, screen_),
-      spawner_(spawner) {}
+      spawner_(spawner),
+      end_by_(config.end_by) {}
 
 Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& spawner) {
   auto signals =
@@ -166,7 +173,7 @@ void Job::watch() {
 
 std::optional<TimePoint> Job::deadline() const {
   auto next = earlier(earlier(screen_->deadline(), input_.deadline()), earlier(ranks_.deadline(), state_->deadline()));
-  if (!ranks_.ending()) next = earlier(next, config_.end_by);
+  if (!ranks_.ending()) next = earlier(next, end_by_);
   return earlier(next, agents_.deadline(ranks_.kill_by()));
 }
 
@@ -187,10 +194,12 @@ void Job::after_round() {
     running_->give_grace(*why, now);
   }
   if (screen_->reader_gone()) ranks_.reader_gone();
-  if (config_.end_by && now >= *config_.end_by && !ranks_.ending()) {
-    screen_.say("the job has run for " + seconds_text(config_.options().end.timeout) +
-                " s, which is its --timeout; ending it");
-    ranks_.time_out();
+  if (end_by_ && now >= *end_by_ && !ranks_.ending()) {
+    end_by_ = now + kLastLook;
+    if (ranks_.time_out(now)) {
+      screen_.say("the job has run for " + seconds_text(config_.options().end.timeout) +
+                  " s, which is its --timeout; ending it");
+    }
   }
   advance();
   if (state_ != start_.get()) start_.reset();

@@ -9,7 +9,7 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr std::size_t kMostGroups = 5;
+constexpr std::size_t kMostGroups = 4;
 constexpr std::size_t kWidth = 96;
 
 using View = net::ProgramState::View;
@@ -41,15 +41,23 @@ std::string cut(std::string text) {
   return valid_utf8(text) + "...";
 }
 
-// The end of a long path says most.
+// The file and its folder.
 std::string place_text(const net::CodePlace& place) {
-  constexpr std::size_t kMostPath = 60;
-  std::string file = place.file;
-  if (file.size() > kMostPath) {
-    const std::size_t slash = file.find('/', file.size() - kMostPath);
-    file = "..." + file.substr(slash == std::string::npos ? file.size() - kMostPath : slash);
-  }
-  return file + ":" + std::to_string(place.line);
+  constexpr std::size_t kMostPath = 40;
+  std::size_t begin = place.file.size() > kMostPath ? place.file.size() - kMostPath : 0;
+  const std::size_t slash = place.file.rfind('/');
+  const std::size_t folder = slash == std::string::npos || slash == 0 ? slash : place.file.rfind('/', slash - 1);
+  if (folder != std::string::npos) begin = std::max(begin, folder + 1);
+  return valid_utf8(place.file.substr(begin)) + ":" + std::to_string(place.line);
+}
+
+// The place behind a long text must be seen.
+std::string exception_text(const net::ProgramState& state) {
+  const std::string place = state.raised_at.file.empty() ? "" : " (" + place_text(state.raised_at) + ")";
+  const std::size_t most = kWidth - 16 - std::min<std::size_t>(place.size(), kWidth / 2);
+  std::string text = state.exception;
+  if (text.size() > most) text = valid_utf8(text.substr(0, most)) + "...";
+  return text + place;
 }
 
 std::string who(const ViewGroup& group) {
@@ -68,22 +76,15 @@ std::string heading(const ViewGroup& group) {
   const RankView& view = group.view;
   const std::string name = who(group) + (view.missed ? ", which others wait for," : "");
   if (!view.state) return name + (group.ranks.size() > 1 ? " are " : " is ") + view.note;
-  std::string text = name + where_it_waits(*view.state, group.ranks.size() > 1);
-  const std::string kernel = view.state->kernel.empty() ? "runs" : "is in the kernel's " + view.state->kernel;
-  if (view.state->view == View::kNone) text += "; it has no Python, its main thread " + kernel;
-  if (view.state->view == View::kBusy) {
-    text += "; its Python does not answer: C code holds the interpreter's lock, its main thread " + kernel;
-  }
-  return text;
+  return name + where_it_waits(*view.state, group.ranks.size() > 1);
 }
 
-std::string exception_line(const net::ProgramState& state) {
-  const std::string place = state.raised_at.file.empty() ? "" : " (" + place_text(state.raised_at) + ")";
-  return "while an exception is on its way: " + state.exception + place;
-}
-
-// The main thread's frames, and after them those of other threads that are inside distrun.
+// Why there are no frames; else the main thread's, and after them those of other threads that are inside distrun.
 std::vector<std::string> frame_lines(const net::ProgramState& state, std::size_t most) {
+  const std::string main =
+      "its main thread " + (state.kernel.empty() ? std::string("runs") : "is in the kernel's " + state.kernel);
+  if (state.view == View::kNone) return {"it has no Python; " + main};
+  if (state.view == View::kBusy) return {"its Python does not answer: C code holds the interpreter's lock; " + main};
   std::vector<std::string> lines;
   const std::size_t others = state.threads.size() > 1 ? std::min(state.threads.size() - 1, most / 2) : 0;
   for (std::size_t i = 0; i <= others && i < state.threads.size(); ++i) {
@@ -134,7 +135,7 @@ std::string stacks_text(const std::vector<RankView>& views) {
     text += cut(heading(groups[i])) + "\n";
     if (!groups[i].view.state) continue;
     const net::ProgramState& state = *groups[i].view.state;
-    if (!state.exception.empty()) text += "  " + cut(exception_line(state)) + "\n";
+    if (!state.exception.empty()) text += "  handling " + exception_text(state) + "\n";
     for (const std::string& line : frame_lines(state, frames)) text += "  " + cut(line) + "\n";
   }
   if (groups.size() > shown) {
@@ -150,9 +151,8 @@ std::string exceptions_text(const HangFacts& facts) {
   for (const ViewGroup& group : fold(facts.views)) {
     if (!group.view.state || group.view.state->exception.empty()) continue;
     const net::ProgramState& state = *group.view.state;
-    const std::string place = state.raised_at.file.empty() ? "" : " (" + place_text(state.raised_at) + ")";
     text += who(group) + " waited" + (state.operation.empty() ? "" : " in " + state.operation) +
-            " while an exception was on its way: " + state.exception + place + "\n";
+            " while it was handling " + exception_text(state) + "\n";
   }
   return text;
 }

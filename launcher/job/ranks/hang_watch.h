@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/report/hang_report.h"
@@ -23,6 +24,9 @@ class HangWatch {
   std::vector<int> waits(int reporter, const std::vector<net::RankWait>& waits, TimePoint now);
   // The user asks for these; returns whom to ask.
   std::vector<int> look_at(const std::vector<int>& ranks, TimePoint now);
+
+  // Once: before the job ends for its limit of time.
+  bool is_last_look() { return !std::exchange(looked_last_, true); }
 
   void answered(int rank, const net::ProgramState& state);
   // It will not answer; `why` is as RankView::note.
@@ -43,6 +47,7 @@ class HangWatch {
   HangFacts facts_;
   std::vector<int> reporters_;  // of each of the waits
   std::set<int> missed_;
+  bool looked_last_ = false;
   bool by_user_ = false;           // the round that is open, not a wait's
   std::set<int> open_;             // of the round, not answered yet
   std::map<int, RankView> views_;  // of the round

@@ -164,6 +164,13 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
   }
 }
 
+bool RankMonitor::time_out(TimePoint now) {
+  if (verdict_.any_in_session() && hangs_.is_last_look()) show_stacks(now);
+  if (hangs_.deadline()) return false;
+  carry_out(verdict_.timed_out());
+  return true;
+}
+
 void RankMonitor::show_stacks(TimePoint now) {
   std::vector<int> ranks;
   for (int rank = 0; rank < members_.size(); ++rank) {

@@ -61,7 +61,8 @@ class RankMonitor {
   void interrupt(int signal, TimePoint now) { carry_out(verdict_.interrupted(signal, now)); }
   // As interrupt(), with this time at most from TERM to KILL.
   void interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms);
-  void time_out() { carry_out(verdict_.timed_out()); }
+  // Ranks in a session are looked at before; true once the job ends.
+  bool time_out(TimePoint now);
   void reader_gone() { carry_out(verdict_.reader_gone()); }
   // The job cannot start, or not whole: agents end at once.
   void break_off(int code, const std::string& why);

@@ -67,7 +67,7 @@ def test_each_rank_raises_timeout_in_a_deadlock(start_job: StartJob, python: str
     )
     job = start_job("-np", "3", "--oversubscribe", *DEADLOCK, python, program)
     assert job.finish(90) == 1, job.text
-    assert sorted(re.findall(r"raised (\d) True", job.text)) == ["0", "1", "2"], job.text
+    assert set(re.findall(r"raised (\d) True", job.text)) == set("012"), job.text
 
 
 @pytest.mark.parametrize("what", ["evaluates", "computes", "limited"])
@@ -87,7 +87,7 @@ def test_an_exception_that_waits_is_named(hangs, way: str, tmp_path: Path) -> No
     report = tmp_path / "report.json"
     job = hangs("unwinds", way, options=(*WARNS, "--timeout", "5", "--report", str(report)))
     assert job.finish(60) == 124, job.text
-    said = r"while an exception (is|was) on its way: ValueError: a bad sample on rank 1 \(\S*hangs.py:\d+\)"
+    said = r"handling ValueError: a bad sample on rank 1 \(\S*hangs.py:\d+\)"
     assert len(re.findall(said, job.text)) == 2, job.text  # with the first report of the wait, and at the end
     facts = json.loads(report.read_text())
     named = [stack for stack in facts["stacks"] if stack["exception"]]
@@ -138,6 +138,7 @@ def test_the_programs_own_signals_and_faulthandler_are_left_alone(hangs) -> None
 def test_ctrl_backslash_shows_all_ranks_and_the_job_goes_on(hangs) -> None:  # type: ignore[no-untyped-def]
     job = hangs("evaluates", size=3, seconds=4)
     job.ranks(3)
+    time.sleep(1.5)  # they wait by then
     job.signal(signal.SIGQUIT)
     shown = "\n".join(stacks(job))
     assert re.search(r"rank 1 \(\S+\) is in no operation", shown), shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -123,13 +124,14 @@ def unwinds() -> None:
             hvd.allgather(ONE, name="in except")
     else:
 
-        def steps() -> Iterator[int]:
+        @contextlib.contextmanager
+        def logged() -> Iterator[None]:
             try:
-                yield 1
+                yield
             finally:
                 wait_for("in a generator")
 
-        for _ in steps():
+        with logged():
             fails()
 
 

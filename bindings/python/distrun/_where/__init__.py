@@ -57,14 +57,13 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def shown(frame: FrameType | None) -> list[FrameType]:
-    """The frames to show, innermost first: of distrun's own calls only the one that the program made."""
+    """The frames to show, innermost first. Those inside a call of distrun say nothing to a user: the report has the
+    operation."""
     frames = list(_outwards(frame))
-    first = next((index for index, one in enumerate(frames) if _is_ours(one)), None)
-    if first is not None:
-        while first + 1 < len(frames) and _is_ours(frames[first + 1]):
-            first += 1
-        frames = frames[first:]
-    return frames[:_MOST_FRAMES]
+    first = next((index for index, one in enumerate(frames) if _is_ours(one)), 0)
+    while first < len(frames) and _is_ours(frames[first]):
+        first += 1
+    return frames[first:][:_MOST_FRAMES]
 
 
 def waits(frame: FrameType | None) -> bool | None:
