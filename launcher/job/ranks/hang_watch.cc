@@ -79,7 +79,8 @@ std::optional<std::vector<RankView>> HangWatch::take(TimePoint now) {
   for (auto& [rank, view] : views_) views.push_back(std::move(view));
   views_.clear();
   until_.reset();
-  if (!std::exchange(by_user_, false) || !facts_.waits.empty()) keep(views);
+  const bool by_user = std::exchange(by_user_, false) && !looked_last_;
+  if (!by_user || !facts_.waits.empty()) keep(views);
   return views;
 }
 

@@ -88,7 +88,7 @@ def test_an_exception_that_waits_is_named(hangs, way: str, tmp_path: Path) -> No
     job = hangs("unwinds", way, options=(*WARNS, "--timeout", "5", "--report", str(report)))
     assert job.finish(60) == 124, job.text
     said = r"handling ValueError: a bad sample on rank 1 \(\S*hangs.py:\d+\)"
-    assert len(re.findall(said, job.text)) == 2, job.text  # with the first report of the wait, and at the end
+    assert len(re.findall(said, job.text)) == 3, job.text  # with the first report of the wait, and at the end
     facts = json.loads(report.read_text())
     named = [stack for stack in facts["stacks"] if stack["exception"]]
     assert [stack["exception"] for stack in named] == ["ValueError: a bad sample on rank 1"], facts
@@ -103,6 +103,20 @@ def test_the_first_report_of_a_wait_shows_stacks_once(hangs) -> None:  # type: i
     assert re.search(r"ranks? 0\S* .*has allreduce 'allreduce.x' in flight for", shown), shown
     assert job.finish() == 0, job.text
     assert job.text.count("where the ranks are") == 1, job.text
+
+
+def test_a_limit_of_time_shows_where_ranks_are_and_what_they_handle(hangs) -> None:  # type: ignore[no-untyped-def]
+    job = hangs("unwinds", "finally", options=("--stall-warning-time", "0", "--timeout", "3"))
+    assert job.finish() == 124, job.text
+    assert job.text.count("handling ValueError: a bad sample on rank 1 (") == 2, job.text
+    assert job.text.index("where the ranks are") < job.text.index("which is its --timeout; ending it"), job.text
+
+
+def test_a_limit_of_time_waits_for_no_rank_that_is_silent(hangs) -> None:  # type: ignore[no-untyped-def]
+    job = hangs("evaluates", options=("--stall-warning-time", "0", "--timeout", "4"), seconds=30)
+    os.kill(job.ranks(2)[1], signal.SIGSTOP)
+    assert job.finish() == 124, job.text
+    assert "rank 1 (localhost) is silent" in job.text, job.text
 
 
 def test_stall_shutdown_shows_stacks_where_no_warning_has(hangs) -> None:  # type: ignore[no-untyped-def]
@@ -150,7 +164,7 @@ def test_ctrl_backslash_where_ranks_are_in_no_session(hangs, start_job: StartJob
     job = hangs("late", size=2, seconds=4)
     job.wait_lines("ready 1")
     job.signal(signal.SIGQUIT)
-    assert "rank 1" in "\n".join(stacks(job)) and "before init()" in job.text, job.text
+    assert re.search(r"ranks? (0-)?1 .*in no session: before init\(\)", "\n".join(stacks(job))), job.text
     assert job.finish() == 0, job.text
     shell = start_job("-np", "2", "--oversubscribe", "sh", "-c", "echo up; sleep 3")
     shell.wait_lines("up")

@@ -85,5 +85,16 @@ TEST_CASE("what the user asks for is shown, and is no part of the report of a go
   CHECK(watch.look_at({0}, kHangStart + seconds(5)) == std::vector<int>{0});
 }
 
+TEST_CASE("what is seen before a limit of time ends the job is part of its report") {
+  HangWatch watch;
+  CHECK(watch.is_last_look());
+  CHECK_FALSE(watch.is_last_look());
+  (void)watch.look_at({0}, kHangStart);
+  watch.answered(0, {.exception = "ValueError: bad"});
+  REQUIRE(watch.take(kHangStart).has_value());
+  REQUIRE(watch.facts().views.size() == 1);
+  CHECK(watch.facts().views[0].state->exception == "ValueError: bad");
+}
+
 }  // namespace
 }  // namespace distrun::launcher
