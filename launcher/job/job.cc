@@ -11,13 +11,6 @@
 #include "runtime/net/bytes/open_files.h"
 
 namespace distrun::launcher {
-namespace {
-
-// Between looks whether ranks have told where they are, before --timeout ends the job.
-constexpr Duration kLastLook = std::chrono::milliseconds(20);
-
-}  // namespace
-
 Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
     : config_(config),
       signals_(std::move(signals)),
@@ -26,8 +19,7 @@ Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
       agents_(config.plan.assignment, spawner, !config.options().hosts.mpi.empty(),
               [&screen = screen_](const std::string& text) { screen.say(text); }),
       ranks_(agents_, screen_),
-      spawner_(spawner),
-      end_by_(config.end_by) {}
+      spawner_(spawner) {}
 
 Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& spawner) {
   auto signals =
@@ -173,7 +165,7 @@ void Job::watch() {
 
 std::optional<TimePoint> Job::deadline() const {
   auto next = earlier(earlier(screen_->deadline(), input_.deadline()), earlier(ranks_.deadline(), state_->deadline()));
-  if (!ranks_.ending()) next = earlier(next, end_by_);
+  if (!ranks_.ending() && !ranks_.hangs().looks_last()) next = earlier(next, config_.end_by);
   return earlier(next, agents_.deadline(ranks_.kill_by()));
 }
 
@@ -194,15 +186,25 @@ void Job::after_round() {
     running_->give_grace(*why, now);
   }
   if (screen_->reader_gone()) ranks_.reader_gone();
-  if (end_by_ && now >= *end_by_ && !ranks_.ending()) {
-    end_by_ = now + kLastLook;
-    if (ranks_.time_out(now)) {
-      screen_.say("the job has run for " + seconds_text(config_.options().end.timeout) +
-                  " s, which is its --timeout; ending it");
-    }
+  if (config_.end_by && now >= *config_.end_by && !ranks_.ending()) {
+    const std::string text = text_of_timeout();
+    if (ranks_.time_out(now)) screen_.say(text);
   }
   advance();
   if (state_ != start_.get()) start_.reset();
+}
+
+std::string Job::text_of_timeout() const {
+  const std::string seconds = seconds_text(config_.options().end.timeout) + " s";
+  if (!config_.options().end.check) return "the job has run for " + seconds + ", which is its --timeout; ending it";
+  std::vector<std::string> late;
+  for (const auto& agent : agents_.all()) {
+    if (running_ ? !ranks_.all_came(*agent) : !start_->has_answered(*agent)) late.push_back(agent->host);
+  }
+  const std::string who = late.empty() ? "all hosts have answered, and are still measuring"
+                                       : "no answer from " + join(late, ", ") + " (" + std::to_string(late.size()) +
+                                             " of " + std::to_string(agents_.size()) + " hosts)";
+  return "distrun check has not finished within " + seconds + ": " + who + "; --timeout gives it more time";
 }
 
 void Job::give_credit() {
@@ -275,8 +277,10 @@ void Job::explain(AgentLink& agent) {
 }
 
 void Job::beat(TimePoint now) {
-  for (AgentLink* const agent : agents_.beat(now)) {
-    agent->silence = "nothing has come from there for " + seconds_text(config_.host_timeout) + " s";
+  for (AgentLink* const agent : agents_.beat(now, duration_of(config_.host_timeout))) {
+    if (agent->silence.empty()) {
+      agent->silence = "nothing has come from there for " + seconds_text(config_.host_timeout) + " s";
+    }
     lose(*agent);
     agent->handle.pipe.abandon();
   }

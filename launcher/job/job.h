@@ -54,6 +54,7 @@ class Job {
   void after_round();
   bool finished();
   void give_credit();
+  [[nodiscard]] std::string text_of_timeout() const;
   void fail(int code, const std::string& text);
 
   void receive(AgentLink& agent);
@@ -82,7 +83,6 @@ class Job {
   Input input_;
   TerminalRank terminal_;
   AgentSpawner& spawner_;
-  std::optional<TimePoint> end_by_;  // --timeout; later while ranks are looked at for the last time
   std::vector<pid_t> not_ours_;      // children that this process had before it became distrun
   std::unique_ptr<JobStart> start_;  // the three states: the last one that exists is the present one
   std::unique_ptr<JobRunning> running_;

@@ -27,6 +27,7 @@ class HangWatch {
 
   // Once: before the job ends for its limit of time.
   bool is_last_look() { return !std::exchange(looked_last_, true); }
+  [[nodiscard]] bool looks_last() const { return looked_last_; }
 
   void answered(int rank, const net::ProgramState& state);
   // It will not answer; `why` is as RankView::note.

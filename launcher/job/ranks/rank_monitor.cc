@@ -41,7 +41,11 @@ void RankMonitor::watch(Poller& poller) {
 }
 
 void RankMonitor::tick(TimePoint now) {
-  report_unreachable(now);
+  // Not once the job ends for another reason than a rank's failure, which this may have caused.
+  for (const auto& [rank, text] : unreachable_.take(now)) {
+    if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
+    carry_out(verdict_.runs_on(rank));
+  }
   if (auto views = hangs_.take(now)) {
     for (RankView& view : *views) view.host = members_.host_name(view.rank);
     output_.say(stacks_text(*views));
@@ -55,17 +59,13 @@ std::optional<TimePoint> RankMonitor::deadline() const {
   return earlier(earlier(unreachable_.deadline(), hangs_.deadline()), kill_servers_by_);
 }
 
-template <class Message>
-bool RankMonitor::to_rank(Message& message) const {
-  const auto rank = members_.rank_of(WorkerId{message.rank});
-  message.rank = rank.value_or(-1);
-  return rank.has_value();
-}
-
 Result<bool> RankMonitor::on(const Frame& frame) {
   const auto about_rank = [this](auto decoded, auto action) {
     return with(decoded, [&](auto message) {
-      if (to_rank(message)) action(message);
+      // Messages of agents name workers: the number of this one's rank takes its place.
+      const auto rank = members_.rank_of(WorkerId{message.rank});
+      message.rank = rank.value_or(-1);
+      if (rank) action(message);
     });
   };
   switch (static_cast<FromAgent>(frame.type)) {
@@ -110,6 +110,12 @@ std::string RankMonitor::ranks_there(const AgentLink& agent) const {
   return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
 }
 
+bool RankMonitor::all_came(const AgentLink& agent) const {
+  const std::vector<int> ranks = members_.ranks_on(agent.index);
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [this](int rank) { return came_.contains(rank) || verdict_.end_of(rank); });
+}
+
 void RankMonitor::interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms) {
   JobActions actions = verdict_.interrupted(signal, now);
   actions.stop->kill_after = std::min(actions.stop->kill_after, kill_after_ms);
@@ -138,6 +144,7 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
   switch (notice.kind) {
     case net::StoreNotice::Kind::kJoined:
       unreachable_.explained(notice.rank);
+      came_.insert(notice.rank);
       return carry_out(verdict_.joined(notice.rank));
     case net::StoreNotice::Kind::kLeft:
       return carry_out(verdict_.left(notice.rank));
@@ -188,14 +195,6 @@ void RankMonitor::disconnected(const net::StoreNotice& notice) {
                             .how = notice.text};
   unreachable_.disconnected(notice.rank, lost_connection_report(lost), Clock::now());
   verdict_.disconnected(notice.rank, round_);
-}
-
-// Not once the job ends for another reason than a rank's failure, which this may have caused.
-void RankMonitor::report_unreachable(TimePoint now) {
-  for (const auto& [rank, text] : unreachable_.take(now)) {
-    if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
-    carry_out(verdict_.runs_on(rank));
-  }
 }
 
 void RankMonitor::signal_ranks(int signal, const std::vector<int>& ranks) {

@@ -57,6 +57,9 @@ class RankMonitor {
   // "Rank 2 there is", "Ranks 2-3 there are".
   [[nodiscard]] std::string ranks_there(const AgentLink& agent) const;
 
+  // They have used the runtime, or have ended.
+  [[nodiscard]] bool all_came(const AgentLink& agent) const;
+
   // The job ends for a reason that is none of the ranks'.
   void interrupt(int signal, TimePoint now) { carry_out(verdict_.interrupted(signal, now)); }
   // As interrupt(), with this time at most from TERM to KILL.
@@ -75,19 +78,14 @@ class RankMonitor {
 
   // Shows where all ranks are.
   void show_stacks(TimePoint now);
-  // What is known of ranks that wait.
-  [[nodiscard]] const HangFacts& hang() const { return hangs_.facts(); }
+  [[nodiscard]] const HangWatch& hangs() const { return hangs_; }
 
  private:
   void read_store();
   void on_notice(const net::StoreNotice& notice);
   void disconnected(const net::StoreNotice& notice);
   void exited(const RankExited& event);
-  void report_unreachable(TimePoint now);
   void carry_out(const JobActions& actions);
-  // Messages of agents name workers: the number of this one's rank takes its place. False: it has none.
-  template <class Message>
-  [[nodiscard]] bool to_rank(Message& message) const;
 
   AgentLinks& agents_;
   RankOutput& output_;
@@ -97,6 +95,7 @@ class RankMonitor {
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
   HangWatch hangs_;
+  std::set<int> came_;       // ranks that have used the runtime
   std::uint64_t round_ = 0;  // of looking at the rendezvous
   std::optional<std::string> stop_;
   std::optional<TimePoint> kill_by_;
