@@ -40,35 +40,58 @@ TEST_CASE("messages to the head are frames of their type") {
   CHECK(static_cast<FromAgent>(frames[1].type) == FromAgent::kNote);
 }
 
-TEST_CASE("signs of life are given every second, and silence of the head is its end") {
+void say(Connected& both, const Alive& word, BootTime now) { both.agent->on(word, now); }
+
+TEST_CASE("signs of life are given every second, and a head that does not answer them ends the lease") {
   Connected both;
-  const TimePoint start = Clock::now();
+  const BootTime start = boot_time();
   CHECK_FALSE(both.agent->deadline());
   CHECK_FALSE(both.agent->beat(start + seconds(100)));  // nobody has asked for it
-  both.agent->start_heartbeat(milliseconds(2500), start);
-  CHECK(both.agent->deadline() == start + seconds(1));
+  both.agent->start_lease(milliseconds(2500), start);
+  REQUIRE(both.agent->deadline());
   CHECK_FALSE(both.agent->beat(start + seconds(1)));
-  const auto frames = both.at_head();
+  auto frames = both.at_head();
   REQUIRE(frames.size() == 1);
-  CHECK(static_cast<FromAgent>(frames[0].type) == FromAgent::kAlive);
+  REQUIRE(static_cast<FromAgent>(frames[0].type) == FromAgent::kAlive);
+  const auto beat = decode<Beat>(frames[0].payload);
+  REQUIRE(beat.ok());
   CHECK_FALSE(both.agent->beat(start + seconds(2)));
-  CHECK(both.agent->beat(start + milliseconds(2600)));
+  say(both, {.what = Alive::What::kAnswer, .sent = beat->sent}, start + milliseconds(2200));
+  CHECK_FALSE(both.agent->beat(start + milliseconds(3499)));
+  CHECK(both.agent->beat(start + milliseconds(3500)));
+  CHECK_FALSE(both.agent->beat(start + milliseconds(3600)));  // it is told once
+  both.agent->note("the last word");
+  frames = both.at_head();
+  CHECK(static_cast<FromAgent>(frames.back().type) == FromAgent::kNote);
+  CHECK_FALSE(both.agent->closed());
+  CHECK_FALSE(both.agent->beat(start + milliseconds(4500)));
   CHECK(both.agent->closed());
-  CHECK_FALSE(both.agent->beat(start + seconds(9)));  // it is told once
   CHECK_FALSE(both.agent->deadline());
 }
 
-TEST_CASE("a head that has said so may be silent until it says something") {
+TEST_CASE("a head that has said so may be silent until it goes on") {
   Connected both;
-  const TimePoint start = Clock::now();
-  both.agent->start_heartbeat(milliseconds(1500), start);
-  both.agent->hold(true);
+  const BootTime start = boot_time();
+  both.agent->start_lease(milliseconds(1500), start);
+  say(both, {.what = Alive::What::kHold}, start);
   CHECK_FALSE(both.agent->deadline());
   CHECK_FALSE(both.agent->beat(start + seconds(9)));
-  both.head.send(static_cast<std::uint8_t>(ToAgent::kAlive), encode(Alive{}));
-  both.head.flush();
-  CHECK(both.agent->receive().size() == 1);
+  say(both, {.what = Alive::What::kResume}, start + seconds(9));
   CHECK(both.agent->deadline());
+  CHECK_FALSE(both.agent->beat(start + seconds(9)));
+  const auto frames = both.at_head();
+  REQUIRE(frames.size() == 1);
+  CHECK(decode<Beat>(frames[0].payload)->ready);
+}
+
+TEST_CASE("an agent whose lease is over does not wait for a head that reads nothing") {
+  Connected both;
+  both.agent->start_lease(milliseconds(100), boot_time() - seconds(1));
+  CHECK(both.agent->beat(boot_time()));
+  both.agent->note(std::string(1 << 20, 'x'));  // more than a pipe holds
+  Poller poller;
+  both.agent->drain(poller, [] {});
+  CHECK(both.agent->closed());
 }
 
 TEST_CASE("an agent leaves when the head has taken everything") {
