@@ -31,8 +31,10 @@ void HeadConnection::on(const Alive& word, BootTime now) {
 bool HeadConnection::beat(BootTime now) {
   if (pipe_.closed()) return false;
   if (lease_.over(now)) {
-    if (now >= *lease_.end() + kLastWords) pipe_.abandon();
-    return !std::exchange(over_, true);
+    if (over_ && now >= *over_ + kLastWords) pipe_.abandon();
+    if (over_) return false;
+    over_ = now;  // maybe long after: this process may have been stopped
+    return true;
   }
   if (const auto sign = lease_.speak(now)) send(FromAgent::kAlive, *sign);
   return false;
@@ -45,7 +47,7 @@ void HeadConnection::show_end() {
 }
 
 std::optional<TimePoint> HeadConnection::deadline() const {
-  const auto next = over_ ? *lease_.end() + kLastWords : lease_.deadline();
+  const auto next = over_ ? std::optional(*over_ + kLastWords) : lease_.deadline();
   if (!next || pipe_.closed()) return std::nullopt;
   return Clock::now() + std::chrono::duration_cast<Duration>(*next - boot_time());
 }

@@ -58,8 +58,8 @@ class HeadConnection {
   FramePipe pipe_;
   Lease lease_;
   LeaseEnd lease_end_;
-  BootTimer timer_;  // ends a wait that began before the machine was suspended
-  bool over_ = false;
+  BootTimer timer_;               // ends a wait that began before the machine was suspended
+  std::optional<BootTime> over_;  // since then it is known that the lease is over
 };
 
 }  // namespace distrun::launcher

@@ -84,6 +84,17 @@ TEST_CASE("a head that has said so may be silent until it goes on") {
   CHECK(decode<Beat>(frames[0].payload)->ready);
 }
 
+TEST_CASE("an agent that was stopped for long has its last words too") {
+  Connected both;
+  const BootTime start = boot_time();
+  both.agent->start_lease(seconds(5), start);
+  CHECK(both.agent->beat(start + seconds(500)));
+  both.agent->note("the last word");
+  CHECK(both.at_head().size() == 1);
+  CHECK_FALSE(both.agent->beat(start + seconds(500)));
+  CHECK_FALSE(both.agent->closed());
+}
+
 TEST_CASE("an agent whose lease is over does not wait for a head that reads nothing") {
   Connected both;
   both.agent->start_lease(milliseconds(100), boot_time() - seconds(1));
