@@ -12,6 +12,7 @@
 #include "launcher/job/agents/host_silence.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/spawn/agent_spawner.h"
+#include "runtime/net/bytes/link_watches.h"
 
 namespace distrun::launcher {
 
@@ -38,6 +39,7 @@ struct AgentLink {
   std::optional<std::vector<ProbeResult>> probes{};
   SignOfLife sign{};
   bool stopped = false;  // its ranks are, with this process, and go on when it has answered
+  net::BegunRecord begun{};
   EndDeadline end_deadline{};
   std::string tried{};    // that another host was to start it, and why it has not
   std::string printed{};  // the end of what carries it wrote to its standard error

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "launcher/plan/hosts/text.h"
 #include "launcher/plan/network/network.h"
 #include "launcher/report/silence_report.h"
 
@@ -64,6 +65,7 @@ std::optional<TimePoint> AgentLinks::deadline(std::optional<TimePoint> kill_by) 
   std::optional<TimePoint> next = last_words_by_;
   for (const auto& link : links_) {
     if (!link->up() || link->over()) continue;
+    if (!link->done() && link->handle.pipe.begun() != 0) next = earlier(next, link->begun.due());
     next = earlier(next, link->end_deadline.end(kill_by));
   }
   return earlier(next, silence_.deadline(signs()));
@@ -123,6 +125,18 @@ HostLoss AgentLinks::loss_of(const std::vector<std::size_t>& lost, Duration sile
   out.cause = own == OwnNetwork::kWorks
                   ? Cause{.kind = CauseKind::kHostLost, .text = lost_report(hosts, all_names().size(), out.why)}
                   : Cause{.kind = CauseKind::kOwnNetwork, .text = own_network_report(own, silence)};
+  return out;
+}
+
+std::vector<AgentLink*> AgentLinks::unfinished(TimePoint now) {
+  std::vector<AgentLink*> out;
+  for (auto& link : links_) {
+    if (!link->up() || link->done() || link->handle.pipe.closed()) continue;
+    if (!link->begun.overdue(link->handle.pipe.begun(), now, silence_.limit())) continue;
+    link->silence = "a message of its agent has begun and was not whole after " +
+                    seconds_text(std::chrono::duration<double>(silence_.limit()).count()) + " s";
+    out.push_back(link.get());
+  }
   return out;
 }
 

@@ -60,6 +60,8 @@ class AgentLinks {
   std::optional<HostLoss> ended(const AgentLink& link, TimePoint now);
   // What carries this one from another host is ended there.
   void end_carrier(const AgentLink& link);
+  // Agents whose message has begun and is not whole after host_timeout, which their `silence` says.
+  std::vector<AgentLink*> unfinished(TimePoint now);
   // Agents that do not do what they were told to, or whose carriers stay when all is over.
   [[nodiscard]] std::vector<AgentLink*> overdue(TimePoint now, std::optional<TimePoint> kill_by) const;
   // The agent, or what carries it, whose process has been reaped; null: it was another child.

@@ -1,7 +1,11 @@
 #include "launcher/agent/head_connection.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
+#include <vector>
 
 #include "launcher/spawn/process.h"
 
@@ -41,6 +45,23 @@ TEST_CASE("messages to the head are frames of their type") {
 }
 
 void say(Connected& both, const Alive& word, BootTime now) { both.agent->on(word, now); }
+
+TEST_CASE("foreign bytes of the head's begin a message that is never whole, and its answers are lost in it") {
+  Connected both;
+  both.agent->start_lease(milliseconds(1500), boot_time());
+  std::vector<std::byte> foreign(777);
+  foreign[2] = std::byte{0x40};  // 4 MiB
+  REQUIRE(::write(both.head.out(), foreign.data(), foreign.size()) == 777);
+  const BootTime begun = boot_time();
+  const BootTime end = begun + seconds(30);
+  while (!both.agent->beat(boot_time()) && boot_time() < end) {
+    both.head.send(static_cast<std::uint8_t>(ToAgent::kAlive), encode(Alive{.sent = boot_time().count()}));
+    CHECK(both.agent->receive().empty());
+    ::poll(nullptr, 0, 50);
+  }
+  CHECK(both.agent->lease().over(boot_time()));
+  CHECK(boot_time() - begun >= milliseconds(1500));
+}
 
 TEST_CASE("signs of life are given every second, and a head that does not answer them ends the lease") {
   Connected both;
