@@ -12,6 +12,16 @@
 #include "runtime/net/bytes/socket.h"
 
 namespace distrun::launcher {
+namespace {
+
+void lose_link(AgentLink& agent, AgentLinks& agents, RankMonitor& ranks, Input& input) {
+  agent.lose(ranks.ending(), Clock::now());
+  agents.end_carrier(agent);
+  ranks.ranks_gone(agent);
+  input.taken(agent.index, false);
+}
+
+}  // namespace
 
 Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
     : config_(config),
@@ -274,17 +284,10 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
 // It ended, or its connection did, before it had said that nothing is left on its host.
 void Job::lose(AgentLink& agent) {
   advance();
-  lose_link(agent);
+  lose_link(agent, agents_, ranks_, input_);
   if (agent.gone() || !agent.silence.empty()) explain(agent);
   if (agent.lost()) state_->on_lost(agent);
   advance();
-}
-
-void Job::lose_link(AgentLink& agent) {
-  agent.lose(ranks_.ending(), Clock::now());
-  agents_.end_carrier(agent);
-  ranks_.ranks_gone(agent);
-  input_.taken(agent.index, false);
 }
 
 void Job::explain(AgentLink& agent) {
@@ -298,7 +301,7 @@ void Job::lose_silent(const HostLoss& loss) {
   advance();
   for (AgentLink* const agent : loss.links) {
     agent->silence = loss.why;
-    lose_link(*agent);
+    lose_link(*agent, agents_, ranks_, input_);
   }
   state_->on_silent(loss);
   for (AgentLink* const agent : loss.links) agent->handle.pipe.abandon();

@@ -60,7 +60,6 @@ class Job {
   void receive(AgentLink& agent);
   void handle(AgentLink& agent, const Frame& frame);
   void lose(AgentLink& agent);
-  void lose_link(AgentLink& agent);
   void explain(AgentLink& agent);
   void lose_silent(const HostLoss& loss);
   void give_up(TimePoint now);
