@@ -54,8 +54,9 @@ class RankMonitor {
   void ranks_gone(const AgentLink& agent);
   // What follows from that.
   void host_lost(const AgentLink& agent);
+  void hosts_lost(const HostLoss& loss);
   // "Rank 2 there is", "Ranks 2-3 there are".
-  [[nodiscard]] std::string ranks_there(const AgentLink& agent) const;
+  [[nodiscard]] std::string ranks_there(const std::vector<const AgentLink*>& agents) const;
 
   // They have used the runtime, or have ended.
   [[nodiscard]] bool all_came(const AgentLink& agent) const;
@@ -84,7 +85,6 @@ class RankMonitor {
   void read_store();
   void on_notice(const net::StoreNotice& notice);
   void disconnected(const net::StoreNotice& notice);
-  void exited(const RankExited& event);
   void carry_out(const JobActions& actions);
 
   AgentLinks& agents_;
