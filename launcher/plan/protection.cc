@@ -28,14 +28,13 @@ std::string unable(std::string_view setting) {
 // Who would send tensors as they are, and what to type instead; empty: nobody.
 std::string obstacle(const Options& options, const Settings& settings) {
   const FrameworkOptions& frameworks = options.frameworks;
-  if (!frameworks.tf_roles.empty())
-    return "--tf-roles is for TensorFlow's own connections, which distrun does not make";
-  if (frameworks.tf) return "--tf is for TensorFlow's own connections, which distrun does not make";
+  if (!frameworks.tf_roles.empty()) return "--tf-roles is for TensorFlow's own connections.\nLeave out one of them.";
+  if (frameworks.tf) return "--tf is for TensorFlow's own connections.\nLeave out one of them.";
   if (const std::string name = unable(settings.backend); !name.empty()) {
-    return "the backend " + name + " sends tensors as they are; leave out --backend, or use tcp or hierarchical";
+    return "the backend " + name + " sends tensors as they are.\nLeave out --backend, or use tcp or hierarchical.";
   }
   if (settings.between_hosts != "tcp") {
-    return settings.between_hosts + " sends tensors as they are; leave out --between-hosts";
+    return settings.between_hosts + " sends tensors as they are.\nLeave out --between-hosts.";
   }
   return {};
 }

@@ -1,5 +1,5 @@
-"""What distrun --tf-keras3-mwms, --torch-backend and --encrypt put before a program leaves it as it is; with real Keras:
-test/e2e/frameworks, with torch: test_c10d.py."""
+"""What distrun --tf-keras3-mwms, --torch-backend and --encrypt put before a program leaves it as it is; with real
+Keras: test/e2e/frameworks, with torch: test_c10d.py."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+
 from distrun import _protected
 from distrun.errors import Unsupported
 
@@ -66,7 +67,7 @@ def test_what_other_frameworks_connect_is_refused(
     module: str, owner: str, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type(owner, (), {function: lambda self: None})
-    _protected._AMENDED[module](SimpleNamespace(**{owner: kind}))  # type: ignore[arg-type]
+    _protected.AMENDED[module](SimpleNamespace(**{owner: kind}))  # type: ignore[arg-type]
     call = getattr(kind, function)
     with pytest.raises(Unsupported, match="--encrypt was given"):
         call(object.__new__(kind))

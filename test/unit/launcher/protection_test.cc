@@ -54,7 +54,7 @@ TEST_CASE("protection: what goes between hosts by other ways is refused too, wit
   tf.options.frameworks.tf = true;
   CHECK(code_of(tf) == Errc::kInvalidArgument);
   CHECK(check_protection(tf.options, tf.settings, 2).message() ==
-        "--encrypt cannot be met on 2 hosts: --tf is for TensorFlow's own connections, which distrun does not make");
+        "--encrypt cannot be met on 2 hosts: --tf is for TensorFlow's own connections.\nLeave out one of them.");
   Asked roles = named();
   roles.options.frameworks.tf_roles = "ps=1,worker=1";
   CHECK(code_of(roles) == Errc::kInvalidArgument);
@@ -62,7 +62,7 @@ TEST_CASE("protection: what goes between hosts by other ways is refused too, wit
   between.settings.between_hosts = "gloo";
   CHECK(code_of(between) == Errc::kInvalidArgument);
   CHECK(check_protection(between.options, between.settings, 3).message() ==
-        "--encrypt cannot be met on 3 hosts: gloo sends tensors as they are; leave out --between-hosts");
+        "--encrypt cannot be met on 3 hosts: gloo sends tensors as they are.\nLeave out --between-hosts.");
   Asked checked = between;
   checked.settings.encrypt = false;
   checked.settings.checksum = true;

@@ -1,8 +1,8 @@
-"""`python -m distrun._protected train.py ...`: what ranks run under distrun --encrypt and --checksum.
+"""Under distrun --encrypt and --checksum what would send tensors around distrun is refused on several hosts, as soon as
+the program asks for it: process groups of torch.distributed by another backend, jax.distributed, and tf.distribute.
 
-On several hosts what would send tensors around distrun is refused as soon as the program asks for it: process groups of
-torch.distributed by another backend, jax.distributed, and tf.distribute. distrun's own front ends do the same for
-torch.distributed in programs that come to be run in other ways.
+Ranks run Python programs by way of `python -m distrun._protected train.py ...` then. `import distrun.torch` does it for
+torch.distributed, in programs that come to be run in other ways.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from distrun._amend import amend_when_imported, run
 from distrun.errors import Unsupported
 
 _YES = ("1", "true", "yes", "on")
@@ -32,7 +31,8 @@ def asked() -> str:
 def _refuse(what: str, instead: str) -> None:
     if option := asked():
         raise Unsupported(
-            f"{what} sends tensors to other hosts as they are, and {option} was given. {instead}, or leave out {option}."
+            f"{what} sends tensors to other hosts as they are, and {option} was given. {instead}, or leave out "
+            f"{option}."
         )
 
 
@@ -85,15 +85,9 @@ def _protect_servers(strategies: ModuleType) -> None:
     _instead_of(strategies.ParameterServerStrategyV2, "__init__", "ParameterServerStrategy", "Use distrun.tensorflow")
 
 
-_AMENDED: dict[str, Callable[[ModuleType], None]] = {
+AMENDED: dict[str, Callable[[ModuleType], None]] = {
     "torch.distributed.distributed_c10d": protect_torch,
     "jax._src.distributed": _protect_jax,
     "tensorflow.python.distribute.collective_all_reduce_strategy": _protect_workers,
     "tensorflow.python.distribute.parameter_server_strategy_v2": _protect_servers,
 }
-
-if __name__ == "__main__":
-    if asked():
-        for module, amend in _AMENDED.items():
-            amend_when_imported(module, amend)
-    run()
