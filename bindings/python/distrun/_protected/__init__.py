@@ -45,7 +45,7 @@ def protect_torch(c10d: ModuleType) -> None:
     @functools.wraps(make)
     def helper(size: int, rank: int, ranks: list[int], backend: Any, *arguments: Any, **more: Any) -> Any:
         names = [part.split(":")[-1] for part in str(backend).lower().split(",")]
-        if size > 1 and any(name != "distrun" for name in names):
+        if size != 1 and any(name != "distrun" for name in names):
             named = "" if names == ["undefined"] else f" {backend}"
             _refuse(
                 f"torch.distributed's own backend{named}",
