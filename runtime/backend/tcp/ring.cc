@@ -103,7 +103,9 @@ std::string any_port_of(const std::string& host) {
 }
 
 Result<Ring> make_ring(const GroupSpec& group, const Services& services, TimePoint deadline) {
-  Ring ring{.size = group.members.size(), .index = static_cast<std::size_t>(group.index)};
+  Ring ring{.size = group.members.size(),
+            .index = static_cast<std::size_t>(group.index),
+            .host_timeout = duration_of(services.world->host_timeout)};
   if (ring.size == 1) return ring;
   auto protection = agree_on_protection(keys_of(group.id) + "protection", group, services, deadline);
   if (!protection.ok()) return protection.status();

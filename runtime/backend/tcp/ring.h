@@ -28,8 +28,9 @@ struct Ring {
   std::size_t index = 0;
   int left_rank = -1;  // world ranks; -1 in a group of one
   int right_rank = -1;
-  GuardedFd left;           // authenticated, non-blocking
-  GuardedFd right;          // the same
+  GuardedFd left;   // authenticated, non-blocking
+  GuardedFd right;  // the same
+  Duration host_timeout = Duration::max();
   Protection protection{};  // of all the group's connections
   // What protects the two; null: they are plain.
   std::unique_ptr<net::RecordLayer> left_records{}, right_records{};

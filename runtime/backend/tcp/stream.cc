@@ -67,7 +67,8 @@ Io MessageWriter::write(int fd) {
     const ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      return unmoved(errno);
+      error_ = errno;
+      return unmoved(error_);
     }
     pieces_.advance(static_cast<std::size_t>(sent));
   }
@@ -84,8 +85,10 @@ Io MessageReader::receive(int fd, Pieces& into) {
     const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT);
     if (got < 0) {
       if (errno == EINTR) continue;
-      return unmoved(errno);
+      error_ = errno;
+      return unmoved(error_);
     }
+    error_ = 0;
     if (got == 0) return Io::kGone;
     into.advance(static_cast<std::size_t>(got));
     if (!take(static_cast<std::size_t>(got))) return Io::kForged;
@@ -146,6 +149,7 @@ Io MessageReader::read(int fd) {
 }
 
 void MessageReader::next() {
+  ++messages_;
   header_read_ = 0;
   payload_.clear();
   if (records_ != nullptr) records_->next();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "runtime/backend/tcp/message.h"
@@ -37,12 +38,14 @@ class MessageWriter {
   void begin(const Header& header);
   Pieces& pieces() { return pieces_; }
   Io write(int fd);
+  [[nodiscard]] int error() const { return error_; }  // errno's, after Io::kGone
 
  private:
   HeaderBytes header_{};
   Pieces pieces_;
   std::unique_ptr<net::RecordWriter> records_;  // null: plain
   bool sealed_ = false;                         // pieces_ has the records of the message
+  int error_ = 0;
 };
 
 class MessageReader {
@@ -57,8 +60,12 @@ class MessageReader {
   // Header and payload. kDone when both are complete; has_header() may turn true before.
   Io read(int fd);
   [[nodiscard]] bool has_header() const { return header_read_ == kHeaderBytes; }
+  // The number of the message whose header has not come as a whole, from 1; 0: there is none. Its payload may take as
+  // long as it likes.
+  [[nodiscard]] std::uint64_t begun() const { return at_boundary() || has_header() ? 0 : messages_ + 1; }
   [[nodiscard]] bool at_boundary() const { return header_read_ == 0; }  // nothing of the next message has been read
   [[nodiscard]] bool complete() const { return has_header() && payload_.empty(); }
+  [[nodiscard]] int error() const { return error_; }  // errno's, after Io::kGone; 0: end of file
   [[nodiscard]] Result<Header> header() const { return decode(header_); }
   void next();  // the message has been dealt with
 
@@ -72,6 +79,8 @@ class MessageReader {
   Pieces payload_;
   Pieces both_;                                 // scratch of read()
   std::unique_ptr<net::RecordReader> records_;  // null: plain
+  int error_ = 0;
+  std::uint64_t messages_ = 0;  // dealt with
 };
 
 }  // namespace distrun::backend::tcp
