@@ -52,6 +52,7 @@ std::string text_of(const Cause& cause) {
     case CauseKind::kRaised:
     case CauseKind::kLeftEarly:
     case CauseKind::kHostLost:
+    case CauseKind::kOwnNetwork:
     case CauseKind::kNotStarted:
     case CauseKind::kBrokenOff:
       break;

@@ -53,8 +53,9 @@ class RankMonitor {
   void ranks_gone(const AgentLink& agent);
   // What follows from that.
   void host_lost(const AgentLink& agent);
+  void hosts_lost(const HostLoss& loss);
   // "Rank 2 there is", "Ranks 2-3 there are".
-  [[nodiscard]] std::string ranks_there(const AgentLink& agent) const;
+  [[nodiscard]] std::string ranks_there(const std::vector<const AgentLink*>& agents) const;
 
   // They have used the runtime, or have ended.
   [[nodiscard]] bool all_came(const AgentLink& agent) const;
