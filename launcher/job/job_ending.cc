@@ -57,8 +57,12 @@ void JobEnding::on_lost(AgentLink& agent) {
 // One that was lost while its job was being ended is no news.
 void JobEnding::on_explained(AgentLink& agent) {
   if (!started_ || agent.state == AgentLink::State::kLostInEnding) return;
-  output_.say(lost_agent_report(agent, ranks_.ranks_there(agent)));
+  output_.say(lost_agent_report(agent, ranks_.ranks_there({&agent})));
   ranks_.host_lost(agent);  // again: now it is known why
+}
+
+void JobEnding::on_silent(const HostLoss& loss) {
+  if (started_) ranks_.hosts_lost(loss);
 }
 
 void JobEnding::tick(TimePoint) {
@@ -92,6 +96,7 @@ std::optional<FailureReport> JobEnding::failure() const {
   if (!out) return std::nullopt;
   if (out->rank >= 0) out->last_lines = output_.last_lines(out->rank);
   out->followers = followers();
+  out->hang = ranks_.hangs().facts();
   out->exit_code = ranks_.verdict().exit_code();
   return out;
 }
@@ -101,6 +106,7 @@ void JobEnding::report_first_cause() {
   FailureReport report = *ranks_.verdict().failure();
   report.last_lines = output_.last_lines(report.rank);
   report.exit_code = ranks_.verdict().exit_code();
+  report.hang = ranks_.hangs().facts();
   output_.say(first_cause_report(report));
 }
 
@@ -120,8 +126,10 @@ std::vector<Follower> JobEnding::followers() const {
 
 void JobEnding::report_end(bool keep_back) {
   const auto& failure = ranks_.verdict().failure();
-  const bool host_lost = failure && failure->cause.kind == CauseKind::kHostLost;
+  const bool host_lost =
+      failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork);
   if (ranks_.verdict().rank_failed()) report_first_cause();
+  if (!ranks_.verdict().rank_failed()) output_.say(exceptions_text(ranks_.hangs().facts()));
   if (!ranks_.verdict().rank_failed() && !host_lost) return;
   for (int rank = 0; rank < ranks_.members().size(); ++rank) {
     const auto& end = ranks_.verdict().end_of(rank);

@@ -52,6 +52,7 @@ std::string text_of(const Cause& cause) {
     case CauseKind::kRaised:
     case CauseKind::kLeftEarly:
     case CauseKind::kHostLost:
+    case CauseKind::kOwnNetwork:
     case CauseKind::kNotStarted:
     case CauseKind::kBrokenOff:
       break;
@@ -82,6 +83,7 @@ std::string first_cause_report(const FailureReport& failure) {
   out += ". This ended the job";
   if (failure.exit_code) out += "; exit code " + std::to_string(*failure.exit_code);
   out += ".\n";
+  out += exceptions_text(failure.hang);
   if (failure.last_lines.empty()) return out + "It had written nothing.\n";
   out += "The last lines it wrote:\n";
   for (const std::string& line : failure.last_lines) out += "| " + line + "\n";

@@ -36,7 +36,10 @@ class LauncherLink {
   void report_failure(const std::string& cause, const std::string& tensor);  // of this rank; never throws
   // This rank, `own`, ends its session; nothing is said unless `why` has another rank.
   void report_loss(const Status& why, int own);
-  void report_stop(const std::string& cause);  // the leader: the ranks have agreed where to stop
+  // Of long waits, for the first time; none: they are over.
+  void report_waits(std::vector<net::RankWait> waits);
+  void report_state(const net::ProgramState& state);  // any thread; the answer to kStacksAsked
+  void report_stop(const std::string& cause);         // the leader: the ranks have agreed where to stop
 
  private:
   void unwatch();

@@ -25,6 +25,8 @@ class SimJobChannel final : public net::JobChannel {
   Status report_loss(int) override { return {}; }
   Status report_stall(int, const net::RankFailure&) override { return {}; }
   Status report_stop(const std::string&) override { return {}; }
+  Status report_waits(const std::vector<net::RankWait>&) override { return {}; }
+  Status report_state(const net::ProgramState&) override { return {}; }
 
  private:
   std::vector<net::JobEvent> events_;

@@ -10,6 +10,16 @@
 #include "launcher/report/failure_report.h"
 
 namespace distrun::launcher {
+namespace {
+
+void ask_where(const std::vector<int>& ranks, HangWatch& hangs, net::StoreServer& store) {
+  for (const int rank : ranks) {
+    if (store.tell(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
+    hangs.cannot(rank, "in no session: before init(), or after shutdown()");
+  }
+}
+
+}  // namespace
 
 RankMonitor::RankMonitor(AgentLinks& agents, RankOutput& output)
     : agents_(agents), output_(output), verdict_(Verdict::Config{}) {}
@@ -31,25 +41,31 @@ void RankMonitor::watch(Poller& poller) {
 }
 
 void RankMonitor::tick(TimePoint now) {
-  report_unreachable(now);
+  // Not once the job ends for another reason than a rank's failure, which this may have caused.
+  for (const auto& [rank, text] : unreachable_.take(now)) {
+    if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
+    carry_out(verdict_.runs_on(rank));
+  }
+  if (auto views = hangs_.take(now)) {
+    for (RankView& view : *views) view.host = members_.host_name(view.rank);
+    output_.say(stacks_text(*views));
+  }
   if (!kill_servers_by_ || now < *kill_servers_by_) return;
   kill_servers_by_.reset();
   signal_ranks(SIGKILL, verdict_.servers_left());
 }
 
-std::optional<TimePoint> RankMonitor::deadline() const { return earlier(unreachable_.deadline(), kill_servers_by_); }
-
-template <class Message>
-bool RankMonitor::to_rank(Message& message) const {
-  const auto rank = members_.rank_of(WorkerId{message.rank});
-  message.rank = rank.value_or(-1);
-  return rank.has_value();
+std::optional<TimePoint> RankMonitor::deadline() const {
+  return earlier(earlier(unreachable_.deadline(), hangs_.deadline()), kill_servers_by_);
 }
 
 Result<bool> RankMonitor::on(const Frame& frame) {
   const auto about_rank = [this](auto decoded, auto action) {
     return with(decoded, [&](auto message) {
-      if (to_rank(message)) action(message);
+      // Messages of agents name workers: the number of this one's rank takes its place.
+      const auto rank = members_.rank_of(WorkerId{message.rank});
+      message.rank = rank.value_or(-1);
+      if (rank) action(message);
     });
   };
   switch (static_cast<FromAgent>(frame.type)) {
@@ -60,7 +76,13 @@ Result<bool> RankMonitor::on(const Frame& frame) {
       return about_rank(decode<StreamBytes>(frame.payload),
                         [this](const StreamBytes& bytes) { output_.write(bytes, Clock::now()); });
     case FromAgent::kExited:
-      return about_rank(decode<RankExited>(frame.payload), [this](const RankExited& event) { exited(event); });
+      return about_rank(decode<RankExited>(frame.payload), [this](const RankExited& event) {
+        // What the rank said to the rendezvous before it ended ("I leave", "I fail because") has arrived by now, but
+        // perhaps not been read yet.
+        read_store();
+        unreachable_.explained(event.rank);
+        carry_out(verdict_.exited(event, round_));
+      });
     default:
       return false;
   }
@@ -71,14 +93,6 @@ std::optional<int> RankMonitor::drained(const Frame& frame) const {
   return drained.ok() ? members_.rank_of(WorkerId{drained->rank}) : std::nullopt;
 }
 
-void RankMonitor::exited(const RankExited& event) {
-  // What the rank said to the rendezvous before it ended ("I leave", "I fail because") has arrived by now, but perhaps
-  // not been read yet.
-  read_store();
-  unreachable_.explained(event.rank);
-  carry_out(verdict_.exited(event, round_));
-}
-
 void RankMonitor::ranks_gone(const AgentLink& agent) {
   for (const int rank : members_.ranks_on(agent.index)) unreachable_.explained(rank);
 }
@@ -86,11 +100,21 @@ void RankMonitor::ranks_gone(const AgentLink& agent) {
 void RankMonitor::host_lost(const AgentLink& agent) {
   const bool explained = agent.gone() || !agent.silence.empty();
   const std::string text = explained ? agent.loss() : "host " + agent.host + " is lost";
-  carry_out(verdict_.host_lost(static_cast<int>(agent.index), text));
+  carry_out(verdict_.hosts_lost({static_cast<int>(agent.index)}, {.kind = CauseKind::kHostLost, .text = text}));
 }
 
-std::string RankMonitor::ranks_there(const AgentLink& agent) const {
-  const std::vector<int> ranks = members_.ranks_on(agent.index);
+void RankMonitor::hosts_lost(const HostLoss& loss) {
+  std::vector<int> hosts;
+  for (const AgentLink* const agent : loss.links) hosts.push_back(static_cast<int>(agent->index));
+  carry_out(verdict_.hosts_lost(hosts, loss.cause));
+}
+
+std::string RankMonitor::ranks_there(const std::vector<const AgentLink*>& agents) const {
+  std::vector<int> ranks;
+  for (const AgentLink* const agent : agents) {
+    const std::vector<int> there = members_.ranks_on(agent->index);
+    ranks.insert(ranks.end(), there.begin(), there.end());
+  }
   return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
 }
 
@@ -138,6 +162,10 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       return carry_out(verdict_.left_early(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kStalled:
       return carry_out(verdict_.stalled(notice.rank, notice.failure));
+    case net::StoreNotice::Kind::kWaits:
+      return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()), hangs_, *store_);
+    case net::StoreNotice::Kind::kState:
+      return hangs_.answered(notice.rank, notice.state);
     case net::StoreNotice::Kind::kRefused:
       return output_.say(notice.text);
     case net::StoreNotice::Kind::kFollows:
@@ -151,6 +179,21 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
   }
 }
 
+bool RankMonitor::time_out(TimePoint now) {
+  if (verdict_.any_in_session() && hangs_.is_last_look()) show_stacks(now);
+  if (hangs_.deadline()) return false;
+  carry_out(verdict_.timed_out());
+  return true;
+}
+
+void RankMonitor::show_stacks(TimePoint now) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (!verdict_.end_of(rank)) ranks.push_back(rank);
+  }
+  ask_where(hangs_.look_at(ranks, now), hangs_, *store_);
+}
+
 void RankMonitor::disconnected(const net::StoreNotice& notice) {
   const LostConnection lost{.rank = notice.rank,
                             .host = members_.host_name(notice.rank),
@@ -160,14 +203,6 @@ void RankMonitor::disconnected(const net::StoreNotice& notice) {
                             .how = notice.text};
   unreachable_.disconnected(notice.rank, lost_connection_report(lost), Clock::now());
   verdict_.disconnected(notice.rank, round_);
-}
-
-// Not once the job ends for another reason than a rank's failure, which this may have caused.
-void RankMonitor::report_unreachable(TimePoint now) {
-  for (const auto& [rank, text] : unreachable_.take(now)) {
-    if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
-    carry_out(verdict_.runs_on(rank));
-  }
 }
 
 void RankMonitor::signal_ranks(int signal, const std::vector<int>& ranks) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/job/agents/agent_links.h"
+#include "launcher/job/ranks/hang_watch.h"
 #include "launcher/job/ranks/membership.h"
 #include "launcher/job/ranks/notice.h"
 #include "launcher/job/ranks/rank_output.h"
@@ -53,8 +54,9 @@ class RankMonitor {
   void ranks_gone(const AgentLink& agent);
   // What follows from that.
   void host_lost(const AgentLink& agent);
+  void hosts_lost(const HostLoss& loss);
   // "Rank 2 there is", "Ranks 2-3 there are".
-  [[nodiscard]] std::string ranks_there(const AgentLink& agent) const;
+  [[nodiscard]] std::string ranks_there(const std::vector<const AgentLink*>& agents) const;
 
   // They have used the runtime, or have ended.
   [[nodiscard]] bool all_came(const AgentLink& agent) const;
@@ -63,7 +65,8 @@ class RankMonitor {
   void interrupt(int signal, TimePoint now) { carry_out(verdict_.interrupted(signal, now)); }
   // As interrupt(), with this time at most from TERM to KILL.
   void interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms);
-  void time_out() { carry_out(verdict_.timed_out()); }
+  // Ranks in a session are looked at before; true once the job ends.
+  bool time_out(TimePoint now);
   void reader_gone() { carry_out(verdict_.reader_gone()); }
   // The job cannot start, or not whole: agents end at once.
   void break_off(int code, const std::string& why);
@@ -74,16 +77,15 @@ class RankMonitor {
   std::optional<std::string> take_stop();
   void signal_ranks(int signal, const std::vector<int>& ranks);
 
+  // Shows where all ranks are.
+  void show_stacks(TimePoint now);
+  [[nodiscard]] const HangWatch& hangs() const { return hangs_; }
+
  private:
   void read_store();
   void on_notice(const net::StoreNotice& notice);
   void disconnected(const net::StoreNotice& notice);
-  void exited(const RankExited& event);
-  void report_unreachable(TimePoint now);
   void carry_out(const JobActions& actions);
-  // Messages of agents name workers: the number of this one's rank takes its place. False: it has none.
-  template <class Message>
-  [[nodiscard]] bool to_rank(Message& message) const;
 
   AgentLinks& agents_;
   RankOutput& output_;
@@ -92,6 +94,7 @@ class RankMonitor {
   Verdict verdict_;
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
+  HangWatch hangs_;
   std::set<int> came_;       // ranks that have used the runtime
   std::uint64_t round_ = 0;  // of looking at the rendezvous
   std::optional<std::string> stop_;

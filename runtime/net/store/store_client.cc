@@ -72,6 +72,12 @@ class SocketStoreClient final : public StoreClient {
     return tell({.kind = StoreRequest::Kind::kStall, .rank = rank, .failure = failure});
   }
   Status report_loss(int rank) override { return tell({.kind = StoreRequest::Kind::kLoss, .rank = rank}); }
+  Status report_waits(const std::vector<RankWait>& waits) override {
+    return tell({.kind = StoreRequest::Kind::kWaits, .waits = waits});
+  }
+  Status report_state(const ProgramState& state) override {
+    return tell({.kind = StoreRequest::Kind::kState, .state = state});
+  }
   Status report_stop(const std::string& cause) override {
     return tell({.kind = StoreRequest::Kind::kStop, .value = cause});
   }

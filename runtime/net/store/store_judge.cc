@@ -30,7 +30,9 @@ std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
       return fail({.kind = JobEvent::Kind::kRankFailed,
                    .rank = notice.other,
                    .cause = "rank " + std::to_string(notice.rank) + " has lost its connection to it"});
-    case kRefused:   // the process that was refused says so itself
+    case kRefused:  // the process that was refused says so itself
+    case kWaits:    // what a launcher of ours shows
+    case kState:
     case kStopping:  // the ranks have agreed on it, and the time to end is the other launcher's
       return std::nullopt;
     case kDisconnected:

@@ -34,9 +34,11 @@ struct StoreRequest {
     kErase,
     kLoss,
     kSwap,
-    kCount
+    kCount,
+    kWaits,
+    kState
   };
-  static constexpr int kKinds = 13;
+  static constexpr int kKinds = 15;
   Kind kind = Kind::kSet;
   std::uint64_t id = 0;    // kSet kGet kAdd kCancel kSwap kCount
   std::string key;         // kSet kGet kAdd kSwap; kErase kCount: the beginning of the keys
@@ -45,8 +47,10 @@ struct StoreRequest {
   // kSwap: what the key has, and what it is to have; none: it is not there.
   std::optional<std::string> expected;
   std::optional<std::string> wanted;
-  int rank = -1;        // kEarlyLeave kStall kLoss: the rank that is spoken of, not the one that says so
-  RankFailure failure;  // kFailure kEarlyLeave kStall
+  int rank = -1;                // kEarlyLeave kStall kLoss: the rank that is spoken of, not the one that says so
+  RankFailure failure;          // kFailure kEarlyLeave kStall
+  std::vector<RankWait> waits;  // kWaits
+  ProgramState state;           // kState
 };
 
 // To a rank: the answer to one request, or an event for everybody.

@@ -4,6 +4,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <map>
@@ -36,6 +37,7 @@ class Server final : public StoreServer {
   [[nodiscard]] int fd() const override { return epoll_.get(); }
   void progress(TimePoint now) override;
   void publish(const JobEvent& event) override;
+  bool tell(int rank, const JobEvent& event) override;
   std::vector<StoreNotice> take_notices() override { return std::exchange(notices_, {}); }
 
  private:
@@ -43,6 +45,7 @@ class Server final : public StoreServer {
   void join(std::unique_ptr<SecureSocket> socket);
   void serve(int rank);
   void handle(int rank, const StoreRequest& request);
+  void told_of_waits(int rank, const StoreRequest& request);
   void send(int rank, const StoreReply& reply);
   void flush(int rank);
   void lose(int rank, LinkEnd end, const std::string& how);
@@ -188,6 +191,10 @@ void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kStop) {
     return note({.kind = StoreNotice::Kind::kStopping, .rank = rank, .text = request.value});
   }
+  if (request.kind == StoreRequest::Kind::kWaits) return told_of_waits(rank, request);
+  if (request.kind == StoreRequest::Kind::kState) {
+    return note({.kind = StoreNotice::Kind::kState, .rank = rank, .state = request.state});
+  }
   if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall ||
       request.kind == StoreRequest::Kind::kLoss) {
     if (request.rank < 0 || request.rank >= options_.size) {
@@ -206,6 +213,19 @@ void Server::handle(int rank, const StoreRequest& request) {
     send(to, reply);
     if (to != rank) flush(to);  // its own answers go out together, at the end of serve()
   });
+}
+
+void Server::told_of_waits(int rank, const StoreRequest& request) {
+  const auto unknown = [this](int one) { return one < 0 || one >= options_.size; };
+  for (const RankWait& wait : request.waits) {
+    for (const auto* ranks : {&wait.waiting, &wait.missing}) {
+      const auto found = std::find_if(ranks->begin(), ranks->end(), unknown);
+      if (found == ranks->end()) continue;
+      return lose(rank, LinkEnd::kMalformed,
+                  "it spoke of rank " + std::to_string(*found) + ", which this job does not have");
+    }
+  }
+  note({.kind = StoreNotice::Kind::kWaits, .rank = rank, .waits = request.waits});
 }
 
 void Server::send(int rank, const StoreReply& reply) {
@@ -233,6 +253,13 @@ void Server::publish(const JobEvent& event) {
     send(rank, {.kind = StoreReply::Kind::kEvent, .event = event});
     flush(rank);
   }
+}
+
+bool Server::tell(int rank, const JobEvent& event) {
+  if (!clients_.contains(rank)) return false;
+  send(rank, {.kind = StoreReply::Kind::kEvent, .event = event});
+  flush(rank);
+  return true;
 }
 
 void Server::lose(int rank, LinkEnd end, const std::string& how) {

@@ -37,6 +37,8 @@ struct StoreNotice {
     kStalled,       // another rank says so: it holds the others up; `failure` says how
     kFollows,       // its session has ended because of that of rank `other`
     kStopping,      // the ranks have agreed to stop; `text` says why
+    kWaits,         // `waits`: ranks wait for others for long; none: they do not any more
+    kState,         // `state` is what its program does, as it was asked
     kDisconnected,  // its connection ended; `text` says how. Follows kLeft and kFailed as well
     kRefused,       // a second process `pid` claimed the rank; `text` is what it was told
   };
@@ -47,6 +49,8 @@ struct StoreNotice {
   LinkEnd end = LinkEnd::kUnknown;  // kDisconnected
   std::string text;
   RankFailure failure;
+  std::vector<RankWait> waits;
+  ProgramState state;
 };
 
 class StoreServer {
@@ -60,6 +64,8 @@ class StoreServer {
   virtual void progress(TimePoint now) = 0;
   // To every rank that is connected, and to those that connect later before anything else.
   virtual void publish(const JobEvent& event) = 0;
+  // To one rank that is connected. False: it is not.
+  virtual bool tell(int rank, const JobEvent& event) = 0;
   virtual std::vector<StoreNotice> take_notices() = 0;
 };
 
