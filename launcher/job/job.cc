@@ -67,7 +67,9 @@ Status Job::open(const JobLayout& layout) {
               {.grace = config_.options().end.grace,
                .servers = server_ranks(layout.plan.tf_roles, servers),
                .clients = client_ranks(layout.plan.tf_roles, servers),
-               .own_servers = servers == TfServers::kOwn},
+               .own_servers = servers == TfServers::kOwn,
+               .key = layout.several_machines ? std::optional(key_) : std::nullopt,
+               .host_timeout = config_.host_timeout},
               *std::move(store));
   return {};
 }
@@ -205,7 +207,10 @@ void Job::give_credit() {
 }
 
 bool Job::finished() {
-  if (state_ == running_.get() && agents_.all_over()) enter_ending();
+  if (state_ == running_.get() && agents_.all_over()) {
+    ranks_.all_over();
+    enter_ending();
+  }
   if (!ending_) return false;
   if (agents_.all_over()) reap();
   return ending_->finished(Clock::now());
@@ -274,6 +279,12 @@ void Job::beat(TimePoint now) {
 }
 
 void Job::give_up(TimePoint now) {
+  for (AgentLink* const agent : ranks_.take_silent()) {
+    agent->silence = "it has not answered for " + seconds_text(MissedRanks::kAnswerTime / std::chrono::seconds(1)) +
+                     " s, and another rank has lost its connection to one there";
+    lose(*agent);
+    agent->handle.pipe.abandon();
+  }
   if (screen_->behind()) {
     for (const auto& agent : agents_.all()) agent->end_deadline.heard(now);
   }

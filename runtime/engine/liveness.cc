@@ -24,9 +24,11 @@ std::optional<Suspension> Liveness::see_clock(TimePoint now) {
 }
 
 std::optional<TimePoint> Liveness::next_timer(const Work& work) const {
-  const auto verdict = detector_.deadline();
-  const auto question = watchdog_.next(work);
-  return verdict && question ? std::min(verdict, question) : verdict ? verdict : question;
+  std::optional<TimePoint> next;
+  for (const auto& due : {detector_.deadline(), watchdog_.next(work), long_wait_.next(work)}) {
+    if (due && (!next || *due < *next)) next = due;
+  }
+  return next;
 }
 
 TimePoint Liveness::next_look() const { return seen_ + kHeartbeat; }
@@ -34,7 +36,10 @@ TimePoint Liveness::next_look() const { return seen_ + kHeartbeat; }
 Liveness::Check Liveness::check(const Work& work, TimePoint now) {
   Watchdog::Actions actions = watchdog_.check(work, now);
   const std::uint64_t purpose = !actions.overdue ? kPingAlive : actions.patient ? kPingPatient : kPingOverdue;
-  Check found{.pings = {}, .warnings = std::move(actions.warnings), .abort = std::move(actions.abort)};
+  Check found{.pings = {},
+              .warnings = std::move(actions.warnings),
+              .long_wait = long_wait_.due(work, now),
+              .abort = std::move(actions.abort)};
   for (const int rank : actions.ping) {
     found.pings.emplace_back(rank, message::Ping{.number = purpose, .sent_ns = nanoseconds(now)});
   }

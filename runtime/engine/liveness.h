@@ -11,6 +11,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/monitoring/failure_detector.h"
+#include "runtime/engine/monitoring/long_wait.h"
 #include "runtime/engine/monitoring/watchdog.h"
 #include "runtime/engine/protocol/messages.h"
 #include "runtime/engine/protocol/suspension.h"
@@ -21,7 +22,7 @@ namespace distrun::engine {
 class Liveness {
  public:
   explicit Liveness(const WatchdogOptions& options)
-      : rank_(options.rank), detector_(options.hosts), watchdog_(options) {}
+      : rank_(options.rank), detector_(options.hosts), watchdog_(options), long_wait_(options.path_check) {}
 
   // --- this process ---
   // The clock is read. A stop of the process (a shell's Ctrl-Z, a batch system's suspend) shows as a gap.
@@ -37,7 +38,8 @@ class Liveness {
   struct Check {
     std::vector<std::pair<int, message::Ping>> pings;  // rank and what to ask it
     std::vector<std::string> warnings;
-    Status abort;  // not ok: the job ends
+    bool long_wait = false;  // the oldest work makes no progress: do the hosts reach each other?
+    Status abort;            // not ok: the job ends
   };
   Check check(const Work& work, TimePoint now);
   // The coordinator ends the job with `why`, unless a rank that does not answer is the cause.
@@ -69,6 +71,7 @@ class Liveness {
   const int rank_;
   FailureDetector detector_;
   Watchdog watchdog_;
+  LongWait long_wait_;
   TimePoint seen_ = Clock::now();  // the clock, last
 };
 

@@ -128,13 +128,15 @@ void Prober::progress(TimePoint now) {
 }
 
 Prober::Outcome Prober::connect(Connection& connection) {
-  if (++connection.attempts > kAttempts) return "the connection is closed before anything is said";
+  if (++connection.attempts > kAttempts) {
+    return Ended{.failure = "the connection is closed before anything is said", .link = LinkEnd::kClosed};
+  }
   connection.question.reset();
   connection.received = 0;
   const auto address = net::parse_address(connection.target.address);
-  if (!address.ok()) return address.status().message();
+  if (!address.ok()) return Ended{.failure = address.status().message()};
   auto fd = net::begin_connect(*address);
-  if (!fd.ok()) return fd.status().message();
+  if (!fd.ok()) return Ended{.failure = fd.status().message(), .link = fd.status().info().link};
   connection.fd = *std::move(fd);
   return std::nullopt;
 }
@@ -149,7 +151,9 @@ void Prober::ready(std::size_t id) {
 }
 
 Prober::Outcome Prober::ask(Connection& connection) const {
-  if (const Status connected = net::finish_connect(connection.fd.get()); !connected.ok()) return connected.message();
+  if (const Status connected = net::finish_connect(connection.fd.get()); !connected.ok()) {
+    return Ended{.failure = connected.message(), .link = connected.info().link};
+  }
   connection.question = words_.question(self_, connection.target.host);
   return send_all(connection.fd.get(), *connection.question) ? std::nullopt : connect(connection);
 }
@@ -163,7 +167,7 @@ Prober::Outcome Prober::receive(Connection& connection) const {
     case Received::kAll:
       break;
   }
-  return judge(connection);
+  return Ended{.failure = judge(connection)};
 }
 
 std::string Prober::judge(const Connection& connection) const {
@@ -181,8 +185,9 @@ std::string Prober::judge(const Connection& connection) const {
          " answers there: several hosts have this address, as those of container bridges";
 }
 
-void Prober::finish(const ProbeTarget& target, std::string failure) {
-  results_.push_back({.host = target.host, .candidate = target.candidate, .failure = std::move(failure)});
+void Prober::finish(const ProbeTarget& target, Ended how) {
+  results_.push_back(
+      {.host = target.host, .candidate = target.candidate, .failure = std::move(how.failure), .link = how.link});
 }
 
 void Prober::expire(TimePoint now) {
@@ -192,14 +197,17 @@ void Prober::expire(TimePoint now) {
       ++it;
       continue;
     }
-    finish(connection.target, (connection.question ? "it takes connections but has said nothing for "
-                                                   : "a dead route, or a firewall drops packets: no answer within ") +
-                                  seconds_of(connection.until - connection.since));
+    const std::string waited = seconds_of(connection.until - connection.since);
+    // Who is only slow has its kernel take connections.
+    finish(connection.target,
+           connection.question ? Ended{.failure = "it takes connections but has said nothing for " + waited}
+                               : Ended{.failure = "a dead route, or a firewall drops packets: no answer within " + waited,
+                                       .link = LinkEnd::kSilent});
     it = connections_.erase(it);
   }
   if (now < *end_) return;
   for (const ProbeTarget& target : waiting_) {
-    finish(target, "not tried: the " + seconds_of(limits_.all) + " for all probes were over");
+    finish(target, {.failure = "not tried: the " + seconds_of(limits_.all) + " for all probes were over"});
   }
   waiting_.clear();
 }

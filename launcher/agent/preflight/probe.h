@@ -93,15 +93,19 @@ class Prober {
     net::ProbeWords::Answer answer{};
     std::size_t received = 0;
   };
-  // Nothing while it goes on; why it has failed, or an empty text: reached.
-  using Outcome = std::optional<std::string>;
+  struct Ended {
+    std::string failure;  // empty: reached
+    LinkEnd link = LinkEnd::kUnknown;
+  };
+  // Nothing while it goes on.
+  using Outcome = std::optional<Ended>;
 
   [[nodiscard]] static Outcome connect(Connection& connection);
   [[nodiscard]] Outcome ask(Connection& connection) const;
   [[nodiscard]] Outcome receive(Connection& connection) const;
   [[nodiscard]] std::string judge(const Connection& connection) const;
   void ready(std::size_t id);
-  void finish(const ProbeTarget& target, std::string failure);
+  void finish(const ProbeTarget& target, Ended how);
   void expire(TimePoint now);
 
   const net::ProbeWords words_;

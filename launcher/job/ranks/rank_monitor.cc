@@ -12,7 +12,7 @@
 namespace distrun::launcher {
 
 RankMonitor::RankMonitor(AgentLinks& agents, RankOutput& output)
-    : agents_(agents), output_(output), verdict_(Verdict::Config{}) {}
+    : agents_(agents), output_(output), verdict_(Verdict::Config{}), survey_(agents, members_) {}
 
 void RankMonitor::open(Membership members, const Config& config, std::unique_ptr<net::StoreServer> store) {
   config_ = config;
@@ -24,6 +24,7 @@ void RankMonitor::open(Membership members, const Config& config, std::unique_ptr
   }
   verdict_ = Verdict(std::move(judged));
   store_ = std::move(store);
+  survey_.open(config_.key, config_.host_timeout);
 }
 
 void RankMonitor::watch(Poller& poller) {
@@ -32,12 +33,16 @@ void RankMonitor::watch(Poller& poller) {
 
 void RankMonitor::tick(TimePoint now) {
   report_unreachable(now);
+  if (!verdict_.ending()) blame(survey_.look(now));
   if (!kill_servers_by_ || now < *kill_servers_by_) return;
   kill_servers_by_.reset();
   signal_ranks(SIGKILL, verdict_.servers_left());
 }
 
-std::optional<TimePoint> RankMonitor::deadline() const { return earlier(unreachable_.deadline(), kill_servers_by_); }
+std::optional<TimePoint> RankMonitor::deadline() const {
+  const auto survey = verdict_.ending() ? std::nullopt : survey_.deadline();
+  return earlier(survey, earlier(unreachable_.deadline(), kill_servers_by_));
+}
 
 template <class Message>
 bool RankMonitor::to_rank(Message& message) const {
@@ -46,7 +51,7 @@ bool RankMonitor::to_rank(Message& message) const {
   return rank.has_value();
 }
 
-Result<bool> RankMonitor::on(const Frame& frame) {
+Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
   const auto about_rank = [this](auto decoded, auto action) {
     return with(decoded, [&](auto message) {
       if (to_rank(message)) action(message);
@@ -62,7 +67,7 @@ Result<bool> RankMonitor::on(const Frame& frame) {
     case FromAgent::kExited:
       return about_rank(decode<RankExited>(frame.payload), [this](const RankExited& event) { exited(event); });
     default:
-      return false;
+      return survey_.on(agent, frame);
   }
 }
 
@@ -76,6 +81,7 @@ void RankMonitor::exited(const RankExited& event) {
   // not been read yet.
   read_store();
   unreachable_.explained(event.rank);
+  survey_.awaits_exit(event.rank, false);
   carry_out(verdict_.exited(event, round_));
 }
 
@@ -122,6 +128,7 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
   switch (notice.kind) {
     case net::StoreNotice::Kind::kJoined:
       unreachable_.explained(notice.rank);
+      survey_.joined(notice.rank, notice.pid);
       return carry_out(verdict_.joined(notice.rank));
     case net::StoreNotice::Kind::kLeft:
       return carry_out(verdict_.left(notice.rank));
@@ -130,11 +137,13 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kLeftEarly:
       return carry_out(verdict_.left_early(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kStalled:
-      return carry_out(verdict_.stalled(notice.rank, notice.failure));
+      return missed(MissReport::Kind::kStall, notice);
     case net::StoreNotice::Kind::kRefused:
       return output_.say(notice.text);
     case net::StoreNotice::Kind::kFollows:
-      return verdict_.follows(notice.rank, notice.other);
+      return missed(MissReport::Kind::kLoss, notice);
+    case net::StoreNotice::Kind::kWaits:
+      return missed(MissReport::Kind::kWait, notice);
     case net::StoreNotice::Kind::kStopping:
       stop_ = notice.text;
       return;
@@ -142,6 +151,17 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       // A rank whose connection ends later may know that the job does.
       if (verdict_.in_session(notice.rank) && !verdict_.ending()) disconnected(notice);
   }
+}
+
+void RankMonitor::blame(const Survey::Found& found) {
+  if (found.nobody || found.blame) carry_out(verdict_.blame(found.blame));
+}
+
+void RankMonitor::missed(MissReport::Kind kind, const net::StoreNotice& notice) {
+  if (verdict_.ending()) return;
+  if (kind != MissReport::Kind::kWait) verdict_.misses(notice.rank);
+  survey_.reported({.kind = kind, .rank = notice.rank, .missed = notice.missed, .failure = notice.failure},
+                   Clock::now());
 }
 
 void RankMonitor::disconnected(const net::StoreNotice& notice) {
@@ -153,12 +173,14 @@ void RankMonitor::disconnected(const net::StoreNotice& notice) {
                             .how = notice.text};
   unreachable_.disconnected(notice.rank, lost_connection_report(lost), Clock::now());
   verdict_.disconnected(notice.rank, round_);
+  survey_.awaits_exit(notice.rank, true);
 }
 
 // Not once the job ends for another reason than a rank's failure, which this may have caused.
 void RankMonitor::report_unreachable(TimePoint now) {
   for (const auto& [rank, text] : unreachable_.take(now)) {
     if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
+    survey_.awaits_exit(rank, false);
     carry_out(verdict_.runs_on(rank));
   }
 }
@@ -187,9 +209,9 @@ void RankMonitor::carry_out(const JobActions& actions) {
     if (config_.own_servers) kill_servers_by_ = deadline_after(config_.grace);
     signal_ranks(config_.own_servers ? SIGTERM : SIGKILL, actions.end_ranks);
   }
-  if (actions.failure_known && verdict_.failure()->cause.kind != CauseKind::kLeftEarly) {
-    output_.keep_back_all_but(verdict_.failure()->rank);
-  }
+  if (!actions.failure_known || verdict_.failure()->cause.kind == CauseKind::kLeftEarly) return;
+  if (!verdict_.rank_failed()) output_.say(link_report(*verdict_.failure()));
+  output_.keep_back_all_but(verdict_.failure()->rank);
 }
 
 }  // namespace distrun::launcher

@@ -11,6 +11,7 @@
 #include "launcher/exit_codes.h"
 #include "launcher/job/ranks/exit_order.h"
 #include "launcher/job/ranks/interrupts.h"
+#include "launcher/job/ranks/missed_ranks.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/report/failure_report.h"
 #include "runtime/base/clock.h"
@@ -44,11 +45,12 @@ class Verdict {
   JobActions left(int rank);                                         // shut its session down in good order
   JobActions reported(int rank, const net::RankFailure& failure);    // says that it ends because of an uncaught error
   JobActions left_early(int rank, const net::RankFailure& failure);  // the ranks' leader says so
-  JobActions stalled(int rank, const net::RankFailure& failure);     // other ranks say that it holds them up
   // Its connection to the rendezvous has ended in its session; `round` as in ExitOrder.
   void disconnected(int rank, std::uint64_t round);
   JobActions runs_on(int rank);       // since then
-  void follows(int rank, int other);  // its session has ended because `other` is gone
+  void misses(int rank);              // its session has ended because it misses another; blame() follows
+  // Who is to blame for that; none: nobody is known to be.
+  JobActions blame(const std::optional<Blame>& found);
   JobActions exited(const RankExited& event, std::uint64_t round = 0);
   // SIGINT, SIGTERM, SIGHUP, SIGQUIT to the launcher.
   JobActions interrupted(int signal, TimePoint now);

@@ -20,6 +20,7 @@ struct WatchdogOptions {
   std::vector<std::string> hosts;  // by world rank
   Duration warning{};              // 0: off
   Duration shutdown{};             // 0: off
+  Duration path_check{};           // of LongWait; 0: off
 };
 
 // What has been in flight longest on this rank.

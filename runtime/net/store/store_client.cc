@@ -61,10 +61,15 @@ class SocketStoreClient final : public StoreClient {
   Status report_early_leave(int rank, const RankFailure& failure) override {
     return tell({.kind = StoreRequest::Kind::kEarlyLeave, .rank = rank, .failure = failure});
   }
-  Status report_stall(int rank, const RankFailure& failure) override {
-    return tell({.kind = StoreRequest::Kind::kStall, .rank = rank, .failure = failure});
+  Status report_stall(const std::vector<int>& ranks, const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kStall, .missed = {.ranks = ranks}, .failure = failure});
   }
-  Status report_loss(int rank) override { return tell({.kind = StoreRequest::Kind::kLoss, .rank = rank}); }
+  Status report_loss(const MissedPeers& missed, const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kLoss, .missed = missed, .failure = failure});
+  }
+  Status report_wait(const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kWait, .failure = failure});
+  }
   Status report_stop(const std::string& cause) override {
     return tell({.kind = StoreRequest::Kind::kStop, .value = cause});
   }

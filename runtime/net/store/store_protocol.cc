@@ -21,6 +21,11 @@ void fields(V& v, Ref<V, RankFailure> failure) {
 }
 
 template <class V>
+void fields(V& v, Ref<V, MissedPeers> missed) {
+  v.numbers(missed.ranks, kMaxMissed).one_of(missed.link, kLinkEnds)(missed.heard);
+}
+
+template <class V>
 void fields(V& v, Ref<V, StoreRequest> request) {
   using Kind = StoreRequest::Kind;
   v.one_of(request.kind, StoreRequest::kKinds);
@@ -29,9 +34,10 @@ void fields(V& v, Ref<V, StoreRequest> request) {
   if (is(Kind::kSet, Kind::kGet, Kind::kAdd, Kind::kErase)) v.text(request.key, kMaxStoreKey);
   if (is(Kind::kSet)) v.text(request.value, kMaxStoreValue);
   if (is(Kind::kAdd, Kind::kErase)) v(request.delta);
-  if (is(Kind::kEarlyLeave, Kind::kStall, Kind::kLoss)) v(request.rank);
+  if (is(Kind::kEarlyLeave)) v(request.rank);
   if (is(Kind::kStop)) v.cut_text(request.value, kMaxCause);
-  if (is(Kind::kFailure, Kind::kEarlyLeave, Kind::kStall)) fields(v, request.failure);
+  if (is(Kind::kStall, Kind::kLoss)) fields(v, request.missed);
+  if (is(Kind::kFailure, Kind::kEarlyLeave, Kind::kStall, Kind::kLoss, Kind::kWait)) fields(v, request.failure);
 }
 
 template <class V>

@@ -17,6 +17,7 @@ inline constexpr std::size_t kMaxStoreValue = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxCause = 4096;
 inline constexpr std::size_t kMaxTensorName = 1024;
 inline constexpr std::size_t kMaxFileName = 4096;
+inline constexpr std::size_t kMaxMissed = 4096;  // of more ranks the first are told
 
 // From a rank. `id` is the rank's own number for the request; the reply carries it.
 struct StoreRequest {
@@ -31,16 +32,18 @@ struct StoreRequest {
     kEarlyLeave,
     kStall,
     kErase,
-    kLoss
+    kLoss,
+    kWait
   };
-  static constexpr int kKinds = 11;
+  static constexpr int kKinds = 12;
   Kind kind = Kind::kSet;
   std::uint64_t id = 0;    // kSet kGet kAdd kCancel
   std::string key;         // kSet kGet kAdd; kErase: the beginning of the keys
   std::string value;       // kSet: the value; kStop: the cause
   std::int64_t delta = 0;  // kAdd
-  int rank = -1;           // kEarlyLeave kStall kLoss: the rank that is spoken of, not the one that says so
-  RankFailure failure;     // kFailure kEarlyLeave kStall
+  int rank = -1;           // kEarlyLeave: the rank that is spoken of, not the one that says so
+  MissedPeers missed;      // kStall kLoss
+  RankFailure failure;     // kFailure kEarlyLeave kStall kLoss kWait
 };
 
 // To a rank: the answer to one request, or an event for everybody.

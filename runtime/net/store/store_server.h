@@ -33,18 +33,19 @@ struct StoreNotice {
     kLeft,          // said that it leaves in good order
     kFailed,        // `failure` is what it reported
     kLeftEarly,     // another rank says so: it left while it was still needed; `failure` says for what
-    kStalled,       // another rank says so: it holds the others up; `failure` says how
-    kFollows,       // its session has ended because of that of rank `other`
+    kStalled,       // it says that the `missed` hold the others up; `failure` says how
+    kFollows,       // its session has ended because it misses `missed`; `failure` says how
+    kWaits,         // an operation of it makes no progress; `failure` says which
     kStopping,      // the ranks have agreed to stop; `text` says why
     kDisconnected,  // its connection ended; `text` says how. Follows kLeft and kFailed as well
     kRefused,       // a second process `pid` claimed the rank; `text` is what it was told
   };
   Kind kind = Kind::kJoined;
   int rank = -1;
-  int other = -1;  // kFollows
   int pid = 0;
   std::string text;
   RankFailure failure;
+  MissedPeers missed;
 };
 
 class StoreServer {

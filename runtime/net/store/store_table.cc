@@ -37,6 +37,7 @@ void StoreTable::handle(int rank, const StoreRequest& request, const Send& send)
     case StoreRequest::Kind::kEarlyLeave:
     case StoreRequest::Kind::kStall:
     case StoreRequest::Kind::kLoss:
+    case StoreRequest::Kind::kWait:
       break;
   }
 }

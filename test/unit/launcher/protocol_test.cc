@@ -68,6 +68,24 @@ TEST_CASE("messages survive encoding, cut ones are refused") {
   CHECK(decode<HostFailed>(encode(failed))->text == "no route");
   refuses_prefixes(encode(failed), [](auto bytes) { return decode<HostFailed>(bytes); });
 
+  const AskStates question{.round = 3, .listen = true, .sessions = {{.rank = 1, .pid = 42}}};
+  REQUIRE(decode<AskStates>(encode(question)).ok());
+  CHECK(decode<AskStates>(encode(question))->listen);
+  CHECK(decode<AskStates>(encode(question))->sessions.at(0).pid == 42);
+  refuses_prefixes(encode(question), [](auto bytes) { return decode<AskStates>(bytes); });
+
+  const RankStates states{.round = 3, .probe_port = 7, .ranks = {{.rank = 1, .pid = 42, .state = 'T'}}};
+  REQUIRE(decode<RankStates>(encode(states)).ok());
+  CHECK(decode<RankStates>(encode(states))->round == 3);
+  CHECK(decode<RankStates>(encode(states))->probe_port == 7);
+  CHECK(decode<RankStates>(encode(states))->ranks.at(0).state == 'T');
+  refuses_prefixes(encode(states), [](auto bytes) { return decode<RankStates>(bytes); });
+
+  const Probed probed{.results = {{.host = 2, .failure = "no answer", .link = LinkEnd::kSilent}}};
+  REQUIRE(decode<Probed>(encode(probed)).ok());
+  CHECK(decode<Probed>(encode(probed))->results == probed.results);
+  refuses_prefixes(encode(probed), [](auto bytes) { return decode<Probed>(bytes); });
+
   const Stop stop{.term_now = {1, 2}, .term_after = 3, .kill_after = 4};
   REQUIRE(decode<Stop>(encode(stop)).ok());
   CHECK(decode<Stop>(encode(stop))->term_now == stop.term_now);
