@@ -208,7 +208,7 @@ void Job::give_credit() {
 
 bool Job::finished() {
   if (state_ == running_.get() && agents_.all_over()) {
-    ranks_.all_over();
+    ranks_.tick(Clock::now(), true);
     enter_ending();
   }
   if (!ending_) return false;

@@ -54,8 +54,7 @@ void fields(V& v, net::Ref<V, Probe> m) {
 
 template <class V>
 void fields(V& v, net::Ref<V, Probed> m) {
-  v.list(m.results, kMaxTargets,
-         [](auto& w, auto& result) {
+  v.list(m.results, kMaxTargets, [](auto& w, auto& result) {
     w(result.host, result.candidate).text(result.failure, kMaxFailure).one_of(result.link, kLinkEnds);
   });
 }

@@ -42,8 +42,8 @@ std::string network_text(const BrokenLink& link) {
   if (link.host.empty()) {
     out += "the network between " + both_places(link) + " is broken";
   } else {
-    out += "the network of " + place_of(link.host == link.to.host ? link.to : link.from) + " is broken: " +
-           join(link.others, ", ") + " do not reach it";
+    out += "the network of " + place_of(link.host == link.to.host ? link.to : link.from) +
+           " is broken: " + join(link.others, ", ") + " do not reach it";
   }
   if (link.end == LinkEnd::kLargeSilent) return out + "; small messages pass, large ones do not: check the MTU";
   return out;
@@ -157,7 +157,8 @@ std::string first_cause_report(const FailureReport& failure) {
 }
 
 std::string link_report(const FailureReport& failure) {
-  std::string out = text_of(failure.cause) + ". This ended the job; exit code " + std::to_string(*failure.exit_code) + ".";
+  std::string out =
+      text_of(failure.cause) + ". This ended the job; exit code " + std::to_string(*failure.exit_code) + ".";
   const std::string& why = failure.cause.link->why;
   if (!why.empty()) out += "\n(" + why + ")";
   return out;

@@ -11,21 +11,21 @@
 namespace distrun::launcher {
 
 enum class CauseKind {
-  kExited,       // `exit_code` is set
-  kKilled,       // `signal` is set
-  kRaised,       // the rank itself says why it ends, in `text`
-  kStalled,      // it held other ranks up; `text` says how
-  kLeftEarly,    // it ended in good order while other ranks still needed it
-  kHostLost,     // `text` says why
-  kNotStarted,   // `text` says why
-  kBrokenOff,    // the launcher or an agent could not go on; `text` says why
-  kInterrupted,  // the launcher got `signal`
-  kTimedOut,     // --timeout; `text` says what was waited for, if the ranks had not started
-  kReaderGone,   // the reader of the ranks' output has gone
+  kExited,         // `exit_code` is set
+  kKilled,         // `signal` is set
+  kRaised,         // the rank itself says why it ends, in `text`
+  kStalled,        // it held other ranks up; `text` says how
+  kLeftEarly,      // it ended in good order while other ranks still needed it
+  kHostLost,       // `text` says why
+  kNotStarted,     // `text` says why
+  kBrokenOff,      // the launcher or an agent could not go on; `text` says why
+  kInterrupted,    // the launcher got `signal`
+  kTimedOut,       // --timeout; `text` says what was waited for, if the ranks had not started
+  kReaderGone,     // the reader of the ranks' output has gone
   kNetworkBroken,  // two ranks that run do not reach each other; `link` says which
   kLinkEnded,      // its connection to another rank ended while both run; `link`
   kBadRecord,      // another rank got bytes from it that distrun did not send so; `link`
-  kOutputLost,   // the ranks ended well, but something that they wrote, or the report, could not be written
+  kOutputLost,     // the ranks ended well, but something that they wrote, or the report, could not be written
 };
 
 // A connection between two ranks that run, or the path between two hosts.
@@ -52,7 +52,7 @@ struct Cause {
   int signal = 0;
   bool out_of_memory = false;  // the kernel's OOM killer sent the signal
   bool by_other = false;       // its agent ended it, because something other than distrun told that one to end
-  char state = '\0';            // of the process of one that stalled, as in /proc/PID/stat; 0: it runs
+  char state = '\0';           // of the process of one that stalled, as in /proc/PID/stat; 0: it runs
   std::string text{};
   std::optional<BrokenLink> link{};
 };

@@ -109,8 +109,9 @@ std::string cause_json(const Cause& cause) {
          ", \"exit_code\": " + (exited ? std::to_string(cause.exit_code) : "null") +
          ", \"signal\": " + (by_signal ? std::to_string(cause.signal) : "null") +
          ", \"signal_name\": " + (by_signal ? json_text(signal_name(cause.signal)) : "null") +
+         ", \"out_of_memory\": " + truth(cause.out_of_memory) + ", \"by_other\": " + truth(cause.by_other) +
          ", \"process_state\": " + (cause.state == '\0' ? "null" : json_text(std::string_view(&cause.state, 1))) +
-         ", \"link\": " + link_json(cause.link) + ", \"out_of_memory\": " + truth(cause.out_of_memory) + ", \"by_other\": " + truth(cause.by_other) + "}";
+         ", \"link\": " + link_json(cause.link) + "}";
 }
 
 std::string follower_json(const Follower& follower) {

@@ -39,7 +39,7 @@ class LauncherLink {
   void report_loss(const Status& why, int own, bool heard);
   // The same for an operation of a library that has failed, perhaps because of a rank that its error does not name.
   void report_operation(const Status& why);
-  void report_wait(const std::string& what);  // an operation makes no progress
+  void report_wait(const std::string& what);   // an operation makes no progress
   void report_stop(const std::string& cause);  // the leader: the ranks have agreed where to stop
 
  private:

@@ -55,9 +55,8 @@ std::vector<Bytes> store_seeds() {
         StoreRequest{.kind = Kind::kEarlyLeave, .rank = 3, .failure = why},
         StoreRequest{.kind = Kind::kStop, .value = "why"},
         StoreRequest{.kind = Kind::kStall, .missed = {.ranks = {3, 4}}, .failure = why},
-        StoreRequest{.kind = Kind::kLoss,
-                     .missed = {.ranks = {3}, .link = LinkEnd::kSilent, .heard = true},
-                     .failure = why},
+        StoreRequest{
+            .kind = Kind::kLoss, .missed = {.ranks = {3}, .link = LinkEnd::kSilent, .heard = true}, .failure = why},
         StoreRequest{.kind = Kind::kWait, .failure = why}, StoreRequest{.kind = Kind::kErase, .key = "k"}}) {
     const Bytes bytes = net::encode(request);
     row.push_back(static_cast<std::byte>(bytes.size()));

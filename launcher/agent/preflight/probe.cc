@@ -200,9 +200,10 @@ void Prober::expire(TimePoint now) {
     const std::string waited = seconds_of(connection.until - connection.since);
     // Who is only slow has its kernel take connections.
     finish(connection.target,
-           connection.question ? Ended{.failure = "it takes connections but has said nothing for " + waited}
-                               : Ended{.failure = "a dead route, or a firewall drops packets: no answer within " + waited,
-                                       .link = LinkEnd::kSilent});
+           connection.question
+               ? Ended{.failure = "it takes connections but has said nothing for " + waited}
+               : Ended{.failure = "a dead route, or a firewall drops packets: no answer within " + waited,
+                       .link = LinkEnd::kSilent});
     it = connections_.erase(it);
   }
   if (now < *end_) return;

@@ -23,12 +23,12 @@ class ExitOrder {
     at(rank).seen_in = round;
     at(rank).exit_awaited = true;
   }
-  // It says that its session has ended because it misses another rank: no end of its own is a cause until it is known
-  // who is to blame for that.
+  // It says that its session has ended because it misses another rank. Its end is no cause before it is known who is
+  // to blame for that.
   void misses(int rank) { at(rank).misses = true; }
   [[nodiscard]] bool is_missing(int rank) const { return ranks_[static_cast<std::size_t>(rank)].misses; }
   // Nobody is.
-  void nobody_to_blame() {
+  void no_cause_found() {
     for (Rank& rank : ranks_) rank.misses = false;
   }
   // Its exit is not awaited any more: it runs on.
@@ -40,8 +40,9 @@ class ExitOrder {
   // The exit of this rank may follow from that of another one, which is awaited, or from what it misses.
   [[nodiscard]] bool may_follow(int rank) const {
     const Rank& own = ranks_[static_cast<std::size_t>(rank)];
-    return own.misses || std::any_of(ranks_.begin(), ranks_.end(),
-                                  [&](const Rank& other) { return other.exit_awaited && other.seen_in < own.seen_in; });
+    return own.misses || std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
+             return other.exit_awaited && other.seen_in < own.seen_in;
+           });
   }
   // A failure that may follow from another one is kept until that is known.
   void hold(const RankExited& event) { held_.push_back(event); }

@@ -31,9 +31,12 @@ void RankMonitor::watch(Poller& poller) {
   if (store_) poller.watch(store_->fd(), POLLIN, [this](short) { read_store(); });
 }
 
-void RankMonitor::tick(TimePoint now) {
+void RankMonitor::tick(TimePoint now, bool all_over) {
   report_unreachable(now);
-  if (!verdict_.ending()) blame(survey_.look(now));
+  if (!verdict_.ending()) {
+    const Survey::Found found = all_over ? survey_.conclude() : survey_.look(now);
+    if (found.no_cause || found.blame) carry_out(verdict_.blame(found.blame));
+  }
   if (!kill_servers_by_ || now < *kill_servers_by_) return;
   kill_servers_by_.reset();
   signal_ranks(SIGKILL, verdict_.servers_left());
@@ -136,14 +139,14 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       return carry_out(verdict_.reported(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kLeftEarly:
       return carry_out(verdict_.left_early(notice.rank, notice.failure));
-    case net::StoreNotice::Kind::kStalled:
-      return missed(MissReport::Kind::kStall, notice);
     case net::StoreNotice::Kind::kRefused:
       return output_.say(notice.text);
     case net::StoreNotice::Kind::kFollows:
-      return missed(MissReport::Kind::kLoss, notice);
+    case net::StoreNotice::Kind::kStalled:
     case net::StoreNotice::Kind::kWaits:
-      return missed(MissReport::Kind::kWait, notice);
+      if (verdict_.ending()) return;
+      if (notice.kind != net::StoreNotice::Kind::kWaits) verdict_.misses(notice.rank);
+      return survey_.hear(notice, Clock::now());
     case net::StoreNotice::Kind::kStopping:
       stop_ = notice.text;
       return;
@@ -151,17 +154,6 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       // A rank whose connection ends later may know that the job does.
       if (verdict_.in_session(notice.rank) && !verdict_.ending()) disconnected(notice);
   }
-}
-
-void RankMonitor::blame(const Survey::Found& found) {
-  if (found.nobody || found.blame) carry_out(verdict_.blame(found.blame));
-}
-
-void RankMonitor::missed(MissReport::Kind kind, const net::StoreNotice& notice) {
-  if (verdict_.ending()) return;
-  if (kind != MissReport::Kind::kWait) verdict_.misses(notice.rank);
-  survey_.reported({.kind = kind, .rank = notice.rank, .missed = notice.missed, .failure = notice.failure},
-                   Clock::now());
 }
 
 void RankMonitor::disconnected(const net::StoreNotice& notice) {

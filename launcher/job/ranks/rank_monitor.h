@@ -26,9 +26,9 @@ class RankMonitor {
     double grace = 10;  // seconds
     std::set<int> servers;
     std::set<int> clients;
-    bool own_servers = false;         // of the program, which may have something to save
+    bool own_servers = false;          // of the program, which may have something to save
     std::optional<net::JobKey> key{};  // of the job; none: paths between hosts are not tried
-    double host_timeout = 30;         // seconds, the setting
+    double host_timeout = 30;          // seconds, the setting
   };
   // There are no ranks yet. Both must outlive it.
   RankMonitor(AgentLinks& agents, RankOutput& output);
@@ -43,7 +43,8 @@ class RankMonitor {
   [[nodiscard]] const std::string& store_address() const { return store_->address(); }
 
   void watch(Poller& poller);
-  void tick(TimePoint now);
+  // `all_over`: no rank runs, and no agent is left.
+  void tick(TimePoint now, bool all_over = false);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   // When agents are to have killed what is left; none: nobody told them to.
   [[nodiscard]] std::optional<TimePoint> kill_by() const { return kill_by_; }
@@ -54,8 +55,6 @@ class RankMonitor {
   [[nodiscard]] std::optional<int> drained(const Frame& frame) const;
   // Hosts that are lost, as a rank misses one there and the agent says nothing. Once.
   std::vector<AgentLink*> take_silent() { return survey_.take_silent(); }
-  // No agent is left, and no rank runs.
-  void all_over() { blame(survey_.conclude()); }
   // The ranks of this host are gone with it, and nobody waits for their ends.
   void ranks_gone(const AgentLink& agent);
   // What follows from that.
@@ -81,8 +80,6 @@ class RankMonitor {
  private:
   void read_store();
   void on_notice(const net::StoreNotice& notice);
-  void blame(const Survey::Found& found);
-  void missed(MissReport::Kind kind, const net::StoreNotice& notice);
   void disconnected(const net::StoreNotice& notice);
   void exited(const RankExited& event);
   void report_unreachable(TimePoint now);

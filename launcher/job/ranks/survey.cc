@@ -11,15 +11,23 @@ namespace distrun::launcher {
 
 void Survey::open(std::optional<net::JobKey> key, double host_timeout) {
   key_ = std::move(key);
-  MissedRanks::Config config{.host_timeout = host_timeout};
-  for (int rank = 0; rank < members_.size(); ++rank) config.host_of.push_back(static_cast<int>(members_.host_of(rank)));
-  for (const auto& agent : agents_.all()) config.host_names.push_back(agent->host);
-  missed_ = MissedRanks(std::move(config));
+  Evidence known{.host_timeout = host_timeout};
+  for (int rank = 0; rank < members_.size(); ++rank) known.host_of.push_back(static_cast<int>(members_.host_of(rank)));
+  for (const auto& agent : agents_.all()) known.host_names.push_back(agent->host);
+  missed_ = MissedRanks(std::move(known));
 }
 
 void Survey::joined(int rank, int pid) {
   pids_[rank] = pid;
   missed_.awaits_exit(rank, false);
+}
+
+void Survey::hear(const net::StoreNotice& notice, TimePoint now) {
+  using Kind = net::StoreNotice::Kind;
+  const auto kind = notice.kind == Kind::kFollows   ? MissReport::Kind::kLoss
+                    : notice.kind == Kind::kStalled ? MissReport::Kind::kStall
+                                                    : MissReport::Kind::kWait;
+  missed_.reported({.kind = kind, .rank = notice.rank, .missed = notice.missed, .failure = notice.failure}, now);
 }
 
 Result<bool> Survey::on(const AgentLink& agent, const Frame& frame) {
@@ -41,16 +49,16 @@ Survey::Found Survey::look(TimePoint now) {
   if (step.try_paths) try_paths();
   for (const int host : step.silent) {
     AgentLink& agent = agents_[static_cast<std::size_t>(host)];
-    // What is on this machine is no host of its own.
+    // This machine cannot be lost.
     if (agent.handle.remote && !agent.done()) silent_.push_back(&agent);
   }
-  if (step.nobody && !ports_.empty()) ask(false);  // nobody is to be listened to any more
+  if (step.no_cause && !ports_.empty()) ask(false);  // they need not listen any more
   return found(std::move(step));
 }
 
 Survey::Found Survey::found(MissedRanks::Step step) const {
   if (step.blame) add_addresses(*step.blame);
-  return {.nobody = step.nobody, .blame = std::move(step.blame)};
+  return {.no_cause = step.no_cause, .blame = std::move(step.blame)};
 }
 
 // Agents whose ranks have all ended.

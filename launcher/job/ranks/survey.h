@@ -14,6 +14,7 @@
 #include "launcher/job/ranks/missed_ranks.h"
 #include "launcher/spawn/frames.h"
 #include "runtime/net/identity/world.h"
+#include "runtime/net/store/store_server.h"
 
 namespace distrun::launcher {
 
@@ -25,15 +26,15 @@ class Survey {
   void open(std::optional<net::JobKey> key, double host_timeout);
 
   // --- events ---
-  void joined(int rank, int pid);  // this process is in a session
-  void reported(MissReport report, TimePoint now) { missed_.reported(std::move(report), now); }
+  void joined(int rank, int pid);                            // this process is in a session
+  void hear(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kWaits
   void awaits_exit(int rank, bool awaited) { missed_.awaits_exit(rank, awaited); }
   // False: the frame says something else.
   Result<bool> on(const AgentLink& agent, const Frame& frame);
 
   // --- what is due ---
   struct Found {
-    bool nobody = false;  // as in MissedRanks::Step
+    bool no_cause = false;  // as in MissedRanks::Step
     std::optional<Blame> blame;
   };
   Found look(TimePoint now);

@@ -117,7 +117,7 @@ void Verdict::misses(int rank) {
 JobActions Verdict::blame(const std::optional<Blame>& found) {
   if (ending_) return {};
   if (!found) {
-    order_.nobody_to_blame();
+    order_.no_cause_found();
     JobActions out = judge_held();
     return ending_ ? out : look_for_early_leaver();
   }

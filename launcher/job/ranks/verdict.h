@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "launcher/exit_codes.h"
+#include "launcher/job/ranks/blame.h"
 #include "launcher/job/ranks/exit_order.h"
 #include "launcher/job/ranks/interrupts.h"
-#include "launcher/job/ranks/missed_ranks.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/report/failure_report.h"
 #include "runtime/base/clock.h"
@@ -47,9 +47,9 @@ class Verdict {
   JobActions left_early(int rank, const net::RankFailure& failure);  // the ranks' leader says so
   // Its connection to the rendezvous has ended in its session; `round` as in ExitOrder.
   void disconnected(int rank, std::uint64_t round);
-  JobActions runs_on(int rank);       // since then
-  void misses(int rank);              // its session has ended because it misses another; blame() follows
-  // Who is to blame for that; none: nobody is known to be.
+  JobActions runs_on(int rank);  // since then
+  void misses(int rank);         // its session has ended because it misses another; blame() follows
+  // Who is to blame for that, if that is known.
   JobActions blame(const std::optional<Blame>& found);
   JobActions exited(const RankExited& event, std::uint64_t round = 0);
   // SIGINT, SIGTERM, SIGHUP, SIGQUIT to the launcher.

@@ -64,7 +64,7 @@ struct ProbeTarget {
 struct ProbeResult {
   int host = 0;
   int candidate = 0;
-  std::string failure;                // why not, for people; empty: reached
+  std::string failure;               // why not, for people; empty: reached
   LinkEnd link = LinkEnd::kUnknown;  // of a failure: kSilent if nothing comes back from there
   friend bool operator==(const ProbeResult&, const ProbeResult&) = default;
 };

@@ -1,5 +1,5 @@
-// Tells when an operation between hosts has moved its data for so long that somebody should see whether the hosts still
-// reach each other: a library's own connections may hang for minutes on a path that is cut. Asks ever less often. Pure.
+// Tells when an operation between hosts has taken so long that the agents should see whether the hosts still reach each
+// other: a library's own connections may hang for minutes on a path that is cut. Tells it ever less often. Pure.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ class LongWait {
 
   // When due() may be true next.
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<OldestWork>& work) const {
-    if (after_ == Duration::zero() || !work || !work->running) return std::nullopt;
+    if (after_ == Duration::zero() || !work) return std::nullopt;
     return work->since == since_ ? next_ : work->since + after_;
   }
   // True: it is to be told now.
@@ -30,7 +30,7 @@ class LongWait {
 
  private:
   const Duration after_;
-  std::optional<TimePoint> since_;  // of the operation that was told last
+  std::optional<TimePoint> since_;  // of the operation in the last report
   TimePoint next_;
 };
 

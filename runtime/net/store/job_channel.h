@@ -35,7 +35,7 @@ struct RankFailure {
 
 // The peers that a rank misses, as far as it can tell.
 struct MissedPeers {
-  std::vector<int> ranks;            // none: an operation of a library failed, and its error names nobody
+  std::vector<int> ranks;            // none: an operation of a library failed, and its error names no rank
   LinkEnd link = LinkEnd::kUnknown;  // how the connection to them ended
   bool heard = false;                // another rank has said so
 };

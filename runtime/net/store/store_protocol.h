@@ -17,7 +17,7 @@ inline constexpr std::size_t kMaxStoreValue = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxCause = 4096;
 inline constexpr std::size_t kMaxTensorName = 1024;
 inline constexpr std::size_t kMaxFileName = 4096;
-inline constexpr std::size_t kMaxMissed = 4096;  // of more ranks the first are told
+inline constexpr std::size_t kMaxMissed = 4096;  // the first of them
 
 // From a rank. `id` is the rank's own number for the request; the reply carries it.
 struct StoreRequest {

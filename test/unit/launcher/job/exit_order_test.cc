@@ -35,7 +35,7 @@ TEST_CASE("the end of a rank that misses another follows from that, in whichever
   order.exited(1, 2);
   CHECK(order.may_follow(0));
   CHECK(order.is_missing(0));
-  order.nobody_to_blame();
+  order.no_cause_found();
   CHECK_FALSE(order.may_follow(0));
 }
 

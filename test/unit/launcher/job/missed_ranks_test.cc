@@ -55,7 +55,7 @@ struct Job {
   Step outcome(const std::vector<std::pair<int, char>>& states = {}, const std::vector<BrokenPath>& broken = {}) {
     for (int i = 0; i < 100; ++i) {
       const Step found = step();
-      if (found.blame || found.nobody || !found.silent.empty()) return found;
+      if (found.blame || found.no_cause || !found.silent.empty()) return found;
       if (found.ask) all_answer(states);
       if (found.try_paths) missed.tried(broken);
       if (!found.ask && !found.try_paths) pass(milliseconds(100));
@@ -77,7 +77,7 @@ const Cause& cause_of(const Step& step) {
 TEST_CASE("where all is well nothing is due", "[missed]") {
   Job job;
   const Step step = job.step();
-  CHECK_FALSE((step.ask || step.try_paths || step.nobody || step.blame));
+  CHECK_FALSE((step.ask || step.try_paths || step.no_cause || step.blame));
   CHECK_FALSE(job.missed.deadline());
   CHECK_FALSE(job.missed.pending());
 }
@@ -175,7 +175,7 @@ TEST_CASE("the exit of a missed rank is waited for while its connection to the l
   CHECK(job.step().try_paths);
   job.missed.tried({});
   job.pass(seconds(4));
-  CHECK_FALSE((job.step().blame || job.step().nobody));
+  CHECK_FALSE((job.step().blame || job.step().no_cause));
   CHECK_FALSE(job.missed.deadline());
   job.missed.awaits_exit(1, false);
   CHECK(job.step().blame);
@@ -309,7 +309,7 @@ TEST_CASE("an operation of a library that names nobody is explained by a broken 
   std::vector<BrokenPath> broken;
   if (cut) broken.push_back({.from = 2, .to = 1, .why = "no answer within 2 s"});
   const Step found = job.outcome({}, broken);
-  CHECK(found.nobody == !cut);
+  CHECK(found.no_cause == !cut);
   if (!cut) return;
   CHECK(text_of(cause_of(found)) ==
         "rank 0 (h1) gloo: connection closed by peer; all ranks run: the network between h2 and h3 is broken");
@@ -326,11 +326,24 @@ TEST_CASE("a wait ends a job only if a path is broken", "[missed]") {
   if (cut) broken.push_back({.from = 1, .to = 2});
   // A rank that is stopped is no reason: somebody may let it go on.
   const Step found = job.outcome({{4, 'T'}}, broken);
-  CHECK(found.nobody == !cut);
+  CHECK(found.no_cause == !cut);
   CHECK(found.silent.empty());
   if (!cut) return;
   CHECK(text_of(cause_of(found)) ==
         "rank 0 (h1) has waited for 15 s in allreduce 'x'; all ranks run: the network between h2 and h3 is broken");
+}
+
+TEST_CASE("after a look at the paths that found nothing, waits are no news for as long as a look may take") {
+  Job job;
+  job.wait(0);
+  CHECK(job.outcome().no_cause);
+  job.wait(1);
+  CHECK_FALSE(job.missed.pending());
+  job.loss(0, 2, LinkEnd::kSilent);  // that is
+  CHECK(job.outcome().blame);
+  job.pass(job.missed.path_limit());
+  job.wait(1);
+  CHECK(job.missed.pending());
 }
 
 TEST_CASE("a host that is silent during a wait is the business of the signs of life", "[missed]") {
@@ -342,7 +355,7 @@ TEST_CASE("a host that is silent during a wait is the business of the signs of l
   CHECK(found.silent.empty());
   CHECK(found.try_paths);
   job.pass(job.missed.path_limit() + MissedRanks::kAnswerTime);
-  CHECK(job.step().nobody);
+  CHECK(job.step().no_cause);
 }
 
 TEST_CASE("ranks that only heard of a loss name the lost one, if its witness says nothing", "[missed]") {
@@ -355,14 +368,14 @@ TEST_CASE("ranks that only heard of a loss name the lost one, if its witness say
 
 TEST_CASE("when no process is left, what was reported decides at once", "[missed]") {
   Job job;
-  CHECK_FALSE((job.missed.conclude().nobody || job.missed.conclude().blame));
+  CHECK_FALSE((job.missed.conclude().no_cause || job.missed.conclude().blame));
   job.loss(2, 1, LinkEnd::kClosed);
   CHECK(job.step().ask);
   const Step found = job.missed.conclude();
   CHECK(found.blame->failure.rank == 1);
   CHECK_FALSE(job.missed.pending());
   job.operation(0);
-  CHECK(job.missed.conclude().nobody);
+  CHECK(job.missed.conclude().no_cause);
 }
 
 TEST_CASE("on one host no paths are tried, nor between agents of one host", "[missed]") {

@@ -21,7 +21,11 @@ struct Asked {
     survey.open(paths ? std::optional(net::JobKey::generate()) : std::nullopt, 30);
   }
   void loss(int rank, int other, LinkEnd link) {
-    survey.reported({.rank = rank, .missed = {.ranks = {other}, .link = link}, .failure = {.cause = "why"}}, now);
+    survey.hear({.kind = net::StoreNotice::Kind::kFollows,
+                 .rank = rank,
+                 .failure = {.cause = "why"},
+                 .missed = {.ranks = {other}, .link = link}},
+                now);
   }
   Survey::Found look(Duration later = {}) {
     now += later;
@@ -56,7 +60,7 @@ struct Asked {
 TEST_CASE("nobody is asked before a rank reports something") {
   Asked job;
   const Survey::Found found = job.look(std::chrono::hours(1));
-  CHECK_FALSE((found.nobody || found.blame));
+  CHECK_FALSE((found.no_cause || found.blame));
   CHECK_FALSE(job.survey.deadline());
   CHECK(job.spawner.told("a").empty());
 }
@@ -95,18 +99,18 @@ TEST_CASE("agents are asked for states and paths, and the decision has the addre
 
 TEST_CASE("a slow listener is no broken path, and nobody listens any more when nothing was found") {
   Asked job;
-  job.survey.reported({.kind = MissReport::Kind::kWait, .rank = 1, .failure = {.cause = "waits"}}, job.now);
+  job.survey.hear({.kind = net::StoreNotice::Kind::kWaits, .rank = 1, .failure = {.cause = "waits"}}, job.now);
   job.look();
   for (const std::size_t host : {0U, 1U}) job.answer(host, {.round = 1, .probe_port = 1000});
   job.look();
   job.probed(0, {{.host = 1, .failure = "it takes connections but has said nothing"}});
   job.probed(1, {{.host = 0}});
-  CHECK(job.look().nobody);
+  CHECK(job.look().no_cause);
   const auto last = job.told<AskStates>("a", ToAgent::kAskStates);
   REQUIRE(last);
   CHECK_FALSE(last->listen);
   job.answer(0, {.round = last->round});
-  CHECK_FALSE(job.look().nobody);
+  CHECK_FALSE(job.look().no_cause);
 }
 
 TEST_CASE("a host whose agent does not answer is lost, this machine is not") {
