@@ -11,15 +11,21 @@ namespace distrun::launcher {
 
 void Survey::open(std::optional<net::JobKey> key, double host_timeout) {
   key_ = std::move(key);
-  Evidence known{.host_timeout = host_timeout};
+  host_timeout_ = host_timeout;
+}
+
+// Before ranks start, hosts may still be left out.
+MissedRanks& Survey::missed() {
+  if (missed_) return *missed_;
+  Evidence known{.host_timeout = host_timeout_};
   for (int rank = 0; rank < members_.size(); ++rank) known.host_of.push_back(static_cast<int>(members_.host_of(rank)));
   for (const auto& agent : agents_.all()) known.host_names.push_back(agent->host);
-  missed_ = MissedRanks(std::move(known));
+  return missed_.emplace(std::move(known));
 }
 
 void Survey::joined(int rank, int pid) {
   pids_[rank] = pid;
-  missed_.awaits_exit(rank, false);
+  missed().awaits_exit(rank, false);
 }
 
 void Survey::hear(const net::StoreNotice& notice, TimePoint now) {
@@ -27,7 +33,7 @@ void Survey::hear(const net::StoreNotice& notice, TimePoint now) {
   const auto kind = notice.kind == Kind::kFollows   ? MissReport::Kind::kLoss
                     : notice.kind == Kind::kStalled ? MissReport::Kind::kStall
                                                     : MissReport::Kind::kWait;
-  missed_.reported({.kind = kind, .rank = notice.rank, .missed = notice.missed, .failure = notice.failure}, now);
+  missed().reported({.kind = kind, .rank = notice.rank, .missed = notice.missed, .failure = notice.failure}, now);
 }
 
 Result<bool> Survey::on(const AgentLink& agent, const Frame& frame) {
@@ -42,9 +48,9 @@ Result<bool> Survey::on(const AgentLink& agent, const Frame& frame) {
 }
 
 Survey::Found Survey::look(TimePoint now) {
-  if (!missed_.pending()) return {};
+  if (!missed_ || !missed_->pending()) return {};
   leave_out_absent();
-  MissedRanks::Step step = missed_.step(now);
+  MissedRanks::Step step = missed().step(now);
   if (step.ask) ask(true);
   if (step.try_paths) try_paths();
   for (const int host : step.silent) {
@@ -65,13 +71,13 @@ Survey::Found Survey::found(MissedRanks::Step step) const {
 void Survey::leave_out_absent() {
   for (const auto& agent : agents_.all()) {
     if (!absent(*agent)) continue;
-    missed_.answered(static_cast<int>(agent->index), {});
+    missed().answered(static_cast<int>(agent->index), {});
     stop_probing(static_cast<int>(agent->index));
   }
 }
 
 void Survey::stop_probing(int host) {
-  if (probing_.erase(host) != 0 && probing_.empty()) missed_.tried(std::exchange(broken_, {}));
+  if (probing_.erase(host) != 0 && probing_.empty()) missed().tried(std::exchange(broken_, {}));
 }
 
 // Nothing comes from there any more.
@@ -100,7 +106,7 @@ void Survey::answered(const AgentLink& agent, const RankStates& answer) {
       states.emplace_back(*rank, static_cast<char>(one.state));
     }
   }
-  missed_.answered(host, states);
+  missed().answered(host, states);
 }
 
 std::string Survey::address_of(std::size_t host) const {
@@ -117,7 +123,7 @@ void Survey::try_paths() {
     if (!absent(agent) && !address_of(agent.index).empty() && names.insert(agent.host).second) hosts.push_back(host);
   }
   const auto* key = reinterpret_cast<const std::byte*>(key_ ? key_->data() : nullptr);
-  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(missed_.path_limit());
+  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(missed().path_limit());
   std::map<int, Probe> orders;
   for (const auto& [from, to] : pairs_to_probe(static_cast<int>(hosts.size()))) {
     const int own = hosts[static_cast<std::size_t>(from)];
@@ -137,7 +143,7 @@ void Survey::try_paths() {
     probing_.insert(host);
     agents_[static_cast<std::size_t>(host)].send(ToAgent::kProbe, encode(orders[host]));
   }
-  if (probing_.empty()) missed_.tried({});
+  if (probing_.empty()) missed().tried({});
 }
 
 void Survey::probed(const AgentLink& agent, const Probed& answer) {

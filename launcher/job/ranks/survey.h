@@ -28,7 +28,7 @@ class Survey {
   // --- events ---
   void joined(int rank, int pid);                            // this process is in a session
   void hear(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kWaits
-  void awaits_exit(int rank, bool awaited) { missed_.awaits_exit(rank, awaited); }
+  void awaits_exit(int rank, bool awaited) { missed().awaits_exit(rank, awaited); }
   // False: the frame says something else.
   Result<bool> on(const AgentLink& agent, const Frame& frame);
 
@@ -39,12 +39,13 @@ class Survey {
   };
   Found look(TimePoint now);
   // No rank runs any more.
-  Found conclude() { return found(missed_.conclude()); }
-  [[nodiscard]] std::optional<TimePoint> deadline() const { return missed_.deadline(); }
+  Found conclude() { return missed_ ? found(missed_->conclude()) : Found{}; }
+  [[nodiscard]] std::optional<TimePoint> deadline() const { return missed_ ? missed_->deadline() : std::nullopt; }
   // Agents on other hosts that have not answered though a rank misses one there: those hosts are lost. Once.
   std::vector<AgentLink*> take_silent() { return std::exchange(silent_, {}); }
 
  private:
+  MissedRanks& missed();
   Found found(MissedRanks::Step step) const;
   void leave_out_absent();
   void stop_probing(int host);
@@ -59,7 +60,8 @@ class Survey {
   AgentLinks& agents_;
   const Membership& members_;
   std::optional<net::JobKey> key_;
-  MissedRanks missed_;
+  double host_timeout_ = 30;
+  std::optional<MissedRanks> missed_;   // once ranks run
   std::uint32_t round_ = 0;             // of questions
   std::map<int, int> pids_;             // by rank: the process in its session
   std::map<int, std::uint16_t> ports_;  // by host: where its agent answers probes
