@@ -140,13 +140,13 @@ MissedRanks::Step MissedRanks::conclude() {
 
 std::optional<TimePoint> MissedRanks::deadline() const {
   if (evidence_.reports.empty()) return std::nullopt;
-  if (!asked_at_) return TimePoint::min();
+  if (!asked_at_) return TimePoint();
   if (!all_answered()) return *asked_at_ + kAnswerTime;
-  if (!answers_over_) return TimePoint::min();
+  if (!answers_over_) return TimePoint();
   if (needs_second_look()) return *asked_at_ + kAgain;
-  if (several_hosts() && !trying_since_) return TimePoint::min();
+  if (several_hosts() && !trying_since_) return TimePoint();
   if (trying_since_ && !tried_) return *trying_since_ + path_limit() + kAnswerTime;
-  if (!ends()) return TimePoint::min();
+  if (!ends()) return TimePoint();
   return waits_for_exit() ? std::nullopt : std::optional(settled_at());
 }
 

@@ -52,7 +52,7 @@ class MissedRanks {
   Step step(TimePoint now);
   // No process runs any more that could tell more: what follows from what is known.
   Step conclude();
-  // When step() has something to do without another event.
+  // When step() has something to do without another event; a time in the past when it is now.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   // Something was reported and is not decided.
   [[nodiscard]] bool pending() const { return !evidence_.reports.empty(); }
