@@ -37,7 +37,10 @@ TEST_CASE("the bytes of the store's messages are those of docs/wire.md", "[store
   CHECK(digest(encode(StoreRequest{.kind = Request::kErase, .key = "p/", .delta = 3})) == 0x492510a1110dd994);
   const RankFailure slow{.cause = "slow", .tensor = "t", .place = {.file = "a.py", .line = 7}};
   CHECK(digest(encode(StoreRequest{.kind = Request::kFailure, .failure = slow})) == 0x09634e8b9330dd9b);
-  CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .rank = 2, .failure = slow})) == 0xa48549fcc3f489f0);
+  const MissedPeers missed{.ranks = {2, 3}, .link = LinkEnd::kSilent, .heard = true};
+  CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .missed = missed, .failure = slow})) == 0x1);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kLoss, .missed = missed, .failure = slow})) == 0x8ff676e1c6815b5d);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kWait, .failure = slow})) == 0xc9b6b52dd9958665);
   CHECK(digest(encode(StoreRequest{.kind = Request::kStop, .value = "why"})) == 0xff9f5dabfbb9f0fc);
   CHECK(digest(encode(StoreReply{.kind = Reply::kValue, .id = 5, .text = "v"})) == 0xcffed56bbebdb9da);
   const JobEvent event{.rank = 2, .signal = 9, .exit_code = -1, .host = "n1", .cause = "killed"};
