@@ -60,7 +60,7 @@ Status Preparation::probe(const Probe& order) {
   const ProbeSelf self{.host = order.host, .job_id = job_->job_id};
   listener_->answer(*key, self);
   ProbeLimits limits;
-  if (order.limit_ms != 0) limits.each = limits.all = std::chrono::milliseconds(order.limit_ms);
+  if (order.limit_ms != 0) limits.each = limits.all = limits.large = std::chrono::milliseconds(order.limit_ms);
   prober_ = std::make_unique<Prober>(*key, self, order.targets, limits);
   return {};
 }

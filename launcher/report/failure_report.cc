@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/plan/hosts/text.h"
+#include "runtime/base/ended_link.h"
 
 namespace distrun::launcher {
 namespace {
@@ -45,8 +46,7 @@ std::string network_text(const BrokenLink& link) {
     out += "the network of " + place_of(link.host == link.to.host ? link.to : link.from) +
            " is broken: " + join(link.others, ", ") + " do not reach it";
   }
-  if (link.end == LinkEnd::kLargeSilent) return out + "; small messages pass, large ones do not: check the MTU";
-  return out;
+  return link.end == LinkEnd::kLargeSilent ? out + "; " + kLargeMessagesLost : out;
 }
 
 std::string link_text(const BrokenLink& link) {
