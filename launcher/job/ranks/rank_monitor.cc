@@ -106,7 +106,7 @@ std::string RankMonitor::ranks_there(const AgentLink& agent) const {
 bool RankMonitor::all_came(const AgentLink& agent) const {
   const std::vector<int> ranks = members_.ranks_on(agent.index);
   return std::all_of(ranks.begin(), ranks.end(),
-                     [this](int rank) { return came_.contains(rank) || verdict_.end_of(rank); });
+                     [this](int rank) { return survey_.has_joined(rank) || verdict_.end_of(rank); });
 }
 
 void RankMonitor::interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms) {
@@ -138,7 +138,6 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kJoined:
       unreachable_.explained(notice.rank);
       survey_.joined(notice.rank, notice.pid);
-      came_.insert(notice.rank);
       return carry_out(verdict_.joined(notice.rank));
     case net::StoreNotice::Kind::kLeft:
       return carry_out(verdict_.left(notice.rank));

@@ -99,7 +99,6 @@ class RankMonitor {
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
   Survey survey_;
-  std::set<int> came_;       // ranks that have used the runtime
   std::uint64_t round_ = 0;  // of looking at the rendezvous
   std::optional<std::string> stop_;
   std::optional<TimePoint> kill_by_;

@@ -26,7 +26,8 @@ class Survey {
   void open(std::optional<net::JobKey> key, double host_timeout);
 
   // --- events ---
-  void joined(int rank, int pid);                            // this process is in a session
+  void joined(int rank, int pid);  // this process is in a session
+  [[nodiscard]] bool has_joined(int rank) const { return pids_.contains(rank); }
   void hear(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kWaits
   void awaits_exit(int rank, bool awaited) { missed().awaits_exit(rank, awaited); }
   // False: the frame says something else.
