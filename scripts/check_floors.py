@@ -36,7 +36,7 @@ ORDERS: dict[str, list[str]] = {
     "launcher": ["", "plan", "spawn", "protocol", "report", "agent", "job", "cli"],
     "launcher/report": ["lines", ""],
     "launcher/plan": ["hosts", "place", "environment", "schedulers", "network", ""],
-    "launcher/agent": ["preflight", ""],
+    "launcher/agent": ["preflight", "lease", ""],
     "launcher/job": ["agents", "ranks", "start", ""],
     "runtime/api": ["join", "backends", "", "c"],
 }

@@ -148,13 +148,14 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
     keys.own = *key;
   }
   ::signal(SIGPIPE, SIG_IGN);
-  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;
+  LeaseEnd lease_end = LeaseEnd::shared();
+  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection, lease_end)) return *code;
   const auto key = keys.launcher ? keys.share(*patience) : Result<net::JobKey>(*keys.own);
   if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
   auto socket =
       dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kMpiDialSeconds));
   if (!socket.ok()) return unusable(socket.status().message());
-  auto agent = Agent::create(FramePipe(*std::move(socket)), task_of(environment));
+  auto agent = Agent::create(FramePipe(*std::move(socket)), std::move(lease_end), task_of(environment));
   if (!agent.ok()) return exit_code::kInternal;
   (*agent)->run();
   return 0;

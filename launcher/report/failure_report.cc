@@ -120,6 +120,7 @@ std::string text_of(const Cause& cause) {
     case CauseKind::kRaised:
     case CauseKind::kLeftEarly:
     case CauseKind::kHostLost:
+    case CauseKind::kOwnNetwork:
     case CauseKind::kNotStarted:
     case CauseKind::kBrokenOff:
       break;

@@ -17,6 +17,7 @@ enum class CauseKind {
   kStalled,        // it held other ranks up; `text` says how
   kLeftEarly,      // it ended in good order while other ranks still needed it
   kHostLost,       // `text` says why
+  kOwnNetwork,     // the network of the launcher's machine is gone, as `text` says
   kNotStarted,     // `text` says why
   kBrokenOff,      // the launcher or an agent could not go on; `text` says why
   kInterrupted,    // the launcher got `signal`
@@ -66,8 +67,9 @@ struct Follower {
 };
 
 struct FailureReport {
-  int rank = -1;     // -1: the cause is no rank's
-  std::string host;  // empty: no host's
+  int rank = -1;                   // -1: the cause is no rank's
+  std::string host;                // empty: no host's, or that of several
+  std::vector<std::string> hosts;  // that are lost, in the order of the job
   int pid = 0;
   Cause cause;
   std::string tensor;    // empty: none, or not known

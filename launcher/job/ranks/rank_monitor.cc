@@ -31,15 +31,17 @@ void RankMonitor::watch(Poller& poller) {
   if (store_) poller.watch(store_->fd(), POLLIN, [this](short) { read_store(); });
 }
 
-void RankMonitor::tick(TimePoint now, bool all_over) {
+std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
   report_unreachable(now);
   if (!verdict_.ending()) {
     const Survey::Found found = all_over ? survey_.conclude() : survey_.look(now);
     if (found.no_cause || found.blame) carry_out(verdict_.blame(found.blame));
   }
-  if (!kill_servers_by_ || now < *kill_servers_by_) return;
-  kill_servers_by_.reset();
-  signal_ranks(SIGKILL, verdict_.servers_left());
+  if (kill_servers_by_ && now >= *kill_servers_by_) {
+    kill_servers_by_.reset();
+    signal_ranks(SIGKILL, verdict_.servers_left());
+  }
+  return survey_.take_silent();
 }
 
 std::optional<TimePoint> RankMonitor::deadline() const {
@@ -95,11 +97,21 @@ void RankMonitor::ranks_gone(const AgentLink& agent) {
 void RankMonitor::host_lost(const AgentLink& agent) {
   const bool explained = agent.gone() || !agent.silence.empty();
   const std::string text = explained ? agent.loss() : "host " + agent.host + " is lost";
-  carry_out(verdict_.host_lost(static_cast<int>(agent.index), text));
+  carry_out(verdict_.hosts_lost({static_cast<int>(agent.index)}, {.kind = CauseKind::kHostLost, .text = text}));
 }
 
-std::string RankMonitor::ranks_there(const AgentLink& agent) const {
-  const std::vector<int> ranks = members_.ranks_on(agent.index);
+void RankMonitor::hosts_lost(const HostLoss& loss) {
+  std::vector<int> hosts;
+  for (const AgentLink* const agent : loss.links) hosts.push_back(static_cast<int>(agent->index));
+  carry_out(verdict_.hosts_lost(hosts, loss.cause));
+}
+
+std::string RankMonitor::ranks_there(const std::vector<const AgentLink*>& agents) const {
+  std::vector<int> ranks;
+  for (const AgentLink* const agent : agents) {
+    const std::vector<int> there = members_.ranks_on(agent->index);
+    ranks.insert(ranks.end(), there.begin(), there.end());
+  }
   return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
 }
 

@@ -43,8 +43,9 @@ class RankMonitor {
   [[nodiscard]] const std::string& store_address() const { return store_->address(); }
 
   void watch(Poller& poller);
-  // `all_over`: no rank runs, and no agent is left.
-  void tick(TimePoint now, bool all_over = false);
+  // `all_over`: no rank runs, and no agent is left. Returns the agents of hosts that are lost, as a rank misses one
+  // there and the agent says nothing.
+  std::vector<AgentLink*> tick(TimePoint now, bool all_over = false);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   // When agents are to have killed what is left; none: nobody told them to.
   [[nodiscard]] std::optional<TimePoint> kill_by() const { return kill_by_; }
@@ -53,14 +54,13 @@ class RankMonitor {
   Result<bool> on(const AgentLink& agent, const Frame& frame);
   // This frame says that a rank's output has come to its end; none: it cannot be read.
   [[nodiscard]] std::optional<int> drained(const Frame& frame) const;
-  // Hosts that are lost, as a rank misses one there and the agent says nothing. Once.
-  std::vector<AgentLink*> take_silent() { return survey_.take_silent(); }
   // The ranks of this host are gone with it, and nobody waits for their ends.
   void ranks_gone(const AgentLink& agent);
   // What follows from that.
   void host_lost(const AgentLink& agent);
+  void hosts_lost(const HostLoss& loss);
   // "Rank 2 there is", "Ranks 2-3 there are".
-  [[nodiscard]] std::string ranks_there(const AgentLink& agent) const;
+  [[nodiscard]] std::string ranks_there(const std::vector<const AgentLink*>& agents) const;
 
   // They have used the runtime, or have ended.
   [[nodiscard]] bool all_came(const AgentLink& agent) const;

@@ -56,9 +56,9 @@ class Verdict {
   JobActions interrupted(int signal, TimePoint now);
   JobActions timed_out();
   JobActions reader_gone();
-  // All ranks of a host are gone with it. `host` is the index that `Config::host_of` uses. Again, once more is known of
-  // the cause.
-  JobActions host_lost(int host, const std::string& cause);
+  // All ranks of these hosts are gone with them. A host is the index that `Config::host_of` uses. Again, once more is
+  // known of the cause.
+  JobActions hosts_lost(const std::vector<int>& hosts, const Cause& cause);
   // The job cannot go on for a reason that is no rank's: refused by an agent, agent lost.
   JobActions broken(int code, const std::string& why);
 
