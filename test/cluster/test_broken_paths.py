@@ -124,6 +124,15 @@ def test_foreign_bytes_in_a_stream_end_the_job_with_their_writers_name(
     assert_nothing_left(cluster["h1"], cluster["h2"])
 
 
+def test_foreign_bytes_between_ranks_of_one_host_end_the_job_too(cluster: Cluster) -> None:
+    job = Job(cluster.head, *HOST_TIMEOUT, "-H", "h1:2,h2:1", PYTHON, str(PROGRAMS / "foreign.py"), "1", "1")
+    (wrote,) = job.wait_for(r"wrote into \('(\S+)', \d+\) to \('(\S+)', \d+\)")
+    assert wrote[1] == wrote[2], job.text  # the control plane's, to rank 0
+    assert end(job, time.monotonic()) != 0
+    assert re.search(r"rank 1 on h1 was lost: its control connection ended", job.text), job.text
+    assert_nothing_left(cluster["h1"], cluster["h2"])
+
+
 def test_a_rank_that_is_stopped_for_longer_than_the_limit_is_no_broken_network(cluster: Cluster) -> None:
     job = Job(cluster.head, *HOST_TIMEOUT, "--backend", "tcp", "-H", "h1:1,h2:1", PYTHON, str(LOOP), "60", "0.01")
     pids = job.ranks(2)

@@ -62,7 +62,8 @@ LinkEnd LinkWatches::judge(int fd, Link& link, TimePoint now, bool& quiet) {
   const std::uint64_t record = link.watch.begun ? link.watch.begun() : 0;
   if (link.begun.overdue(record, now, link.watch.limit)) return LinkEnd::kUnfinished;
   if (link.begun.waits()) quiet = false;
-  const auto facts = ack_facts(fd);
+  // Within a host nothing is lost.
+  const auto facts = is_between_hosts(fd) ? ack_facts(fd) : std::nullopt;
   if (!facts) return LinkEnd::kUnknown;
   switch (link.acks.look(*facts, now, link.watch.limit, link.reached)) {
     case AckWatch::State::kQuiet:

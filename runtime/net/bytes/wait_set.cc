@@ -38,9 +38,7 @@ class EpollWaitSet : public WaitSet {
     if (callbacks_.erase(fd) > 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   }
 
-  void add_link(int fd, LinkWatch watch) override {
-    if (is_between_hosts(fd)) links_.add(fd, std::move(watch));
-  }
+  void add_link(int fd, LinkWatch watch) override { links_.add(fd, std::move(watch)); }
   void remove_link(int fd) override { links_.remove(fd); }
 
   void add_sleepable(Sleepable* sleepable) override { sleepables_.push_back(sleepable); }
@@ -81,7 +79,7 @@ class EpollWaitSet : public WaitSet {
     return errno_status("watching descriptor " + std::to_string(fd), errno);
   }
 
-  // Once a second at most, and never where no connection leads to another host.
+  // Once a second at most, and never where there is no such connection.
   void look_at_links(Round& round) {
     if (links_.due() == TimePoint::max()) return;
     if (const TimePoint now = Clock::now(); links_.due() <= now) round.callbacks += links_.look(now);

@@ -34,8 +34,8 @@ class WaitSet {
   virtual Status add(int fd, std::uint32_t events, Callback on_ready) = 0;
   virtual Status modify(int fd, std::uint32_t events) = 0;
   virtual void remove(int fd) = 0;
-  // A connection to another host, which nobody sends anything while its network is broken: its end is found while this
-  // is polled, and so is that of one whose record is never made whole. Descriptors that lead nowhere else are ignored.
+  // A connection whose network may fail while nobody sends anything on it: that end is found while this is polled, and
+  // so is that of one whose record is never made whole. Within a host only the latter can happen.
   // remove_link() before `fd` is closed.
   virtual void add_link(int fd, LinkWatch watch) = 0;
   virtual void remove_link(int fd) = 0;

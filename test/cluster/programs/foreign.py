@@ -1,5 +1,5 @@
 """Reduces for ever. After a few steps rank ARGV[1] does what a library does that closes a descriptor twice: it writes
-777 bytes into a socket of somebody else, here the ARGV[2]th of this process that leads to another host.
+777 bytes into a socket of somebody else, here the ARGV[2]th of this process that is TCP.
 
 Lines: `ready RANK PID`, `wrote into LOCAL to REMOTE`, `none` (there are fewer), `raised RANK ...` as loop.py has.
 """
@@ -23,7 +23,7 @@ def sockets() -> list[socket.socket]:
     for name in sorted(os.listdir("/proc/self/fd"), key=int):
         try:
             one = socket.socket(fileno=os.dup(int(name)))
-            if one.family in (socket.AF_INET, socket.AF_INET6) and one.getpeername()[0] != one.getsockname()[0]:
+            if one.family in (socket.AF_INET, socket.AF_INET6) and one.getpeername():
                 found.append(one)
         except OSError:
             continue
