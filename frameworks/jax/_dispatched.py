@@ -14,6 +14,8 @@ from distrun.process_sets import ProcessSet
 
 
 class _Dispatched(_session.Extension):
+    packages = ("jax", "jaxlib")
+
     def drain(self) -> None:
         """JAX runs the programs of one thread in order, as a GPU does: one more of this thread's is complete when all
         are, also those whose results were dropped or donated. Other threads' are known by the results that they keep.

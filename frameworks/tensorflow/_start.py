@@ -84,6 +84,8 @@ def _choose() -> _execution.Execution:
 class _Attachment(_session.Extension):
     """Gives each session to the chosen Execution while it is open."""
 
+    packages = ("tensorflow",)
+
     def __init__(self) -> None:
         self._attached: _execution.Execution | None = None
 

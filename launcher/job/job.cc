@@ -183,7 +183,7 @@ void Job::watch() {
 
 std::optional<TimePoint> Job::deadline() const {
   auto next = earlier(earlier(screen_->deadline(), input_.deadline()), earlier(ranks_.deadline(), state_->deadline()));
-  if (!ranks_.ending()) next = earlier(next, config_.end_by);
+  if (!ranks_.ending() && !ranks_.hangs().looks_last()) next = earlier(next, config_.end_by);
   return earlier(next, agents_.deadline(ranks_.kill_by()));
 }
 
@@ -210,8 +210,8 @@ void Job::after_round() {
   }
   if (screen_->reader_gone()) ranks_.reader_gone();
   if (config_.end_by && now >= *config_.end_by && !ranks_.ending()) {
-    screen_.say(text_of_timeout());
-    ranks_.time_out();
+    const std::string text = text_of_timeout();
+    if (ranks_.time_out(now)) screen_.say(text);
   }
   advance();
   if (state_ != start_.get()) start_.reset();

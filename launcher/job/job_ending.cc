@@ -96,6 +96,7 @@ std::optional<FailureReport> JobEnding::failure() const {
   if (!out) return std::nullopt;
   if (out->rank >= 0) out->last_lines = output_.last_lines(out->rank);
   out->followers = followers();
+  out->hang = ranks_.hangs().facts();
   out->exit_code = ranks_.verdict().exit_code();
   return out;
 }
@@ -105,6 +106,7 @@ void JobEnding::report_first_cause() {
   FailureReport report = *ranks_.verdict().failure();
   report.last_lines = output_.last_lines(report.rank);
   report.exit_code = ranks_.verdict().exit_code();
+  report.hang = ranks_.hangs().facts();
   output_.say(first_cause_report(report));
 }
 
@@ -128,6 +130,7 @@ void JobEnding::report_end(bool keep_back) {
       failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork ||
                   failure->cause.kind == CauseKind::kNetworkBroken);
   if (ranks_.verdict().rank_failed()) report_first_cause();
+  if (!ranks_.verdict().rank_failed()) output_.say(exceptions_text(ranks_.hangs().facts()));
   if (!ranks_.verdict().rank_failed() && !host_lost) return;
   for (int rank = 0; rank < ranks_.members().size(); ++rank) {
     const auto& end = ranks_.verdict().end_of(rank);

@@ -20,6 +20,13 @@ void Job::on_signals() {
       case SIGUSR2:
         agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = number});
         break;
+      case SIGQUIT:
+        if (!running_) {
+          screen_.say("Ctrl-\\ shows where the ranks are; none has started yet");
+        } else {
+          ranks_.show_stacks(Clock::now());
+        }
+        break;
       case SIGTSTP:
         suspend();
         break;

@@ -151,6 +151,7 @@ std::string first_cause_report(const FailureReport& failure) {
   out += ". This ended the job";
   if (failure.exit_code) out += "; exit code " + std::to_string(*failure.exit_code);
   out += ".\n";
+  out += exceptions_text(failure.hang);
   if (failure.last_lines.empty()) return out + "It had written nothing.\n";
   out += "The last lines it wrote:\n";
   for (const std::string& line : failure.last_lines) out += "| " + line + "\n";

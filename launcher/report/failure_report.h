@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/report/hang_report.h"
 #include "runtime/base/link_end.h"
 #include "runtime/net/store/job_channel.h"
 
@@ -76,6 +77,7 @@ struct FailureReport {
   net::CodePlace place;  // no file: not known
   std::vector<std::string> last_lines;
   std::vector<Follower> followers;
+  HangFacts hang;                // where ranks were that waited for others for long
   std::optional<int> exit_code;  // of the launcher; none: it is not known yet
 };
 

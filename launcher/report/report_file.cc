@@ -127,6 +127,35 @@ std::string place_json(const net::CodePlace& place) {
   return "{\"file\": " + json_text(place.file) + ", \"line\": " + std::to_string(place.line) + "}";
 }
 
+std::string ranks_json(const std::vector<int>& ranks) {
+  std::vector<std::string> out;
+  for (const int rank : ranks) out.push_back(std::to_string(rank));
+  return "[" + join(out, ", ") + "]";
+}
+
+std::string wait_json(const net::RankWait& wait) {
+  return "{\"what\": " + json_text(wait.what) + ", \"waiting\": " + ranks_json(wait.waiting) +
+         ", \"missing\": " + ranks_json(wait.missing) + "}";
+}
+
+std::string thread_json(const net::ThreadStack& thread) {
+  const auto frame_json = [](const net::CodeFrame& frame) {
+    return "{\"file\": " + json_text(frame.place.file) + ", \"line\": " + std::to_string(frame.place.line) +
+           ", \"function\": " + json_text(frame.function) + "}";
+  };
+  return "{\"name\": " + text_or_null(thread.name) + ", \"frames\": " + list_json(thread.frames, frame_json) + "}";
+}
+
+// Ranks at the same place are one object.
+std::string stack_json(const ViewGroup& group) {
+  const net::ProgramState state = group.view.state.value_or(net::ProgramState{});
+  return "{\"ranks\": " + ranks_json(group.ranks) + ", \"missed\": " + truth(group.view.missed) +
+         ", \"operation\": " + text_or_null(state.operation) + ", \"exception\": " + text_or_null(state.exception) +
+         ", \"raised_at\": " + place_json(state.raised_at) + ", \"kernel\": " + text_or_null(state.kernel) +
+         ", \"threads\": " + list_json(state.threads, thread_json) + ", \"note\": " + text_or_null(group.view.note) +
+         "}";
+}
+
 Status errno_of(const std::string& what) { return {Errc::kSystem, what + ": " + std::strerror(errno)}; }
 
 // Of a link: what it names, so that the link stays one.
@@ -168,7 +197,9 @@ std::string report_json(const std::optional<FailureReport>& failure, int exit_co
          ", \"tensor\": " + text_or_null(report.tensor) + ", \"place\": " + place_json(report.place) +
          ", \"cure\": " + (failure ? text_or_null(cure_of(report.cause)) : "null") +
          ", \"last_lines\": " + list_json(report.last_lines, json_text) +
-         ", \"followers\": " + list_json(report.followers, follower_json) + "}\n";
+         ", \"followers\": " + list_json(report.followers, follower_json) +
+         ", \"waits\": " + list_json(report.hang.waits, wait_json) +
+         ", \"stacks\": " + list_json(fold(report.hang.views), stack_json) + "}\n";
 }
 
 Status check_report_path(const std::string& path) {

@@ -131,6 +131,7 @@ Status Session::start_engine() {
                       .cache_capacity = settings().cache_capacity,
                       .stall_warning_time = settings().stall_warning_time,
                       .stall_shutdown_time = settings().stall_shutdown_time,
+                      .deadlock_time = settings().deadlock_time,
                       .huge_pages = settings().huge_pages,
                       .timeline_max_size = settings().timeline_max_size};
   options.hosts = hosts_;

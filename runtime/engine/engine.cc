@@ -34,7 +34,7 @@ class EngineImpl final : public Engine {
   explicit EngineImpl(EngineOptions options)
       : options_(completed(std::move(options))),
         table_(options_.world.rank),
-        loop_(options_, {.table = table_, .requests = requests_, .token = token_, .stop = stop_}) {}
+        loop_(options_, {.table = table_, .requests = requests_, .token = token_, .stop = stop_, .probe = probe_}) {}
 
   ~EngineImpl() override {
     stopping_.store(true, std::memory_order_seq_cst);
@@ -105,6 +105,7 @@ class EngineImpl final : public Engine {
 
   Status start_timeline(const std::string& path) override;
   Status stop_timeline() override;
+  void describe_by(ProgramProbe::Describe describe) override { probe_.describe_by(std::move(describe)); }
 
  private:
   void run();
@@ -135,6 +136,7 @@ class EngineImpl final : public Engine {
   ProgressToken token_;
   StopPoint stop_;
   EngineLoop loop_;
+  ProgramProbe probe_;  // its threads speak to the loop
   std::atomic<bool> left_{false};
   std::atomic<bool> stopping_{false};
   Mutex timeline_mutex_;
@@ -159,7 +161,7 @@ void EngineImpl::run() {
 
 Status EngineImpl::wait_until(const std::function<bool()>& satisfied, TimePoint deadline) {
   if (satisfied()) return {};
-  const WaitingCaller waiting(token_);
+  const WaitingCaller waiting(token_, deadline);
   return wait_with_token(satisfied, deadline);
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/engine/monitoring/program_probe.h"
 #include "runtime/engine/run/submission.h"
 #include "runtime/net/bytes/wait_set.h"
 #include "runtime/net/control/control_plane.h"
@@ -51,6 +52,7 @@ struct EngineSettings {
   std::uint64_t cache_capacity = 1024;
   double stall_warning_time = 10.0;
   double stall_shutdown_time = 0.0;
+  double deadlock_time = 600.0;
   bool huge_pages = true;
   std::uint64_t timeline_max_size = 1ULL << 30;
 };
@@ -123,6 +125,9 @@ class Engine {
   // return there when the file is complete, or with a warning when its disk is stuck.
   virtual Status start_timeline(const std::string& path) = 0;
   virtual Status stop_timeline() = 0;
+
+  // How the program is asked where its threads are; see ProgramProbe. Any thread; none: it cannot tell.
+  virtual void describe_by(ProgramProbe::Describe describe) = 0;
 };
 
 }  // namespace distrun::engine

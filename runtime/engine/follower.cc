@@ -34,6 +34,7 @@ Status Follower::open() {
 // A group fails as a whole where a part of it has no backend that can do it; by then another part would have run.
 void Follower::submit(std::vector<Message>& out) {
   table_.take_new(fresh_);
+  changes_ += fresh_.size();
   std::map<std::pair<int, std::uint64_t>, std::string> refusals;  // by set and digest of the group
   const auto group_of = [](const Tensor& tensor) {
     return std::pair(tensor.submission().process_set, tensor.signature().group.digest);
@@ -60,6 +61,7 @@ void Follower::forget_new() {
 void Follower::call(Request request, std::vector<Message>& out) {
   out.emplace_back(message::Called{.call = request.call, .refused = request.timeline.status()});
   calls_.add(std::move(request), Clock::now());
+  ++changes_;
 }
 
 // --- the log ---
@@ -128,6 +130,7 @@ Status Follower::follow(entry::EndCall& end) {
   }
   if (added && call.ranks.front() == options_.world.rank) options_.backends->settled(end.set);
   taken->ticket->finish(end.result, end.result.ok() ? end.set : -1);
+  ++changes_;
   news_.change_and_wake();
   return {};
 }
@@ -149,6 +152,7 @@ void Follower::drop_set(int set) {
 
 bool Follower::complete() {
   if (done_.empty()) return false;
+  changes_ += done_.size();
   table_.complete(done_);
   done_.clear();
   news_.change_and_wake();

@@ -2,6 +2,7 @@
 // handles. All members read the same entries in the same order. Token holder.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -72,6 +73,8 @@ class Follower {
   [[nodiscard]] std::optional<OldestWork> oldest_work(const std::optional<TimePoint>& stopping,
                                                       const std::optional<TimePoint>& left) const;
   [[nodiscard]] bool nothing_in_flight() const;
+  // Grows whenever this rank has submitted, called or completed something.
+  [[nodiscard]] std::uint64_t changes() const { return changes_; }
   [[nodiscard]] std::string first_tensor() const;  // in flight; empty: none
   [[nodiscard]] std::string oldest_call() const;   // the same
 
@@ -94,6 +97,7 @@ class Follower {
   std::vector<int> retiring_;     // removed sets that still run something
   std::vector<Completion> done_;  // to be completed at the end of the turn
   std::vector<TensorPtr> fresh_;  // scratch
+  std::uint64_t changes_ = 0;
 };
 
 }  // namespace distrun::engine

@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -57,12 +58,22 @@ void LauncherLink::report_operation(const Status& why) {
   if (channel_ != nullptr) note(channel_->report_loss({}, {.cause = why.message(), .tensor = why.info().tensor}));
 }
 
-void LauncherLink::report_wait(const std::string& what) {
-  if (channel_ != nullptr) note(channel_->report_wait({.cause = what}));
+void LauncherLink::report_no_progress(const std::string& what) {
+  if (channel_ != nullptr) note(channel_->report_no_progress({.cause = what}));
 }
 
 void LauncherLink::report_stop(const std::string& cause) {
   if (channel_ != nullptr) note(channel_->report_stop(cause));
+}
+
+void LauncherLink::report_waits(std::vector<net::RankWait> waits) {
+  if (channel_ == nullptr) return;
+  waits.resize(std::min(waits.size(), net::kMaxWaits));
+  note(channel_->report_waits(waits));
+}
+
+void LauncherLink::report_state(const net::ProgramState& state) {
+  if (channel_ != nullptr) note(channel_->report_state(state));
 }
 
 void LauncherLink::note(const Status& reported) const {

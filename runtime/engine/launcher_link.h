@@ -39,8 +39,11 @@ class LauncherLink {
   void report_loss(const Status& why, int own, bool heard);
   // The same for an operation of a library that has failed, perhaps because of a rank that its error does not name.
   void report_operation(const Status& why);
-  void report_wait(const std::string& what);   // an operation makes no progress
-  void report_stop(const std::string& cause);  // the leader: the ranks have agreed where to stop
+  void report_no_progress(const std::string& what);  // of an operation
+  // Of long waits, for the first time; none: they are over.
+  void report_waits(std::vector<net::RankWait> waits);
+  void report_state(const net::ProgramState& state);  // any thread; the answer to kStacksAsked
+  void report_stop(const std::string& cause);         // the leader: the ranks have agreed where to stop
 
  private:
   void unwatch();

@@ -70,6 +70,8 @@ LeaderLink::Heard Leader::take(int rank, Message& message) {
   } else if (const auto* count = std::get_if<message::StopCount>(&message)) {
     stopping_.counted(rank, count->calls);
     return decide_stop();
+  } else if (auto* told = std::get_if<message::WaitTold>(&message)) {
+    return {.wait_of = rank, .wait = std::move(*told)};
   }
   return {};
 }
@@ -99,6 +101,7 @@ LeaderLink::Decided Leader::decide(std::span<ProcessSet* const> active) {
   Actions actions = coordinator_.act(busy, hold);
   if (actions.empty()) return {};
   for (const std::string& warning : actions.warnings) warn(warning);
+  if (!actions.waits.empty() || actions.waits_over) links_.launcher.report_waits(std::move(actions.waits));
   for (Entry& entry : actions.entries) log_.push_back(std::move(entry));
   return {.abort = std::move(actions.abort), .warned = !actions.warnings.empty()};
 }

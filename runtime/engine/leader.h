@@ -42,6 +42,7 @@ class Leader final : public LeaderLink {
   void suspended(const Suspension& gap) override { coordinator_.suspended(gap); }
   Heard left(int rank) override;
   void died(const Status& why) override { coordinator_.died(why); }
+  [[nodiscard]] std::vector<net::RankWait> waits() override { return coordinator_.waits(); }
   void clock_answered(int rank, const message::Pong& pong) override;
   void start_timeline(TimelineWriterPtr timeline) override;
   void write_last(std::vector<TimelineEvent> events) override { write_events(0, std::move(events)); }

@@ -16,6 +16,7 @@ LeaderLink::Heard RemoteLeader::hear(int /*from*/, std::uint64_t index, Message&
   if (const auto* abort = std::get_if<message::Abort>(&message)) return {.failure = abort->why};
   if (std::holds_alternative<message::StopHold>(message)) return {.hold_stop = true};
   if (const auto* stop = std::get_if<message::StopAt>(&message)) return {.stop_at = stop->call};
+  if (const auto* asked = std::get_if<message::WaitAsked>(&message)) return {.tell_wait = asked->round};
   auto* append = std::get_if<message::Append>(&message);
   if (append == nullptr) return {};
   if (index != expected_) {

@@ -27,6 +27,9 @@ class LeaderLink {
     bool hold_stop = false;    // calls of should_stop() wait, and the leader gets their number
     std::optional<std::uint64_t> stop_at{};
     int drained = -1;  // nobody needs this rank any more
+    int wait_of = -1;  // this rank has told how it waits
+    message::WaitTold wait{};
+    std::optional<std::uint64_t> tell_wait{};  // tell it, in answer to this question
   };
 
   virtual ~LeaderLink() = default;
@@ -52,6 +55,8 @@ class LeaderLink {
   virtual void suspended(const Suspension& /*gap*/) {}
   virtual Heard left(int /*rank*/) { return {}; }  // the log says so
   virtual void died(const Status& /*why*/) {}
+  // Who waits for whom now.
+  [[nodiscard]] virtual std::vector<net::RankWait> waits() { return {}; }
   virtual void clock_answered(int /*rank*/, const message::Pong& /*pong*/) {}
   virtual void start_timeline(TimelineWriterPtr /*timeline*/) {}
   // This rank's events at its end. What other ranks have recorded since they made the call belongs to no file.

@@ -24,13 +24,15 @@ std::optional<Suspension> Liveness::see_clock(TimePoint now) {
   const Suspension gap{.from = std::exchange(seen_, now), .until = now};
   if (gap.until - gap.from < kSuspended) return std::nullopt;
   watchdog_.suspended(gap);
+  deadlock_.forget();
   return gap;
 }
 
 std::optional<TimePoint> Liveness::next_timer(const Work& work) const {
+  const auto verdict = detector_.deadline();
   std::optional<TimePoint> next;
-  for (const auto& due : {detector_.deadline(), watchdog_.next(work), long_wait_.next(work)}) {
-    if (due && (!next || *due < *next)) next = due;
+  for (const auto& timer : {verdict, watchdog_.next(work), long_wait_.next(work), deadlock_.next(waits_since(work))}) {
+    if (timer && (!next || *timer < *next)) next = timer;
   }
   return next;
 }
@@ -42,12 +44,22 @@ Liveness::Check Liveness::check(const Work& work, TimePoint now) {
   const std::uint64_t purpose = !actions.overdue ? kPingAlive : actions.patient ? kPingPatient : kPingOverdue;
   Check found{.pings = {},
               .warnings = std::move(actions.warnings),
+              .wait = std::move(actions.wait),
+              .ask_waits = deadlock_.ask(waits_since(work), now),
               .long_wait = long_wait_.due(work, now),
               .abort = std::move(actions.abort)};
+  const std::string what = work ? work->what : "";
+  found.wait_over = told_ && *told_ != what;
+  if (found.wait_over) told_.reset();
+  if (found.wait) told_ = what;
   for (const int rank : actions.ping) {
     found.pings.emplace_back(rank, message::Ping{.number = purpose, .sent_ns = nanoseconds(now)});
   }
   return found;
+}
+
+std::optional<TimePoint> Liveness::waits_since(const Work& work) const {
+  return work && !work->running && !any_left_ ? std::optional(work->since) : std::nullopt;
 }
 
 message::Ping Liveness::clock_question(TimePoint now) { return {.number = kPingClock, .sent_ns = nanoseconds(now)}; }

@@ -10,6 +10,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/engine/monitoring/deadlock.h"
 #include "runtime/engine/monitoring/failure_detector.h"
 #include "runtime/engine/monitoring/long_wait.h"
 #include "runtime/engine/monitoring/watchdog.h"
@@ -22,7 +23,11 @@ namespace distrun::engine {
 class Liveness {
  public:
   explicit Liveness(const WatchdogOptions& options)
-      : rank_(options.rank), detector_(options.hosts), watchdog_(options), long_wait_(options.path_check) {}
+      : rank_(options.rank),
+        detector_(options.hosts),
+        watchdog_(options),
+        long_wait_(options.path_check),
+        deadlock_(static_cast<int>(options.hosts.size()), options.rank == 0 ? options.deadlock : Duration::zero()) {}
 
   // --- this process ---
   // The clock is read. A stop of the process (a shell's Ctrl-Z, a batch system's suspend) shows as a gap.
@@ -38,12 +43,19 @@ class Liveness {
   struct Check {
     std::vector<std::pair<int, message::Ping>> pings;  // rank and what to ask it
     std::vector<std::string> warnings;
-    bool long_wait = false;  // the oldest work makes no progress: do the hosts reach each other?
-    Status abort;            // not ok: the job ends
+    std::optional<net::RankWait> wait{};       // what they tell for the first time
+    bool wait_over = false;                    // that is no more
+    std::optional<std::uint64_t> ask_waits{};  // all ranks, by this number
+    bool long_wait = false;                    // do the hosts reach each other?
+    Status abort;                              // not ok: the job ends
   };
   Check check(const Work& work, TimePoint now);
   // The coordinator ends the job with `why`, unless a rank that does not answer is the cause.
   void end(const Status& why) { watchdog_.end(why); }
+  // At the leader: true if it follows that all ranks wait for one another, and have for too long.
+  bool told(int rank, const message::WaitTold& said) { return deadlock_.told(rank, said); }
+  // By rank, what it said that it waits in.
+  [[nodiscard]] std::vector<std::string> operations() const { return deadlock_.operations(); }
 
   // --- pings ---
   static message::Ping clock_question(TimePoint now);
@@ -52,7 +64,10 @@ class Liveness {
   bool answered(int from, const message::Pong& pong);
 
   // --- ranks that go ---
-  void left(int rank) { detector_.left(rank); }  // the log says so
+  void left(int rank) {  // the log says so
+    detector_.left(rank);
+    any_left_ = any_left_ || rank != 0;
+  }
   [[nodiscard]] bool has_left(int rank) const { return detector_.has_left(rank); }
   // Nobody needs this rank any more.
   void drained(int rank);
@@ -67,12 +82,17 @@ class Liveness {
 
  private:
   bool suspect(const LostPeer& peer, TimePoint now);
+  // Since when this rank's work has waited, as far as a deadlock may come of it.
+  [[nodiscard]] std::optional<TimePoint> waits_since(const Work& work) const;
 
   const int rank_;
   FailureDetector detector_;
   Watchdog watchdog_;
   LongWait long_wait_;
-  TimePoint seen_ = Clock::now();  // the clock, last
+  DeadlockWatch deadlock_;
+  std::optional<std::string> told_;  // a warning of this rank's has told of this work
+  bool any_left_ = false;            // other than rank 0, which stays until the others have left
+  TimePoint seen_ = Clock::now();    // the clock, last
 };
 
 }  // namespace distrun::engine

@@ -1,5 +1,7 @@
 #include "runtime/engine/loop.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -35,7 +37,24 @@ WatchdogOptions watchdog_options(const EngineOptions& options) {
           .hosts = options.hosts,
           .warning = duration_of(options.settings.stall_warning_time),
           .shutdown = duration_of(options.settings.stall_shutdown_time),
-          .path_check = path_check_after(options)};
+          .path_check = path_check_after(options),
+          .deadlock = duration_of(options.settings.deadlock_time)};
+}
+
+std::int64_t cpu_used_ns() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto ns = [](const timeval& time) { return time.tv_sec * 1'000'000'000LL + time.tv_usec * 1'000LL; };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+// What the engine knows of the program.
+net::ProgramState known_state(const std::optional<OldestWork>& work, net::MainWait wait, TimePoint now) {
+  net::ProgramState state{.wait = wait};
+  if (!work) return state;
+  state.operation = work->what;
+  state.waited = std::chrono::duration<double>(now - work->since).count();
+  return state;
 }
 
 std::unique_ptr<LeaderLink> leader_of(const EngineOptions& options, Outbox& outbox, LauncherLink& launcher) {
@@ -78,8 +97,15 @@ Status EngineLoop::open() {
   return launcher_.watch([this](const Result<std::vector<net::JobEvent>>& events) {
     if (!events.ok()) return liveness_.launcher_gone(events.status());
     for (const net::JobEvent& event : *events) {
-      const bool stop = event.kind == net::JobEvent::Kind::kStopAsked;
-      stop ? ask_to_stop(event.cause) : liveness_.heard(event, Clock::now());
+      const TimePoint now = Clock::now();
+      if (event.kind == net::JobEvent::Kind::kStopAsked) {
+        ask_to_stop(event.cause);
+      } else if (event.kind == net::JobEvent::Kind::kStacksAsked) {
+        shared_.probe.ask(known_state(oldest_work(), shared_.token.main_wait(), now),
+                          [this](const net::ProgramState& state) { launcher_.report_state(state); });
+      } else {
+        liveness_.heard(event, now);
+      }
     }
   });
 }
@@ -129,6 +155,9 @@ void EngineLoop::take(Request& request, std::vector<Message>& messages) {
       return ask_to_stop(request.cause);
     case Request::Kind::kGo:
       return leaving_.ask_to_go(std::move(request.ticket));
+    case Request::Kind::kSay:
+      messages.push_back(*std::move(request.message));
+      return;
     case Request::Kind::kCall:
       break;
   }
@@ -181,6 +210,29 @@ void EngineLoop::act_on(const LeaderLink::Heard& heard) {
     shared_.token.news().change_and_wake();
   }
   if (heard.drained >= 0) liveness_.drained(heard.drained);
+  if (heard.tell_wait) {
+    // Sent when the program has told where it is. Rank 0 stays in shutdown for as long as the others need it, and they
+    // go after their limit.
+    const bool goes = leaving_.left_at() && options_.world.rank != 0;
+    message::WaitTold told{.round = *heard.tell_wait,
+                           .moves = follower_.executor().moving(),
+                           .changes = follower_.changes(),
+                           .cpu_ns = cpu_used_ns()};
+    shared_.probe.ask(known_state(oldest_work(), shared_.token.main_wait(), Clock::now()),
+                      [this, told = std::move(told), goes](net::ProgramState state) mutable {
+                        const bool waits = !state.operation.empty();
+                        told.wait = !waits ? net::MainWait::kOutside : goes ? net::MainWait::kLimited : state.wait;
+                        told.operation = std::move(state.operation);
+                        shared_.requests.put({.kind = Request::Kind::kSay, .message = std::move(told)});
+                        poke();
+                      });
+  }
+  if (heard.wait_of >= 0 && liveness_.told(heard.wait_of, heard.wait)) {
+    std::vector<net::RankWait> waits = leader_->waits();
+    const auto limit = duration_of(options_.settings.deadlock_time);
+    liveness_.end(Status(deadlock_error(waits, liveness_.operations(), options_.hosts, limit)));
+    launcher_.report_waits(std::move(waits));
+  }
 }
 
 void EngineLoop::ask_to_stop(const std::string& cause) {
@@ -369,7 +421,13 @@ void EngineLoop::run_timers(TimePoint now) {
   for (auto& [rank, ping] : found.pings) leader_->say(rank, ping);
   for (const std::string& warning : found.warnings) warn(options_.log, warning);
   if (found.long_wait) {
-    launcher_.report_wait("has waited for " + seconds_text(now - work->since) + " in " + work->what);
+    launcher_.report_no_progress("has waited for " + seconds_text(now - work->since) + " in " + work->what);
+  }
+  if (found.wait_over) launcher_.report_waits({});
+  if (found.wait) launcher_.report_waits({*std::move(found.wait)});
+  if (found.ask_waits) {
+    leader_->say(-1, message::WaitAsked{.round = *found.ask_waits});
+    act_on({.tell_wait = found.ask_waits});
   }
   if (!found.abort.ok()) {
     launcher_.report_end(found.abort);

@@ -35,6 +35,7 @@ class EngineLoop {
     Requests& requests;
     ProgressToken& token;
     StopPoint& stop;
+    ProgramProbe& probe;
   };
   EngineLoop(const EngineOptions& options, Shared shared);
 

@@ -103,7 +103,8 @@ std::vector<Bytes> engine_seeds() {
           seed(1, {unordered, add, unordered, message::SetMade{.set = 1}, message::SetMade{.set = 1}, drop, drop}),
           seed(2, {append, message::Ping{.number = 1}, message::Pong{}, message::Events{.events = {{.tensor = "x"}}},
                    message::StopAsked{.cause = "x"}, message::StopCount{}, message::StopHold{},
-                   message::StopAt{.call = 1}})};
+                   message::StopAt{.call = 1}, message::WaitAsked{.round = 1},
+                   message::WaitTold{.round = 1, .wait = net::MainWait::kForever, .operation = "x"}})};
 }
 
 }  // namespace distrun::fuzz

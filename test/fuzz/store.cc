@@ -57,10 +57,15 @@ std::vector<Bytes> store_seeds() {
         StoreRequest{.kind = Kind::kStall, .missed = {.ranks = {3, 4}}, .failure = why},
         StoreRequest{
             .kind = Kind::kLoss, .missed = {.ranks = {3}, .link = LinkEnd::kSilent, .heard = true}, .failure = why},
-        StoreRequest{.kind = Kind::kWait, .failure = why},
+        StoreRequest{.kind = Kind::kNoProgress, .failure = why},
         StoreRequest{.kind = Kind::kSwap, .id = 5, .key = "k", .expected = "v", .wanted = "w"},
         StoreRequest{.kind = Kind::kSwap, .id = 6, .key = "s", .wanted = "w"},
-        StoreRequest{.kind = Kind::kCount, .id = 7, .key = "k"}, StoreRequest{.kind = Kind::kErase, .key = "k"}}) {
+        StoreRequest{.kind = Kind::kCount, .id = 7, .key = "k"}, StoreRequest{.kind = Kind::kErase, .key = "k"},
+        StoreRequest{.kind = Kind::kWaits, .waits = {{.what = "x", .waiting = {0, 1}, .missing = {2}}}},
+        StoreRequest{.kind = Kind::kState,
+        .state = {.operation = "x",
+                 .exception = "e",
+                 .threads = {{.name = "", .frames = {{.place = {.file = "f"}, .function = "g"}}}}}}}) {
     const Bytes bytes = net::encode(request);
     row.push_back(static_cast<std::byte>(bytes.size()));
     row.insert(row.end(), bytes.begin(), bytes.end());

@@ -24,8 +24,10 @@ class SimJobChannel final : public net::JobChannel {
   Status report_early_leave(int, const net::RankFailure&) override { return {}; }
   Status report_loss(const net::MissedPeers&, const net::RankFailure&) override { return {}; }
   Status report_stall(const std::vector<int>&, const net::RankFailure&) override { return {}; }
-  Status report_wait(const net::RankFailure&) override { return {}; }
+  Status report_no_progress(const net::RankFailure&) override { return {}; }
   Status report_stop(const std::string&) override { return {}; }
+  Status report_waits(const std::vector<net::RankWait>&) override { return {}; }
+  Status report_state(const net::ProgramState&) override { return {}; }
 
  private:
   std::vector<net::JobEvent> events_;

@@ -57,6 +57,7 @@ Scenario make_scenario(std::uint64_t seed, const Wishes& wishes) {
   s.ranks = wishes.ranks.value_or(random_ranks(seed, random));
   const bool faulty = random.chance(50);
   s.fault = wishes.fault.value_or(faulty ? static_cast<Fault>(random.between(1, kNumFaults - 1)) : Fault::kNone);
+  s.settings.deadlock_time = 0;  // programs of the simulation have no threads to be asked for
   s.settings.cache_capacity = random.pick(std::vector<std::uint64_t>{0, 1, 3, 8, 1024});
   s.settings.fusion_threshold = random.pick(std::vector<std::uint64_t>{0, 64, 1 << 20});
   s.settings.stall_warning_time = random.chance(50) ? 10 : 0;

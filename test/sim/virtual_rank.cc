@@ -22,7 +22,7 @@ VirtualRank::VirtualRank(engine::EngineOptions options, std::unique_ptr<net::Con
       plane_(std::move(plane)),
       options_(placed(std::move(options), wait_set_, plane_.get(), channel_)),
       table_(options_.world.rank),
-      loop_(options_, {.table = table_, .requests = requests_, .token = token_, .stop = stop_}) {}
+      loop_(options_, {.table = table_, .requests = requests_, .token = token_, .stop = stop_, .probe = probe_}) {}
 
 TimePoint VirtualRank::step() {
   wait_set_.begin_step();

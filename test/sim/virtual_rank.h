@@ -47,6 +47,7 @@ class VirtualRank {
   engine::Requests requests_;
   engine::ProgressToken token_;
   engine::StopPoint stop_;
+  engine::ProgramProbe probe_;  // never asked: the deadlock_time of a simulation is 0
   engine::EngineLoop loop_;
 };
 

@@ -62,7 +62,7 @@ class FakeJobChannel final : public net::JobChannel {
     losses_.emplace_back(missed, failure);
     return {};
   }
-  Status report_wait(const net::RankFailure& failure) override {
+  Status report_no_progress(const net::RankFailure& failure) override {
     const MutexLock lock(mutex_);
     waits_.push_back(failure);
     return {};
@@ -71,6 +71,26 @@ class FakeJobChannel final : public net::JobChannel {
     const MutexLock lock(mutex_);
     stops_.push_back(cause);
     return {};
+  }
+  Status report_waits(const std::vector<net::RankWait>& waits) override {
+    const MutexLock lock(mutex_);
+    waits_.push_back(waits);
+    return {};
+  }
+  Status report_state(const net::ProgramState& state) override {
+    const MutexLock lock(mutex_);
+    states_.push_back(state);
+    return {};
+  }
+  // What this rank has said of waits, each time.
+  [[nodiscard]] std::vector<std::vector<net::RankWait>> waits() const {
+    const MutexLock lock(mutex_);
+    return waits_;
+  }
+  // Its answers to kStacksAsked.
+  [[nodiscard]] std::vector<net::ProgramState> states() const {
+    const MutexLock lock(mutex_);
+    return states_;
   }
   [[nodiscard]] std::vector<std::string> stops() const {
     const MutexLock lock(mutex_);
@@ -119,6 +139,8 @@ class FakeJobChannel final : public net::JobChannel {
   std::vector<net::RankFailure> waits_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> failures_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> of_others_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<std::vector<net::RankWait>> waits_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<net::ProgramState> states_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<std::string> stops_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
   bool gone_ DISTRUN_GUARDED_BY(mutex_) = false;

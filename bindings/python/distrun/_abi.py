@@ -172,6 +172,8 @@ _SESSION = ctypes.c_void_p
 _HANDLE = ctypes.c_void_p
 _HANDLES = ctypes.POINTER(ctypes.c_void_p)
 _CODE = ctypes.c_int32
+_VIEW = ctypes.c_void_p
+Describer = ctypes.CFUNCTYPE(None, _VIEW)
 
 # name -> (result, arguments); None as the result is C's void.
 PROTOTYPES: dict[str, tuple[object, list[object]]] = {
@@ -186,6 +188,11 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "distrun_get_world": (_CODE, [_SESSION, ctypes.POINTER(WorldStruct)]),
     "distrun_query": (ctypes.c_int64, [_SESSION, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64]),
     "distrun_mac": (_CODE, [_SESSION, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_char_p]),
+    "distrun_describe_by": (_CODE, [_SESSION, Describer]),
+    "distrun_view_wait": (None, [_VIEW, ctypes.c_int32]),
+    "distrun_view_exception": (None, [_VIEW, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int32]),
+    "distrun_view_thread": (None, [_VIEW, ctypes.c_char_p]),
+    "distrun_view_frame": (None, [_VIEW, ctypes.c_char_p, ctypes.c_int32, ctypes.c_char_p]),
     "distrun_store_set": (_CODE, [_SESSION, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64]),
     "distrun_store_get": (
         _CODE,

@@ -77,22 +77,27 @@ def _leave() -> None:
 
 def describe(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> str:
     """One line for the other ranks: type, text, and the line of the program, as "ValueError: bad (train.py:12)"."""
+    found = place(trace)
+    where = f" ({os.path.basename(found[0])}:{found[1]})" if found else ""
+    return f"{name(kind, value)}{where}"
+
+
+def name(kind: type[BaseException], value: BaseException | None) -> str:
+    """Type and text, as "ValueError: bad"."""
     text = "" if value is None else _first_line(str(value))
-    place = _place(trace)
-    where = f" ({os.path.basename(place[0])}:{place[1]})" if place else ""
-    return f"{kind.__name__}{': ' if text else ''}{text}{where}"
+    return f"{kind.__name__}{': ' if text else ''}{text}"
 
 
-def _place(trace: TracebackType | None) -> tuple[str, int] | None:
+def place(trace: TracebackType | None) -> tuple[str, int] | None:
     """File and line of the program; None if there is no traceback."""
-    place = None
+    found = None
     while trace is not None:
         frame = trace.tb_frame
         # By the name that runpy gives a program too, as under --torch-backend: by now sys.modules has another __main__.
-        if not place or frame.f_globals.get("__name__") == "__main__":
-            place = (frame.f_code.co_filename, trace.tb_lineno)
+        if not found or frame.f_globals.get("__name__") == "__main__":
+            found = (frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
-    return place
+    return found
 
 
 def _first_line(text: str) -> str:
@@ -121,7 +126,7 @@ def _abort(kind: type[BaseException], value: BaseException | None, trace: Traceb
     found = _errors(value)
     if not all(error.usable for error in found):
         return  # the job had ended already: this exception is a consequence and no cause
-    file, line = _place(trace) or ("", 0)
+    file, line = place(trace) or ("", 0)
     tensor = next((error.tensor for error in found if error.tensor), "")
     try:
         _session.abort(describe(kind, value, trace), file, line or 0, tensor)  # generated code may have no lines

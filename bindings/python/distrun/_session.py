@@ -239,6 +239,8 @@ _forked_from: str | None = None  # in a child made by fork after init: whom it w
 class Extension:
     """A front end's part in opening and closing: TensorFlow's ops and JAX's handler use the native session."""
 
+    packages: tuple[str, ...] = ()  # of the framework, in whose calls a program may wait for operations
+
     def attach(self, session: int) -> None:
         """The native session, just opened. An exception makes init fail with it."""
 
@@ -262,6 +264,11 @@ class Extension:
 
 
 _extensions: list[Extension] = []
+
+
+def frameworks() -> tuple[str, ...]:
+    """The packages in whose calls a program may wait for operations that it did not submit itself."""
+    return tuple(package for extension in _extensions for package in extension.packages)
 
 
 def _detach_all() -> bool:

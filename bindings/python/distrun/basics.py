@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from distrun import _blocking, _hooks, _operations, _session, errors, process_sets
+from distrun import _blocking, _hooks, _operations, _session, _where, errors, process_sets
 from distrun._abi import DType, Kind, ReduceOp
 from distrun._library import library, native_version
 from distrun._session import query
@@ -141,6 +141,7 @@ def init(
     """
     place, sets = _place_in(comm), _sets_in(process_sets)
     if _session.open_session(settings):
+        _where.install(_session.current().pointer)
         _hooks.install()
         _opened()
     if place not in (None, list(range(size())), (rank(), size())):

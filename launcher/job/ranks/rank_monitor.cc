@@ -10,6 +10,16 @@
 #include "launcher/report/failure_report.h"
 
 namespace distrun::launcher {
+namespace {
+
+void ask_where(const std::vector<int>& ranks, HangWatch& hangs, net::StoreServer& store) {
+  for (const int rank : ranks) {
+    if (store.tell(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
+    hangs.cannot(rank, "in no session: before init(), or after shutdown()");
+  }
+}
+
+}  // namespace
 
 RankMonitor::RankMonitor(AgentLinks& agents, RankOutput& output)
     : agents_(agents), output_(output), verdict_(Verdict::Config{}), survey_(agents, members_) {}
@@ -32,7 +42,16 @@ void RankMonitor::watch(Poller& poller) {
 }
 
 std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
-  report_unreachable(now);
+  // Not once the job ends for another reason than a rank's failure, which this may have caused.
+  for (const auto& [rank, text] : unreachable_.take(now)) {
+    if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
+    survey_.awaits_exit(rank, false);
+    carry_out(verdict_.runs_on(rank));
+  }
+  if (auto views = hangs_.take(now)) {
+    for (RankView& view : *views) view.host = members_.host_name(view.rank);
+    output_.say(stacks_text(*views));
+  }
   if (!verdict_.ending()) {
     const Survey::Found found = all_over ? survey_.conclude() : survey_.look(now);
     if (found.no_cause || found.blame) carry_out(verdict_.blame(found.blame));
@@ -46,20 +65,16 @@ std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
 
 std::optional<TimePoint> RankMonitor::deadline() const {
   const auto survey = verdict_.ending() ? std::nullopt : survey_.deadline();
-  return earlier(survey, earlier(unreachable_.deadline(), kill_servers_by_));
-}
-
-template <class Message>
-bool RankMonitor::to_rank(Message& message) const {
-  const auto rank = members_.rank_of(WorkerId{message.rank});
-  message.rank = rank.value_or(-1);
-  return rank.has_value();
+  return earlier(earlier(survey, earlier(unreachable_.deadline(), hangs_.deadline())), kill_servers_by_);
 }
 
 Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
   const auto about_rank = [this](auto decoded, auto action) {
     return with(decoded, [&](auto message) {
-      if (to_rank(message)) action(message);
+      // Messages of agents name workers: the number of this one's rank takes its place.
+      const auto rank = members_.rank_of(WorkerId{message.rank});
+      message.rank = rank.value_or(-1);
+      if (rank) action(message);
     });
   };
   switch (static_cast<FromAgent>(frame.type)) {
@@ -70,7 +85,13 @@ Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
       return about_rank(decode<StreamBytes>(frame.payload),
                         [this](const StreamBytes& bytes) { output_.write(bytes, Clock::now()); });
     case FromAgent::kExited:
-      return about_rank(decode<RankExited>(frame.payload), [this](const RankExited& event) { exited(event); });
+      return about_rank(decode<RankExited>(frame.payload), [this](const RankExited& event) {
+        // What the rank said to the rendezvous before it ended ("I leave", "I fail because") has arrived by now, but
+        // perhaps not been read yet.
+        read_store();
+        unreachable_.explained(event.rank);
+        carry_out(verdict_.exited(event, round_));
+      });
     default:
       return survey_.on(agent, frame);
   }
@@ -79,15 +100,6 @@ Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
 std::optional<int> RankMonitor::drained(const Frame& frame) const {
   const auto drained = decode<Drained>(frame.payload);
   return drained.ok() ? members_.rank_of(WorkerId{drained->rank}) : std::nullopt;
-}
-
-void RankMonitor::exited(const RankExited& event) {
-  // What the rank said to the rendezvous before it ended ("I leave", "I fail because") has arrived by now, but perhaps
-  // not been read yet.
-  read_store();
-  unreachable_.explained(event.rank);
-  survey_.awaits_exit(event.rank, false);
-  carry_out(verdict_.exited(event, round_));
 }
 
 void RankMonitor::ranks_gone(const AgentLink& agent) {
@@ -157,13 +169,17 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       return carry_out(verdict_.reported(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kLeftEarly:
       return carry_out(verdict_.left_early(notice.rank, notice.failure));
+    case net::StoreNotice::Kind::kWaits:
+      return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()), hangs_, *store_);
+    case net::StoreNotice::Kind::kState:
+      return hangs_.answered(notice.rank, notice.state);
     case net::StoreNotice::Kind::kRefused:
       return output_.say(notice.text);
     case net::StoreNotice::Kind::kFollows:
     case net::StoreNotice::Kind::kStalled:
-    case net::StoreNotice::Kind::kWaits:
+    case net::StoreNotice::Kind::kNoProgress:
       if (verdict_.ending()) return;
-      if (notice.kind != net::StoreNotice::Kind::kWaits) verdict_.misses(notice.rank);
+      if (notice.kind != net::StoreNotice::Kind::kNoProgress) verdict_.misses(notice.rank);
       return survey_.hear(notice, Clock::now());
     case net::StoreNotice::Kind::kStopping:
       stop_ = notice.text;
@@ -172,6 +188,21 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       // A rank whose connection ends later may know that the job does.
       if (verdict_.in_session(notice.rank) && !verdict_.ending()) disconnected(notice);
   }
+}
+
+bool RankMonitor::time_out(TimePoint now) {
+  if (verdict_.any_in_session() && hangs_.is_last_look()) show_stacks(now);
+  if (hangs_.deadline()) return false;
+  carry_out(verdict_.timed_out());
+  return true;
+}
+
+void RankMonitor::show_stacks(TimePoint now) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (!verdict_.end_of(rank)) ranks.push_back(rank);
+  }
+  ask_where(hangs_.look_at(ranks, now), hangs_, *store_);
 }
 
 void RankMonitor::disconnected(const net::StoreNotice& notice) {
@@ -184,15 +215,6 @@ void RankMonitor::disconnected(const net::StoreNotice& notice) {
   unreachable_.disconnected(notice.rank, lost_connection_report(lost), Clock::now());
   verdict_.disconnected(notice.rank, round_);
   survey_.awaits_exit(notice.rank, true);
-}
-
-// Not once the job ends for another reason than a rank's failure, which this may have caused.
-void RankMonitor::report_unreachable(TimePoint now) {
-  for (const auto& [rank, text] : unreachable_.take(now)) {
-    if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
-    survey_.awaits_exit(rank, false);
-    carry_out(verdict_.runs_on(rank));
-  }
 }
 
 void RankMonitor::signal_ranks(int signal, const std::vector<int>& ranks) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/job/agents/agent_links.h"
+#include "launcher/job/ranks/hang_watch.h"
 #include "launcher/job/ranks/membership.h"
 #include "launcher/job/ranks/notice.h"
 #include "launcher/job/ranks/rank_output.h"
@@ -69,7 +70,8 @@ class RankMonitor {
   void interrupt(int signal, TimePoint now) { carry_out(verdict_.interrupted(signal, now)); }
   // As interrupt(), with this time at most from TERM to KILL.
   void interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms);
-  void time_out() { carry_out(verdict_.timed_out()); }
+  // Ranks in a session are looked at before; true once the job ends.
+  bool time_out(TimePoint now);
   void reader_gone() { carry_out(verdict_.reader_gone()); }
   // The job cannot start, or not whole: agents end at once.
   void break_off(int code, const std::string& why);
@@ -80,16 +82,15 @@ class RankMonitor {
   std::optional<std::string> take_stop();
   void signal_ranks(int signal, const std::vector<int>& ranks);
 
+  // Shows where all ranks are.
+  void show_stacks(TimePoint now);
+  [[nodiscard]] const HangWatch& hangs() const { return hangs_; }
+
  private:
   void read_store();
   void on_notice(const net::StoreNotice& notice);
   void disconnected(const net::StoreNotice& notice);
-  void exited(const RankExited& event);
-  void report_unreachable(TimePoint now);
   void carry_out(const JobActions& actions);
-  // Messages of agents name workers: the number of this one's rank takes its place. False: it has none.
-  template <class Message>
-  [[nodiscard]] bool to_rank(Message& message) const;
 
   AgentLinks& agents_;
   RankOutput& output_;
@@ -99,6 +100,7 @@ class RankMonitor {
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
   Survey survey_;
+  HangWatch hangs_;
   std::uint64_t round_ = 0;  // of looking at the rendezvous
   std::optional<std::string> stop_;
   std::optional<TimePoint> kill_by_;

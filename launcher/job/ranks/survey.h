@@ -28,7 +28,7 @@ class Survey {
   // --- events ---
   void joined(int rank, int pid);  // this process is in a session
   [[nodiscard]] bool has_joined(int rank) const { return pids_.contains(rank); }
-  void hear(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kWaits
+  void hear(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kNoProgress
   void awaits_exit(int rank, bool awaited) { missed().awaits_exit(rank, awaited); }
   // False: the frame says something else.
   Result<bool> on(const AgentLink& agent, const Frame& frame);

@@ -52,7 +52,7 @@ class Verdict {
   // Who is to blame for that, if that is known.
   JobActions blame(const std::optional<Blame>& found);
   JobActions exited(const RankExited& event, std::uint64_t round = 0);
-  // SIGINT, SIGTERM, SIGHUP, SIGQUIT to the launcher.
+  // SIGINT, SIGTERM, SIGHUP to the launcher.
   JobActions interrupted(int signal, TimePoint now);
   JobActions timed_out();
   JobActions reader_gone();

@@ -6,6 +6,13 @@
 #include "runtime/engine/readiness/mismatch.h"
 
 namespace distrun::engine {
+namespace {
+
+net::RankWait wait_of(const CallBoard::Waiting& waiting) {
+  return {.what = waiting.what, .waiting = waiting.made, .missing = waiting.missing};
+}
+
+}  // namespace
 
 CallAgreement::CallAgreement(const StallLimits& limits, Membership& members, TensorAgreement& tensors,
                              Decisions& decisions)
@@ -103,6 +110,7 @@ void CallAgreement::end_call(const CallBoard::Next& call, const Status& result, 
   decisions_.append(
       entry::EndCall{.result = result, .set = set, .ranks = call.ranks, .unordered = call.call.unordered});
   calls_.end(call.number);
+  if (std::exchange(told_, false)) decisions_.end_waits();
 }
 
 // --- limits of time ---
@@ -110,6 +118,7 @@ void CallAgreement::end_call(const CallBoard::Next& call, const Status& result, 
 // All that are late together, when one of them is due.
 void CallAgreement::tick(TimePoint now) {
   std::string late;
+  std::vector<net::RankWait> fresh;
   std::vector<std::uint64_t> numbers;
   bool due = false;
   for (const CallBoard::Waiting& waiting : calls_.waiting()) {
@@ -119,13 +128,22 @@ void CallAgreement::tick(TimePoint now) {
     if (now - waiting.counts < limits_.warning) continue;
     due = due || now >= limits_.next_report(waiting.counts, waiting.reported);
     numbers.push_back(waiting.number);
+    if (waiting.reported == waiting.counts) fresh.push_back(wait_of(waiting));
     late += (late.empty() ? "" : "; ") + std::string("waiting for ") +
             describe_ranks(waiting.missing, members_.hosts()) + ": " + waiting.what + ", " +
             seconds_text(now - waiting.since) + " after the first rank";
   }
   if (!due) return;
   for (const std::uint64_t number : numbers) calls_.note_reported(number, now);
+  told_ = told_ || !fresh.empty();
+  decisions_.report(std::move(fresh));
   decisions_.warn(std::move(late));
+}
+
+std::vector<net::RankWait> CallAgreement::waits() const {
+  std::vector<net::RankWait> waits;
+  for (const CallBoard::Waiting& waiting : calls_.waiting()) waits.push_back(wait_of(waiting));
+  return waits;
 }
 
 // A call that waits for ranks in a join that waits for who has made it. Not at once: other threads of theirs may call.
@@ -150,6 +168,7 @@ void CallAgreement::end_unfinishable(const CallBoard::Waiting& waiting, TimePoin
   const bool timeout = limits_.passed(waiting.since, now);
   if (gone.empty() && !timeout) return;
   const auto& ranks = gone.empty() ? waiting.missing : gone;
+  if (waiting.reported == waiting.counts) decisions_.report({wait_of(waiting)});
   decisions_.abort({.code = gone.empty() ? Errc::kTimeout : Errc::kRankLeft,
                     .message = waiting.what + " can not end: " + describe_ranks(ranks, members_.hosts()) +
                                (gone.empty() ? " did not take part within stall_shutdown_time" : " left the job") +

@@ -31,6 +31,8 @@ class CallAgreement {
   // --- limits of time ---
   void tick(TimePoint now);
   void look(NextLook& next) const;
+  // What waits now.
+  [[nodiscard]] std::vector<net::RankWait> waits() const;
   void suspended(const Suspension& gap) { calls_.suspended(gap); }
 
  private:
@@ -55,6 +57,7 @@ class CallAgreement {
   Decisions& decisions_;
   CallBoard calls_;
   std::map<int, MakingSet> making_;  // by set
+  bool told_ = false;                // of calls that wait, since one has ended
 };
 
 }  // namespace distrun::engine

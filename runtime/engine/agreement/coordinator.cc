@@ -87,6 +87,12 @@ void Coordinator::tick(TimePoint now) {
   calls_.tick(now);
 }
 
+std::vector<net::RankWait> Coordinator::waits() {
+  std::vector<net::RankWait> all = tensors_.waits();
+  for (net::RankWait& wait : calls_.waits()) all.push_back(std::move(wait));
+  return all;
+}
+
 void Coordinator::suspended(const Suspension& gap) {
   tensors_.suspended(gap);
   calls_.suspended(gap);

@@ -58,6 +58,8 @@ class Coordinator {
 
   // When tick() has something to report; never while nothing waits.
   [[nodiscard]] std::optional<TimePoint> next_tick() const;
+  // Who waits for whom now.
+  [[nodiscard]] std::vector<net::RankWait> waits();
   [[nodiscard]] std::uint64_t log_size() const { return decisions_.log_size(); }
   [[nodiscard]] bool finished() const { return decisions_.finished(); }
 

@@ -2,18 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/status.h"
 #include "runtime/engine/protocol/decision_log.h"
+#include "runtime/net/store/program_state.h"
 
 namespace distrun::engine {
 
 struct Actions {
   std::vector<Entry> entries;         // to append, in this order
   std::vector<std::string> warnings;  // stall reports
+  std::vector<net::RankWait> waits;   // what they tell for the first time, or what the abort tells
+  bool waits_over = false;            // nothing that was reported waits any more
   Status abort;                       // not ok: the job ends with it and nothing more is ever appended
 
   [[nodiscard]] bool empty() const { return entries.empty() && warnings.empty() && abort.ok(); }
@@ -29,6 +33,11 @@ class Decisions {
     ++log_size_;
   }
   void warn(std::string text) { actions_.warnings.push_back(std::move(text)); }
+  void report(std::vector<net::RankWait> waits) {
+    actions_.waits.insert(actions_.waits.end(), std::make_move_iterator(waits.begin()),
+                          std::make_move_iterator(waits.end()));
+  }
+  void end_waits() { actions_.waits_over = true; }
   void abort(ErrorInfo error) {
     if (!finished()) actions_.abort = Status(std::move(error));
   }

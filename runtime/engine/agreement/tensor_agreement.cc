@@ -342,15 +342,19 @@ void TensorAgreement::note_other_group(const PendingTensor& tensor, const Pendin
 void TensorAgreement::tick(TimePoint now) {
   fail_rivals(now);
   std::vector<const PendingTensor*> stalled;
+  std::vector<const PendingTensor*> fresh;
   for (PendingTensor* tensor : pending_.waiting()) {
     if (!can_stall(*tensor)) continue;
     if (limits_.passed(tensor->first, now)) {
+      if (!is_reported(*tensor)) decisions_.report(waits_of({tensor}));
       return decisions_.abort(stall_error(*tensor, members_.hosts(), now));
     }
     if (now < limits_.next_report(tensor->first, tensor->reported)) continue;
+    if (!is_reported(*tensor)) fresh.push_back(tensor);
     tensor->reported = now;
     stalled.push_back(tensor);
   }
+  decisions_.report(waits_of(fresh));
   if (stalled.empty()) return;
   if (!resumed_.empty()) decisions_.warn(resumed_.take_text());
   decisions_.warn(stall_text(stalled, members_.hosts(), now));
@@ -361,7 +365,15 @@ void TensorAgreement::report_resumed() {
   if (resumed_.empty()) return;
   bool waits = false;
   pending_.for_each([&](const PendingTensor& tensor) { waits = waits || (can_stall(tensor) && is_reported(tensor)); });
-  if (!waits) decisions_.warn(resumed_.take_text());
+  if (waits) return;
+  decisions_.end_waits();
+  decisions_.warn(resumed_.take_text());
+}
+
+std::vector<net::RankWait> TensorAgreement::waits() {
+  std::vector<const PendingTensor*> waiting;
+  for (const PendingTensor* tensor : pending_.waiting()) waiting.push_back(tensor);
+  return waits_of(waiting);
 }
 
 void TensorAgreement::look(NextLook& next) const {

@@ -49,6 +49,8 @@ class TensorAgreement {
   void tick(TimePoint now);
   void look(NextLook& next) const;
   void suspended(const Suspension& gap);
+  // What waits now.
+  [[nodiscard]] std::vector<net::RankWait> waits();
   // One line for tensors that were reported, once none that was reported waits any more.
   void report_resumed();
 

@@ -42,6 +42,11 @@ Status WakeWord::sleep_while(std::uint32_t seen, TimePoint deadline) {
   return {};
 }
 
+bool WaitingCaller::is_main() {
+  thread_local const bool main = ::gettid() == ::getpid();
+  return main;
+}
+
 bool ProgressToken::try_take(Holder who) {
   Holder nobody = Holder::kNobody;
   if (!holder_.compare_exchange_strong(nobody, who, std::memory_order_seq_cst)) return false;

@@ -12,6 +12,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/net/store/program_state.h"
 
 namespace distrun::engine {
 
@@ -41,6 +42,9 @@ class ProgressToken {
   // Between begin and end the engine's thread keeps off, or gives the token back as soon as it sees this.
   void begin_waiting() { callers_.fetch_add(1, std::memory_order_seq_cst); }
   void end_waiting();
+  // How the process's main thread waits here, for who asks later.
+  void note_main(net::MainWait wait) { main_.store(wait, std::memory_order_relaxed); }
+  [[nodiscard]] net::MainWait main_wait() const { return main_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool callers_waiting() const { return callers_.load(std::memory_order_seq_cst) > 0; }
   // Changes when something that a waiting caller looks for may have happened: a handle is done, the token is free.
   WakeWord& news() { return news_; }
@@ -58,6 +62,7 @@ class ProgressToken {
   std::atomic<std::uint32_t> uses_{0};  // by callers
   std::atomic<bool> parked_{false};     // the engine's thread sleeps until the last caller ends its wait
   std::atomic<bool> stop_{false};
+  std::atomic<net::MainWait> main_{net::MainWait::kOutside};
   WakeWord news_;
   WakeWord park_;
 };
@@ -66,12 +71,20 @@ class ProgressToken {
 // given back stops the process's engine for ever.
 class WaitingCaller {
  public:
-  explicit WaitingCaller(ProgressToken& token) : token_(token) { token_.begin_waiting(); }
+  WaitingCaller(ProgressToken& token, TimePoint deadline) : token_(token) {
+    token_.begin_waiting();
+    if (is_main()) token_.note_main(deadline == TimePoint::max() ? net::MainWait::kForever : net::MainWait::kLimited);
+  }
   WaitingCaller(const WaitingCaller&) = delete;
   WaitingCaller& operator=(const WaitingCaller&) = delete;
-  ~WaitingCaller() { token_.end_waiting(); }
+  ~WaitingCaller() {
+    if (is_main()) token_.note_main(net::MainWait::kOutside);
+    token_.end_waiting();
+  }
 
  private:
+  static bool is_main();
+
   ProgressToken& token_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +35,7 @@ class CallTicket {
 };
 
 struct Request {
-  enum class Kind { kCall, kLeave, kGo, kAbort, kStop };
+  enum class Kind { kCall, kLeave, kGo, kAbort, kStop, kSay };
   Kind kind = Kind::kCall;
   Call call;  // kCall
   // kCall that starts one, at the leader: the caller has opened it, or could not.
@@ -42,6 +43,7 @@ struct Request {
   std::shared_ptr<CallTicket> ticket;  // kCall kGo
   Status why;                          // kAbort
   std::string cause{};                 // kStop
+  std::optional<Message> message{};    // kSay, to the leader
 };
 
 class Requests {

@@ -22,6 +22,7 @@ void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
   if (certain_) return;
   switch (event.kind) {
     case net::JobEvent::Kind::kStopAsked:
+    case net::JobEvent::Kind::kStacksAsked:
       return;
     case net::JobEvent::Kind::kRankFailed:
       certain_ = lost(event.rank, event.host, event.cause);

@@ -102,7 +102,13 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
   asked_at_.reset();
   if (work && std::exchange(oldest_, work->what) != work->what) oldest_at_ = last_;
   Actions actions;
-  if (due(work, now)) actions.warnings.push_back(warning_text(work, now));
+  const TimePoint warned = warned_;
+  if (due(work, now)) {
+    actions.warnings.push_back(warning_text(work, now));
+    if (warned < (work && work->running ? work->since : now - silence(now))) {
+      actions.wait = {.what = work ? work->what : "", .waiting = {options_.rank}, .missing = silent_};
+    }
+  }
   actions.abort = judge(work, now);
   asked_overdue_ = asked_patient_ = false;
   return actions;

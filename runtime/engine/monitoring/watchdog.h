@@ -12,6 +12,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/protocol/suspension.h"
+#include "runtime/net/store/program_state.h"
 
 namespace distrun::engine {
 
@@ -21,6 +22,7 @@ struct WatchdogOptions {
   Duration warning{};              // 0: off
   Duration shutdown{};             // 0: off
   Duration path_check{};           // of LongWait; 0: off
+  Duration deadlock{};             // 0: off
 };
 
 // What has been in flight longest on this rank.
@@ -43,6 +45,7 @@ class Watchdog {
     bool overdue = false;   // of the ping: the oldest work is past the limit
     bool patient = false;   // but only waits: it is the coordinator's to end, or may wait (a join, a shutdown)
     std::vector<std::string> warnings;
+    std::optional<net::RankWait> wait{};  // what a warning tells for the first time
     Status abort;
   };
   // Due at next(), and after answered().

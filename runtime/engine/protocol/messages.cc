@@ -11,7 +11,7 @@ using net::Ref;
 using net::WireReader;
 using net::WireWriter;
 
-constexpr std::uint8_t kFormat = 6;  // of this file; a change of format is a new number
+constexpr std::uint8_t kFormat = 7;  // of this file; a change of format is a new number
 constexpr std::size_t kMaxText = 1 << 20;
 constexpr std::size_t kMaxName = 4096;
 constexpr std::size_t kMaxList = 1 << 20;
@@ -151,6 +151,14 @@ void fields(V& /*v*/, Ref<V, message::StopHold> /*m*/) {}
 template <class V>
 void fields(V& v, Ref<V, message::StopAt> m) {
   v(m.call).check(m.call != 0, "ranks cannot stop before their first call");
+}
+template <class V>
+void fields(V& v, Ref<V, message::WaitAsked> m) {
+  v(m.round);
+}
+template <class V>
+void fields(V& v, Ref<V, message::WaitTold> m) {
+  v(m.round).one_of(m.wait, net::kMainWaits)(m.moves, m.changes, m.cpu_ns).cut_text(m.operation, kMaxText);
 }
 // A message with log entries in it, so it is declared before the code that picks one of either by position.
 template <class V>

@@ -12,6 +12,7 @@
 #include "runtime/base/status.h"
 #include "runtime/engine/protocol/decision_log.h"
 #include "runtime/engine/protocol/signature.h"
+#include "runtime/net/store/program_state.h"
 
 namespace distrun::engine {
 
@@ -93,12 +94,26 @@ struct StopAt {
   std::uint64_t call = 0;  // the first that is answered with true
 };
 
+// How does this rank wait? (monitoring/deadlock.h) Leader to members:
+struct WaitAsked {
+  std::uint64_t round = 0;
+};
+// Member to leader:
+struct WaitTold {
+  std::uint64_t round = 0;  // as asked
+  net::MainWait wait = net::MainWait::kOutside;
+  bool moves = false;         // something that was agreed on runs
+  std::uint64_t changes = 0;  // times that the rank has submitted, called or completed something
+  std::int64_t cpu_ns = 0;    // that the process has used
+  std::string operation{};    // in flight longest
+};
+
 }  // namespace message
 
-using Message =
-    std::variant<message::Submitted, message::Ready, message::Called, message::SetMade, message::Leaving,
-                 message::Events, message::Append, message::Ping, message::Pong, message::Abort, message::StopAsked,
-                 message::StopCount, message::StopHold, message::StopAt, message::Drained>;
+using Message = std::variant<message::Submitted, message::Ready, message::Called, message::SetMade, message::Leaving,
+                             message::Events, message::Append, message::Ping, message::Pong, message::Abort,
+                             message::StopAsked, message::StopCount, message::StopHold, message::StopAt,
+                             message::Drained, message::WaitAsked, message::WaitTold>;
 
 // What an engine can do beyond this version's minimum, so that later ones can agree on more. Nothing is defined yet;
 // the leader uses the intersection.

@@ -172,6 +172,26 @@ std::string stall_text(const std::vector<const PendingTensor*>& waiting, const s
   return text;
 }
 
+std::vector<net::RankWait> waits_of(const std::vector<const PendingTensor*>& waiting) {
+  std::vector<net::RankWait> waits;
+  std::vector<std::vector<const PendingTensor*>> tensors;  // of each
+  for (const PendingTensor* tensor : waiting) {
+    net::RankWait wait{.what = {}, .waiting = tensor->submitted_ranks(), .missing = tensor->missing_ranks()};
+    const auto same = [&](const net::RankWait& other) {
+      return other.waiting == wait.waiting && other.missing == wait.missing;
+    };
+    const auto found = std::find_if(waits.begin(), waits.end(), same);
+    const auto index = static_cast<std::size_t>(found - waits.begin());
+    if (found == waits.end()) {
+      waits.push_back(std::move(wait));
+      tensors.emplace_back();
+    }
+    tensors[index].push_back(tensor);
+  }
+  for (std::size_t i = 0; i < waits.size(); ++i) waits[i].what = names_text(tensors[i]);
+  return waits;
+}
+
 void Resumed::add(const PendingTensor& tensor, TimePoint now) {
   if (count_ < kNamesShown) names_ += (count_ > 0 ? ", " : "") + name_text(tensor);
   ++count_;

@@ -7,12 +7,16 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/readiness/readiness.h"
+#include "runtime/net/store/program_state.h"
 
 namespace distrun::engine {
 
 // "waiting for rank 2 (node1), which has not submitted allreduce 'b', allreduce 'c' and 3 more, for 12.0 s; ..."
 std::string stall_text(const std::vector<const PendingTensor*>& waiting, const std::vector<std::string>& hosts,
                        TimePoint now);
+
+// The same as values: one for all tensors that have been submitted by the same ranks and miss the same ranks.
+std::vector<net::RankWait> waits_of(const std::vector<const PendingTensor*>& waiting);
 
 // Tensors that were reported as late and run now, until one line says so.
 class Resumed {

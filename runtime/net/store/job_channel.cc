@@ -17,6 +17,7 @@ ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, b
 Status end_of_job(const JobEvent& event) {
   switch (event.kind) {
     case JobEvent::Kind::kStopAsked:
+    case JobEvent::Kind::kStacksAsked:
       break;
     case JobEvent::Kind::kRankFailed:
       return Status(loss_of(event.rank, event.host, event.cause, false));

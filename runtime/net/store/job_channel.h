@@ -6,24 +6,19 @@
 
 #include "runtime/base/link_end.h"
 #include "runtime/base/status.h"
+#include "runtime/net/store/program_state.h"
 
 namespace distrun::net {
 
 // Pushed by the launcher to every rank. Of failures at most one per rank concerned; the first one is the first cause.
 struct JobEvent {
-  enum class Kind { kRankFailed, kRankLeft, kStopAsked };
+  enum class Kind { kRankFailed, kRankLeft, kStopAsked, kStacksAsked };
   Kind kind = Kind::kRankFailed;
-  int rank = -1;   // world rank; -1 for kStopAsked
+  int rank = -1;   // world rank; -1 for kStopAsked and kStacksAsked
   int signal = 0;  // the signal that killed it, or 0
   int exit_code = 0;
   std::string host;
   std::string cause;  // "killed by signal 9 (SIGKILL)", "ValueError: ...", "exited with code 3"
-};
-
-// A line of the program, as the rank names it; no file: it is not known.
-struct CodePlace {
-  std::string file;
-  int line = 0;
 };
 
 // Why a rank ends the job. Its peers hear the cause, the launcher all of it.
@@ -64,9 +59,13 @@ class JobChannel {
   // This rank's session has ended because it misses these, so its own end follows from that. `failure` says how.
   virtual Status report_loss(const MissedPeers& missed, const RankFailure& failure) = 0;
   // An operation of this rank makes no progress. Nothing has ended; do the hosts still reach each other?
-  virtual Status report_wait(const RankFailure& failure) = 0;
+  virtual Status report_no_progress(const RankFailure& failure) = 0;
   // The leader: the ranks have agreed to stop.
   virtual Status report_stop(const std::string& cause) = 0;
+  // Ranks wait for others for long, which is told for the first time; none: nobody waits so any more.
+  virtual Status report_waits(const std::vector<RankWait>& waits) = 0;
+  // The answer to kStacksAsked.
+  virtual Status report_state(const ProgramState& state) = 0;
 };
 
 }  // namespace distrun::net

@@ -74,8 +74,14 @@ class SocketStoreClient final : public StoreClient {
   Status report_loss(const MissedPeers& missed, const RankFailure& failure) override {
     return tell({.kind = StoreRequest::Kind::kLoss, .missed = missed, .failure = failure});
   }
-  Status report_wait(const RankFailure& failure) override {
-    return tell({.kind = StoreRequest::Kind::kWait, .failure = failure});
+  Status report_no_progress(const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kNoProgress, .failure = failure});
+  }
+  Status report_waits(const std::vector<RankWait>& waits) override {
+    return tell({.kind = StoreRequest::Kind::kWaits, .waits = waits});
+  }
+  Status report_state(const ProgramState& state) override {
+    return tell({.kind = StoreRequest::Kind::kState, .state = state});
   }
   Status report_stop(const std::string& cause) override {
     return tell({.kind = StoreRequest::Kind::kStop, .value = cause});

@@ -34,8 +34,10 @@ std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
       return fail({.kind = JobEvent::Kind::kRankFailed,
                    .rank = notice.missed.ranks.front(),
                    .cause = "rank " + std::to_string(notice.rank) + " has lost its connection to it"});
-    case kWaits:     // nothing has ended
-    case kRefused:   // the process that was refused says so itself
+    case kRefused:  // the process that was refused says so itself
+    case kWaits:    // what a launcher of ours shows
+    case kState:
+    case kNoProgress:
     case kStopping:  // the ranks have agreed on it, and the time to end is the other launcher's
       return std::nullopt;
     case kDisconnected:

@@ -5,7 +5,9 @@
 namespace distrun::net {
 namespace {
 constexpr std::size_t kMaxHostName = 256;
-constexpr int kEventKinds = 3;
+constexpr int kEventKinds = 4;
+constexpr std::size_t kMaxWaitingRanks = 1 << 20;
+constexpr std::size_t kMaxFunction = 256;
 }  // namespace
 
 template <class V>
@@ -15,9 +17,36 @@ void fields(V& v, Ref<V, JobEvent> event) {
 }
 
 template <class V>
+void fields(V& v, Ref<V, CodePlace> place) {
+  v.cut_text(place.file, kMaxFileName)(place.line);
+}
+
+template <class V>
 void fields(V& v, Ref<V, RankFailure> failure) {
   v.cut_text(failure.cause, kMaxCause).cut_text(failure.tensor, kMaxTensorName);
-  v.cut_text(failure.place.file, kMaxFileName)(failure.place.line);
+  fields(v, failure.place);
+}
+
+template <class V>
+void fields(V& v, Ref<V, ThreadStack> thread) {
+  v.cut_text(thread.name, kMaxFunction).list(thread.frames, kMaxFrames, [](auto& w, auto& frame) {
+    fields(w, frame.place);
+    w.cut_text(frame.function, kMaxFunction);
+  });
+}
+
+template <class V>
+void fields(V& v, Ref<V, ProgramState> state) {
+  v.one_of(state.view, ProgramState::kViews).one_of(state.wait, kMainWaits);
+  v.cut_text(state.operation, kMaxTensorName)(state.waited).cut_text(state.exception, kMaxCause);
+  fields(v, state.raised_at);
+  v.list(state.threads, kMaxThreads, [](auto& w, auto& thread) { fields(w, thread); });
+  v.cut_text(state.kernel, kMaxFunction);
+}
+
+template <class V>
+void fields(V& v, Ref<V, RankWait> wait) {
+  v.cut_text(wait.what, kMaxCause).numbers(wait.waiting, kMaxWaitingRanks).numbers(wait.missing, kMaxWaitingRanks);
 }
 
 // A value that may be missing.
@@ -54,7 +83,9 @@ void fields(V& v, Ref<V, StoreRequest> request) {
   if (is(Kind::kEarlyLeave)) v(request.rank);
   if (is(Kind::kStop)) v.cut_text(request.value, kMaxCause);
   if (is(Kind::kStall, Kind::kLoss)) fields(v, request.missed);
-  if (is(Kind::kFailure, Kind::kEarlyLeave, Kind::kStall, Kind::kLoss, Kind::kWait)) fields(v, request.failure);
+  if (is(Kind::kFailure, Kind::kEarlyLeave, Kind::kStall, Kind::kLoss, Kind::kNoProgress)) fields(v, request.failure);
+  if (is(Kind::kWaits)) v.list(request.waits, kMaxWaits, [](auto& w, auto& wait) { fields(w, wait); });
+  if (is(Kind::kState)) fields(v, request.state);
 }
 
 template <class V>

@@ -36,9 +36,11 @@ struct StoreRequest {
     kLoss,
     kSwap,
     kCount,
-    kWait
+    kWaits,
+    kState,
+    kNoProgress
   };
-  static constexpr int kKinds = 14;
+  static constexpr int kKinds = 16;
   Kind kind = Kind::kSet;
   std::uint64_t id = 0;    // kSet kGet kAdd kCancel kSwap kCount
   std::string key;         // kSet kGet kAdd kSwap; kErase kCount: the beginning of the keys
@@ -47,9 +49,11 @@ struct StoreRequest {
   // kSwap: what the key has, and what it is to have; none: it is not there.
   std::optional<std::string> expected;
   std::optional<std::string> wanted;
-  int rank = -1;        // kEarlyLeave: the rank that is spoken of, not the one that says so
-  MissedPeers missed;   // kStall kLoss
-  RankFailure failure;  // kFailure kEarlyLeave kStall kLoss kWait
+  int rank = -1;                // kEarlyLeave: the rank that is spoken of, not the one that says so
+  MissedPeers missed;           // kStall kLoss
+  RankFailure failure;          // kFailure kEarlyLeave kStall kLoss kWait
+  std::vector<RankWait> waits;  // kWaits
+  ProgramState state;           // kState
 };
 
 // To a rank: the answer to one request, or an event for everybody.

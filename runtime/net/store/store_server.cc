@@ -4,6 +4,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <map>
@@ -29,7 +30,7 @@ struct ServedRank {
 
 bool speaks_of_others(StoreRequest::Kind kind) {
   using Kind = StoreRequest::Kind;
-  return kind == Kind::kEarlyLeave || kind == Kind::kStall || kind == Kind::kLoss || kind == Kind::kWait;
+  return kind == Kind::kEarlyLeave || kind == Kind::kStall || kind == Kind::kLoss || kind == Kind::kNoProgress;
 }
 
 class Server final : public StoreServer {
@@ -41,6 +42,7 @@ class Server final : public StoreServer {
   [[nodiscard]] int fd() const override { return epoll_.get(); }
   void progress(TimePoint now) override;
   void publish(const JobEvent& event) override;
+  bool tell(int rank, const JobEvent& event) override;
   std::vector<StoreNotice> take_notices() override { return std::exchange(notices_, {}); }
 
  private:
@@ -49,6 +51,7 @@ class Server final : public StoreServer {
   void serve(int rank);
   void handle(int rank, const StoreRequest& request);
   void hear_of_others(int rank, const StoreRequest& request);
+  void told_of_waits(int rank, const StoreRequest& request);
   void send(int rank, const StoreReply& reply);
   void flush(int rank);
   void lose(int rank, LinkEnd end, const std::string& how);
@@ -194,6 +197,10 @@ void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kStop) {
     return note({.kind = StoreNotice::Kind::kStopping, .rank = rank, .text = request.value});
   }
+  if (request.kind == StoreRequest::Kind::kWaits) return told_of_waits(rank, request);
+  if (request.kind == StoreRequest::Kind::kState) {
+    return note({.kind = StoreNotice::Kind::kState, .rank = rank, .state = request.state});
+  }
   if (speaks_of_others(request.kind)) return hear_of_others(rank, request);
   table_.handle(rank, request, [&](int to, const StoreReply& reply) {
     send(to, reply);
@@ -212,8 +219,21 @@ void Server::hear_of_others(int rank, const StoreRequest& request) {
   if (left) return note({.kind = StoreNotice::Kind::kLeftEarly, .rank = request.rank, .failure = request.failure});
   const auto kind = request.kind == StoreRequest::Kind::kStall  ? StoreNotice::Kind::kStalled
                     : request.kind == StoreRequest::Kind::kLoss ? StoreNotice::Kind::kFollows
-                                                                : StoreNotice::Kind::kWaits;
+                                                                : StoreNotice::Kind::kNoProgress;
   note({.kind = kind, .rank = rank, .failure = request.failure, .missed = request.missed});
+}
+
+void Server::told_of_waits(int rank, const StoreRequest& request) {
+  const auto unknown = [this](int one) { return one < 0 || one >= options_.size; };
+  for (const RankWait& wait : request.waits) {
+    for (const auto* ranks : {&wait.waiting, &wait.missing}) {
+      const auto found = std::find_if(ranks->begin(), ranks->end(), unknown);
+      if (found == ranks->end()) continue;
+      return lose(rank, LinkEnd::kMalformed,
+                  "it spoke of rank " + std::to_string(*found) + ", which this job does not have");
+    }
+  }
+  note({.kind = StoreNotice::Kind::kWaits, .rank = rank, .waits = request.waits});
 }
 
 void Server::send(int rank, const StoreReply& reply) {
@@ -241,6 +261,13 @@ void Server::publish(const JobEvent& event) {
     send(rank, {.kind = StoreReply::Kind::kEvent, .event = event});
     flush(rank);
   }
+}
+
+bool Server::tell(int rank, const JobEvent& event) {
+  if (!clients_.contains(rank)) return false;
+  send(rank, {.kind = StoreReply::Kind::kEvent, .event = event});
+  flush(rank);
+  return true;
 }
 
 void Server::lose(int rank, LinkEnd end, const std::string& how) {

@@ -36,8 +36,10 @@ struct StoreNotice {
     kLeftEarly,     // another rank says so: it left while it was still needed; `failure` says for what
     kStalled,       // it says that the `missed` hold the others up; `failure` says how
     kFollows,       // its session has ended because it misses `missed`; `failure` says how
-    kWaits,         // an operation of it makes no progress; `failure` says which
+    kNoProgress,    // of an operation of it; `failure` says which
     kStopping,      // the ranks have agreed to stop; `text` says why
+    kWaits,         // `waits`: ranks wait for others for long; none: they do not any more
+    kState,         // `state` is what its program does, as it was asked
     kDisconnected,  // its connection ended; `text` says how. Follows kLeft and kFailed as well
     kRefused,       // a second process `pid` claimed the rank; `text` is what it was told
   };
@@ -48,6 +50,8 @@ struct StoreNotice {
   std::string text;
   RankFailure failure;
   MissedPeers missed;
+  std::vector<RankWait> waits;
+  ProgramState state;
 };
 
 class StoreServer {
@@ -61,6 +65,8 @@ class StoreServer {
   virtual void progress(TimePoint now) = 0;
   // To every rank that is connected, and to those that connect later before anything else.
   virtual void publish(const JobEvent& event) = 0;
+  // To one rank that is connected. False: it is not.
+  virtual bool tell(int rank, const JobEvent& event) = 0;
   virtual std::vector<StoreNotice> take_notices() = 0;
 };
 

@@ -243,6 +243,7 @@ TEST_CASE("the engine's settings begin as the table of all settings has them") {
   CHECK(own.cache_capacity == table.cache_capacity);
   CHECK(own.stall_warning_time == table.stall_warning_time);
   CHECK(own.stall_shutdown_time == table.stall_shutdown_time);
+  CHECK(own.deadlock_time == table.deadlock_time);
   CHECK(own.huge_pages == table.huge_pages);
   CHECK(own.timeline_max_size == table.timeline_max_size);
 }

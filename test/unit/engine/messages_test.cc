@@ -54,6 +54,13 @@ Frame full_frame() {
       message::StopHold{},
       message::StopAt{.call = 7},
       message::Drained{},
+      message::WaitAsked{.round = 3},
+      message::WaitTold{.round = 3,
+                        .wait = net::MainWait::kForever,
+                        .moves = true,
+                        .changes = 1ULL << 40U,
+                        .cpu_ns = 5,
+                        .operation = "join"},
   };
   return frame;
 }
@@ -81,8 +88,8 @@ TEST_CASE("every message and entry survives the wire") {
 }
 
 TEST_CASE("the bytes of every message are those of docs/wire.md") {
-  CHECK(encode(full_frame()).size() == 654);
-  CHECK(digest(encode(full_frame())) == 0x298f91398f0132f4);
+  CHECK(encode(full_frame()).size() == 698);
+  CHECK(digest(encode(full_frame())) == 0xd6f398369e256d15);
 }
 
 TEST_CASE("a frame cut at any byte, or with any byte flipped, is an error or another frame, never a fault",

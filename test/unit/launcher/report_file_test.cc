@@ -33,10 +33,11 @@ std::string content_of(const fs::path& path) {
 }
 
 TEST_CASE("the report of a good job has no cause") {
-  CHECK(report_json(std::nullopt, 0) ==
-        "{\"format\": 1, \"exit_code\": 0, \"cause\": null, \"rank\": null, \"host\": null, \"hosts\": [], \"pid\": "
-        "null, \"tensor\": "
-        "null, \"place\": null, \"cure\": null, \"last_lines\": [], \"followers\": []}\n");
+  CHECK(
+      report_json(std::nullopt, 0) ==
+      "{\"format\": 1, \"exit_code\": 0, \"cause\": null, \"rank\": null, \"host\": null, \"hosts\": [], \"pid\": "
+      "null, \"tensor\": "
+      "null, \"place\": null, \"cure\": null, \"last_lines\": [], \"followers\": [], \"waits\": [], \"stacks\": []}\n");
 }
 
 TEST_CASE("the report of a broken network has both ends as values") {

@@ -36,7 +36,7 @@ TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
   CHECK(told(Kind::kLeftEarly)->kind == JobEvent::Kind::kRankLeft);
   CHECK(told(Kind::kStalled)->cause == "held the others up: why");
   CHECK_FALSE(told(Kind::kRefused));
-  CHECK_FALSE(told(Kind::kWaits));
+  CHECK_FALSE(told(Kind::kNoProgress));
   StoreJudge judge;
   for (const int rank : {0, 1}) CHECK_FALSE(judge.hear({.kind = Kind::kJoined, .rank = rank}));
   CHECK_FALSE(judge.hear({.kind = Kind::kFollows, .rank = 0}));  // it names nobody

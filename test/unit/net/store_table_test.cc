@@ -41,8 +41,20 @@ TEST_CASE("the bytes of the store's messages are those of docs/wire.md", "[store
   const MissedPeers missed{.ranks = {2, 3}, .link = LinkEnd::kSilent, .heard = true};
   CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .missed = missed, .failure = slow})) == 0x021e9d35d2ec637f);
   CHECK(digest(encode(StoreRequest{.kind = Request::kLoss, .missed = missed, .failure = slow})) == 0x8ff676e1c6815b5d);
-  CHECK(digest(encode(StoreRequest{.kind = Request::kWait, .failure = slow})) == 0x005e1fe9a4180fe3);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kNoProgress, .failure = slow})) == 0x69f436ae1d1a4661);
   CHECK(digest(encode(StoreRequest{.kind = Request::kStop, .value = "why"})) == 0xff9f5dabfbb9f0fc);
+  const RankWait wait{.what = "x", .waiting = {0}, .missing = {1, 2}};
+  CHECK(digest(encode(StoreRequest{.kind = Request::kWaits, .waits = {wait}})) == 0xb42ce7adea1582c0);
+  const CodeFrame frame{.place = slow.place, .function = "f"};
+  const ProgramState state{.view = ProgramState::View::kSeen,
+                           .wait = MainWait::kForever,
+                           .operation = "x",
+                           .waited = 1.5,
+                           .exception = "ValueError: bad",
+                           .raised_at = slow.place,
+                           .threads = {{.name = "t", .frames = {frame}}},
+                           .kernel = "k"};
+  CHECK(digest(encode(StoreRequest{.kind = Request::kState, .state = state})) == 0x050ee2c2363eb4cf);
   CHECK(digest(encode(StoreReply{.kind = Reply::kValue, .id = 5, .text = "v"})) == 0xcffed56bbebdb9da);
   const StoreRequest swaps{.kind = Request::kSwap, .id = 5, .key = "k", .expected = "v", .wanted = std::nullopt};
   CHECK(digest(encode(swaps)) == 0x45e42f9c24ec8c45);

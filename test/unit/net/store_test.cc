@@ -228,8 +228,8 @@ TEST_CASE("a rank can tell of another that left while it was needed", "[store]")
   CHECK(missed.missed.link == LinkEnd::kSilent);
   CHECK_FALSE(missed.missed.heard);
   CHECK(missed.failure.cause == "30 s of silence");
-  REQUIRE(client->report_wait({.cause = "5 s", .tensor = "grad"}).ok());
-  CHECK(server.wait_for(notice(Kind::kWaits, 0)).failure.tensor == "grad");
+  REQUIRE(client->report_no_progress({.cause = "5 s", .tensor = "grad"}).ok());
+  CHECK(server.wait_for(notice(Kind::kNoProgress, 0)).failure.tensor == "grad");
   REQUIRE(client->report_early_leave(2, {.cause = "nobody"}).ok());
   CHECK(server.wait_for(notice(Kind::kDisconnected, 0)).text.find("rank 2, which this job") != std::string::npos);
   const auto other = server.connect(1);

@@ -1,6 +1,7 @@
 /* distrun: the C API. Opaque handles, no exceptions, no framework types.
  *
- * Threads: every function may be called from any thread unless it says otherwise. No function calls back.
+ * Threads: every function may be called from any thread unless it says otherwise. No function calls back
+ * but for distrun_describe_by.
  * Structs start with struct_size; set it to sizeof the struct (DISTRUN_INIT does). Fields are only ever appended.
  * Every function that can fail returns a distrun_code; distrun_last_error() then has the text for this thread.
  * DISTRUN_INTERRUPTED of a call that waits is no failure: a signal handler ran meanwhile, or the process was stopped
@@ -326,6 +327,22 @@ DISTRUN_API int32_t distrun_process_set_ranks(distrun_session* session, int32_t 
  * 0; these wait a few seconds for a disk that is stuck, then warn. */
 DISTRUN_API int32_t distrun_timeline_start(distrun_session* session, const char* path);
 DISTRUN_API int32_t distrun_timeline_stop(distrun_session* session);
+
+/* For a front end in another language, so that the report of a hang shows where the program is. The describer is called
+ * only when ranks have waited for each other for long, or the user asks (Ctrl-\ at the launcher), on a thread of its
+ * own, and even after distrun_close: it must stay callable while the process lives. It may wait for a lock of the
+ * language: after a second the report says that it did not answer. It calls the functions below, and nothing else of
+ * this file. NULL: there is none. */
+typedef struct distrun_view distrun_view;
+typedef void (*distrun_describer)(distrun_view* view);
+DISTRUN_API int32_t distrun_describe_by(distrun_session* session, distrun_describer describer);
+/* The main thread is inside a wait of distrun, which `limited` says ends by itself at some time. */
+DISTRUN_API void distrun_view_wait(distrun_view* view, int32_t limited);
+/* An exception that the main thread handles, as "ValueError: bad", and where it was raised. */
+DISTRUN_API void distrun_view_exception(distrun_view* view, const char* text, const char* file, int32_t line);
+/* The frames that follow are this thread's, the innermost first. The main thread comes first and has the name "". */
+DISTRUN_API void distrun_view_thread(distrun_view* view, const char* name);
+DISTRUN_API void distrun_view_frame(distrun_view* view, const char* file, int32_t line, const char* function);
 
 #ifdef __cplusplus
 }

@@ -69,7 +69,7 @@ TEST_CASE("the launcher hears how the connection to a missed rank ended, and whe
   link.report_loss(silent, 0, false);
   link.report_loss(silent, 0, true);
   link.report_operation({Errc::kSystem, "gloo: connection closed by peer"});
-  link.report_wait("allreduce 'x'");
+  link.report_no_progress("allreduce 'x'");
   const auto losses = channel.losses();
   REQUIRE(losses.size() == 3);
   CHECK(losses[0].first.ranks == std::vector{1});
@@ -92,7 +92,7 @@ TEST_CASE("without a launcher there is nobody to tell") {
   link.report_failure("x", "");
   link.report_stop("x");
   link.report_operation({Errc::kSystem, "x"});
-  link.report_wait("x");
+  link.report_no_progress("x");
   link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .ranks = {2}}));
 }
 

@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,14 @@ class FakeStore final : public net::StoreServer {
   [[nodiscard]] int fd() const override { return pipe_.first.get(); }
   void progress(TimePoint) override {}
   void publish(const net::JobEvent& event) override { published.push_back(event); }
+  bool tell(int rank, const net::JobEvent& event) override {
+    told.emplace_back(rank, event);
+    return !absent.contains(rank);
+  }
   std::vector<net::StoreNotice> take_notices() override { return std::exchange(notices, {}); }
   std::vector<net::JobEvent> published;
+  std::vector<std::pair<int, net::JobEvent>> told;
+  std::set<int> absent;  // these are not connected
   std::vector<net::StoreNotice> notices;
 
  private:

@@ -99,7 +99,7 @@ TEST_CASE("agents are asked for states and paths, and the decision has the addre
 
 TEST_CASE("a slow listener is no broken path, and nobody listens any more when nothing was found") {
   Asked job;
-  job.survey.hear({.kind = net::StoreNotice::Kind::kWaits, .rank = 1, .failure = {.cause = "waits"}}, job.now);
+  job.survey.hear({.kind = net::StoreNotice::Kind::kNoProgress, .rank = 1, .failure = {.cause = "waits"}}, job.now);
   job.look();
   for (const std::size_t host : {0U, 1U}) job.answer(host, {.round = 1, .probe_port = 1000});
   job.look();

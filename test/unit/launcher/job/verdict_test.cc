@@ -251,7 +251,7 @@ TEST_CASE("other signals that come together are one, and mean TERM at once") {
 }
 
 TEST_CASE("a later signal repeats the request, but no SIGHUP") {
-  for (const int number : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
     Verdict job = job_of(1);
     job.interrupted(SIGTERM, kStart);
     const JobActions later = job.interrupted(number, kStart + Interrupts::kTogether);

@@ -1,0 +1,147 @@
+"""Where the threads of this process are, for the launcher's report of a hang.
+
+The runtime asks on a thread of its own, and only when ranks have waited for long: until then nothing here runs. The
+thread needs the interpreter's lock, so that no frame changes while it looks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from distrun import _abi, _hooks, _session, errors
+from distrun._library import library
+
+_MOST_FRAMES = 16
+# A frame of these waits for another thread or process of the program.
+_WAITS_OF_OTHERS = (
+    "threading",
+    "queue",
+    "multiprocessing",
+    "concurrent",
+    "asyncio",
+    "selectors",
+    "subprocess",
+    "socket",
+)
+_FUTEX = {"x86_64": "202", "aarch64": "98"}.get(os.uname().machine)
+
+
+def install(pointer: int) -> None:
+    """For the session that has just been opened."""
+    errors.check(library().distrun_describe_by(pointer, _describer))
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__") or "")
+
+
+def _in(frame: FrameType, packages: tuple[str, ...]) -> bool:
+    name = _module(frame)
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return _in(frame, ("distrun",))
+
+
+def shown(frame: FrameType | None) -> list[FrameType]:
+    """The frames to show, innermost first. Those inside a call of distrun say nothing to a user: the report has the
+    operation."""
+    frames = list(_outwards(frame))
+    first = next((index for index, one in enumerate(frames) if _is_ours(one)), 0)
+    while first < len(frames) and _is_ours(frames[first]):
+        first += 1
+    return frames[first:][:_MOST_FRAMES]
+
+
+def waits(frame: FrameType | None) -> bool | None:
+    """Whether the wait of distrun that the main thread is in ends by itself; None: it is in no such wait."""
+    frames = list(_outwards(frame))
+    while frames and _in(frames[0], ("threading",)):  # joins the thread of a call that blocks
+        frames.pop(0)
+    if not frames:
+        return None
+    if _is_ours(frames[0]):
+        inside = [one for one in frames if one.f_code.co_name == "_wait_native" and _is_ours(one)]
+        return bool(inside) and inside[0].f_locals.get("deadline") is not None
+    packages = _session.frameworks()
+    if _in(frames[0], packages) and not _in(frames[0], ("tensorflow.python.data",)):
+        return False
+    # A call into a framework's library that the program makes itself, as x.block_until_ready().
+    return False if packages and not _in(frame or frames[0], _WAITS_OF_OTHERS) and _waits_for_a_lock() else None
+
+
+def _waits_for_a_lock() -> bool:
+    """True if the kernel says that the main thread waits in its library, and neither reads nor sleeps."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/syscall") as file:
+            return file.read().split(" ", 1)[0] == _FUTEX
+    except OSError:
+        return False
+
+
+def _exception_of(thread: int) -> tuple[type[BaseException], BaseException | None, Any] | None:
+    """What sys.exc_info() says there."""
+    found: Any = sys._current_exceptions().get(thread)
+    if isinstance(found, tuple):  # before Python 3.12
+        return found if found[0] is not None else None
+    return None if found is None else (type(found), found, found.__traceback__)
+
+
+def _text(text: str) -> bytes:
+    return text.encode(errors="replace").replace(b"\0", b"?")
+
+
+def _tell_thread(view: int, name: str, frame: FrameType | None) -> None:
+    native = library()
+    native.distrun_view_thread(view, _text(name))
+    for one in shown(frame):
+        code = one.f_code
+        native.distrun_view_frame(view, _text(code.co_filename), one.f_lineno or 0, _text(code.co_name))
+
+
+def _describe(view: int) -> None:
+    main = threading.main_thread().ident or 0
+    frames = sys._current_frames()
+    limited = waits(frames.get(main))
+    if limited is not None:
+        library().distrun_view_wait(view, limited)
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    _tell_thread(view, "", frames.get(main))
+    inside = [main]  # the main thread, and others that are inside a call of distrun
+    for thread, frame in frames.items():
+        if thread == main or names.get(thread) in (None, "distrun-call"):
+            continue
+        if any(_is_ours(one) for one in _outwards(frame)):
+            _tell_thread(view, names[thread] or "", frame)
+            inside.append(thread)
+    for thread in inside:
+        if (raised := _exception_of(thread)) and not issubclass(raised[0], StopIteration | StopAsyncIteration):
+            kind, value, trace = raised
+            file, line = _hooks.place(trace) or ("", 0)
+            library().distrun_view_exception(view, _text(_hooks.name(kind, value)), _text(file), line or 0)
+            return
+
+
+def _describe_safely(view: int) -> None:
+    try:
+        _describe(view)
+    except Exception:  # a thread that ends at this moment, a program that has replaced a part of Python
+        return
+
+
+_describer = _abi.Describer(_describe_safely)
+# Called by threads that Python does not know of, perhaps when this module is gone: never freed.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_describer))

@@ -1,0 +1,96 @@
+#include "launcher/job/ranks/hang_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace distrun::launcher {
+namespace {
+
+bool same_wait(const net::RankWait& one, const net::RankWait& other) {
+  return one.what == other.what && one.missing == other.missing;
+}
+
+}  // namespace
+
+void HangWatch::forget(int reporter) {
+  for (std::size_t i = facts_.waits.size(); i-- > 0;) {
+    if (reporters_[i] != reporter) continue;
+    facts_.waits.erase(facts_.waits.begin() + static_cast<std::ptrdiff_t>(i));
+    reporters_.erase(reporters_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  if (!facts_.waits.empty()) return;
+  facts_.views.clear();
+  missed_.clear();
+}
+
+std::vector<int> HangWatch::waits(int reporter, const std::vector<net::RankWait>& waits, TimePoint now) {
+  if (waits.empty()) {
+    forget(reporter);
+    return {};
+  }
+  std::set<int> wanted;
+  for (const net::RankWait& wait : waits) {
+    const auto known = [&](const net::RankWait& other) { return same_wait(wait, other); };
+    if (std::any_of(facts_.waits.begin(), facts_.waits.end(), known)) continue;
+    facts_.waits.push_back(wait);
+    reporters_.push_back(reporter);
+    missed_.insert(wait.missing.begin(), wait.missing.end());
+    wanted.insert(wait.missing.begin(), wait.missing.end());
+    // One of those that wait stands for all.
+    if (!wait.waiting.empty()) wanted.insert(wait.waiting.front());
+  }
+  // What has been seen of a rank for another wait is still so.
+  std::vector<int> ask;
+  for (const int rank : wanted) {
+    const auto seen = [rank](const RankView& view) { return view.rank == rank; };
+    const bool asked = open_.contains(rank) || std::any_of(facts_.views.begin(), facts_.views.end(), seen);
+    if (!asked) ask.push_back(rank);
+  }
+  if (!ask.empty()) begin(ask, now);
+  return ask;
+}
+
+std::vector<int> HangWatch::look_at(const std::vector<int>& ranks, TimePoint now) {
+  by_user_ = true;
+  begin(ranks, now);
+  return ranks;
+}
+
+void HangWatch::begin(const std::vector<int>& ranks, TimePoint now) {
+  open_.insert(ranks.begin(), ranks.end());
+  until_ = now + kAnswerTime;
+}
+
+void HangWatch::answered(int rank, const net::ProgramState& state) {
+  if (open_.erase(rank) == 0) return;
+  views_[rank] = {.rank = rank, .host = {}, .missed = missed_.contains(rank), .state = state, .note = {}};
+}
+
+void HangWatch::cannot(int rank, const std::string& why) {
+  if (open_.erase(rank) == 0) return;
+  views_[rank] = {.rank = rank, .host = {}, .missed = missed_.contains(rank), .state = std::nullopt, .note = why};
+}
+
+std::optional<std::vector<RankView>> HangWatch::take(TimePoint now) {
+  if (!until_ || (!open_.empty() && now < *until_)) return std::nullopt;
+  const std::set<int> silent = open_;
+  for (const int rank : silent) cannot(rank, "silent: no answer came within 2 s");
+  std::vector<RankView> views;
+  for (auto& [rank, view] : views_) views.push_back(std::move(view));
+  views_.clear();
+  until_.reset();
+  const bool by_user = std::exchange(by_user_, false) && !looked_last_;
+  if (!by_user || !facts_.waits.empty()) keep(views);
+  return views;
+}
+
+void HangWatch::keep(const std::vector<RankView>& views) {
+  for (const RankView& view : views) {
+    std::erase_if(facts_.views, [&view](const RankView& known) { return known.rank == view.rank; });
+    facts_.views.push_back(view);
+  }
+}
+
+std::optional<TimePoint> HangWatch::deadline() const { return until_; }
+
+}  // namespace distrun::launcher

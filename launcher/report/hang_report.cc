@@ -1,0 +1,160 @@
+#include "launcher/report/hang_report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "launcher/plan/hosts/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr std::size_t kMostGroups = 4;
+constexpr std::size_t kWidth = 96;
+
+using View = net::ProgramState::View;
+
+bool same_frames(const net::ThreadStack& one, const net::ThreadStack& other) {
+  const auto same = [](const net::CodeFrame& a, const net::CodeFrame& b) {
+    return a.place.file == b.place.file && a.place.line == b.place.line && a.function == b.function;
+  };
+  return one.name == other.name &&
+         std::equal(one.frames.begin(), one.frames.end(), other.frames.begin(), other.frames.end(), same);
+}
+
+bool same(const RankView& one, const RankView& other) {
+  if (one.missed != other.missed || one.note != other.note || one.state.has_value() != other.state.has_value()) {
+    return false;
+  }
+  if (!one.state) return true;
+  const net::ProgramState& a = *one.state;
+  const net::ProgramState& b = *other.state;
+  return a.view == b.view && a.operation == b.operation && a.exception == b.exception &&
+         a.raised_at.file == b.raised_at.file && a.raised_at.line == b.raised_at.line &&
+         (a.view == View::kSeen || a.kernel == b.kernel) &&
+         std::equal(a.threads.begin(), a.threads.end(), b.threads.begin(), b.threads.end(), same_frames);
+}
+
+std::string cut(std::string text) {
+  if (text.size() <= kWidth) return text;
+  text.resize(kWidth - 3);
+  return valid_utf8(text) + "...";
+}
+
+// The file and its folder.
+std::string place_text(const net::CodePlace& place) {
+  constexpr std::size_t kMostPath = 40;
+  std::size_t begin = place.file.size() > kMostPath ? place.file.size() - kMostPath : 0;
+  const std::size_t slash = place.file.rfind('/');
+  const std::size_t folder = slash == std::string::npos || slash == 0 ? slash : place.file.rfind('/', slash - 1);
+  if (folder != std::string::npos) begin = std::max(begin, folder + 1);
+  return valid_utf8(place.file.substr(begin)) + ":" + std::to_string(place.line);
+}
+
+// The place behind a long text must be seen.
+std::string exception_text(const net::ProgramState& state) {
+  const std::string place = state.raised_at.file.empty() ? "" : " (" + place_text(state.raised_at) + ")";
+  const std::size_t most = kWidth - 16 - std::min<std::size_t>(place.size(), kWidth / 2);
+  std::string text = state.exception;
+  if (text.size() > most) text = valid_utf8(text.substr(0, most)) + "...";
+  return text + place;
+}
+
+std::string who(const ViewGroup& group) {
+  return (group.ranks.size() == 1 ? "rank " : "ranks ") + ranges(group.ranks) +
+         (group.view.host.empty() || group.ranks.size() > 1 ? "" : " (" + group.view.host + ")");
+}
+
+std::string where_it_waits(const net::ProgramState& state, bool many) {
+  if (state.operation.empty()) return many ? " are in no operation" : " is in no operation";
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f s", state.waited);
+  return (many ? " have " : " has ") + state.operation + " in flight for " + seconds;
+}
+
+std::string heading(const ViewGroup& group) {
+  const RankView& view = group.view;
+  const std::string name = who(group) + (view.missed ? ", which others wait for," : "");
+  if (!view.state) return name + (group.ranks.size() > 1 ? " are " : " is ") + view.note;
+  return name + where_it_waits(*view.state, group.ranks.size() > 1);
+}
+
+// Why there are no frames; else the main thread's, and after them those of other threads that are inside distrun.
+std::vector<std::string> frame_lines(const net::ProgramState& state, std::size_t most) {
+  const std::string main =
+      "its main thread " + (state.kernel.empty() ? std::string("runs") : "is in the kernel's " + state.kernel);
+  if (state.view == View::kNone) return {"it has no Python; " + main};
+  if (state.view == View::kBusy) return {"its Python does not answer: C code holds the interpreter's lock; " + main};
+  std::vector<std::string> lines;
+  const std::size_t others = state.threads.size() > 1 ? std::min(state.threads.size() - 1, most / 2) : 0;
+  for (std::size_t i = 0; i <= others && i < state.threads.size(); ++i) {
+    const net::ThreadStack& thread = state.threads[i];
+    const std::size_t end = i < others ? lines.size() + std::max<std::size_t>(1, (most - others) / (others + 1)) : most;
+    if (i > 0 && lines.size() < most) lines.push_back("thread " + thread.name + ":");
+    for (const net::CodeFrame& frame : thread.frames) {
+      if (lines.size() >= end) break;
+      lines.push_back(place_text(frame.place) + " in " + frame.function);
+    }
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::vector<ViewGroup> fold(const std::vector<RankView>& views) {
+  std::vector<ViewGroup> groups;
+  for (const RankView& view : views) {
+    const auto found =
+        std::find_if(groups.begin(), groups.end(), [&](const ViewGroup& group) { return same(group.view, view); });
+    if (found != groups.end()) {
+      found->ranks.push_back(view.rank);
+    } else {
+      groups.push_back({.ranks = {view.rank}, .view = view});
+    }
+  }
+  return groups;
+}
+
+std::string stacks_text(const std::vector<RankView>& views) {
+  std::vector<ViewGroup> groups = fold(views);
+  // An exception says most, then who is missed.
+  std::stable_sort(groups.begin(), groups.end(), [](const ViewGroup& one, const ViewGroup& other) {
+    const auto weight = [](const ViewGroup& group) {
+      return (group.view.state && !group.view.state->exception.empty() ? 2 : 0) + (group.view.missed ? 1 : 0);
+    };
+    return weight(one) > weight(other);
+  });
+  const std::size_t shown = std::min(groups.size(), kMostGroups);
+  std::size_t fixed = 1 + shown + (groups.size() > shown ? 1 : 0);
+  for (std::size_t i = 0; i < shown; ++i) {
+    if (groups[i].view.state && !groups[i].view.state->exception.empty()) ++fixed;
+  }
+  const std::size_t frames = shown == 0 ? 0 : (kMostStackLines - fixed) / shown;
+  std::string text = "where the ranks are (innermost line first):\n";
+  for (std::size_t i = 0; i < shown; ++i) {
+    text += cut(heading(groups[i])) + "\n";
+    if (!groups[i].view.state) continue;
+    const net::ProgramState& state = *groups[i].view.state;
+    if (!state.exception.empty()) text += "  handling " + exception_text(state) + "\n";
+    for (const std::string& line : frame_lines(state, frames)) text += "  " + cut(line) + "\n";
+  }
+  if (groups.size() > shown) {
+    std::size_t left = 0;
+    for (std::size_t i = shown; i < groups.size(); ++i) left += groups[i].ranks.size();
+    text += "and " + counted(left, "rank") + " more (--report FILE has them all)\n";
+  }
+  return text;
+}
+
+std::string exceptions_text(const HangFacts& facts) {
+  std::string text;
+  for (const ViewGroup& group : fold(facts.views)) {
+    if (!group.view.state || group.view.state->exception.empty()) continue;
+    const net::ProgramState& state = *group.view.state;
+    text += who(group) + " waited" + (state.operation.empty() ? "" : " in " + state.operation) +
+            " while it was handling " + exception_text(state) + "\n";
+  }
+  return text;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,134 @@
+#include "runtime/engine/monitoring/deadlock.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "runtime/engine/readiness/mismatch.h"
+#include "runtime/engine/readiness/stall.h"
+
+namespace distrun::engine {
+namespace {
+
+constexpr Duration kMinute = std::chrono::minutes(1);
+// So many questions in the limit, but no more than one in this time.
+constexpr int kQuestions = 20;
+constexpr Duration kShortestPause = std::chrono::milliseconds(500);
+// What threads of libraries use in short limits says nothing of the program.
+constexpr Duration kLeastCpu = std::chrono::milliseconds(100);
+constexpr std::size_t kWaitsShown = 8;
+
+}  // namespace
+
+DeadlockWatch::DeadlockWatch(int ranks, Duration limit)
+    : limit_(limit),
+      pause_(std::clamp(limit / kQuestions, kShortestPause, kMinute)),
+      window_(std::min(limit, kMinute)),
+      said_(static_cast<std::size_t>(ranks)),
+      before_(static_cast<std::size_t>(ranks)) {}
+
+std::optional<TimePoint> DeadlockWatch::next(const std::optional<TimePoint>& since) const {
+  if (limit_ == Duration::zero() || !since) return std::nullopt;
+  if (!asked_at_) return *since + pause_;
+  // The last question comes when the time is over.
+  const TimePoint end = since_ ? *since_ + limit_ : TimePoint::max();
+  return end > *asked_at_ ? std::min(*asked_at_ + pause_, end) : *asked_at_ + pause_;
+}
+
+std::optional<std::uint64_t> DeadlockWatch::ask(const std::optional<TimePoint>& since, TimePoint now) {
+  if (!since) forget();
+  const auto due = next(since);
+  if (!due || now < *due) return std::nullopt;
+  if (asked_at_ && answers_ < said_.size()) forget();  // somebody is silent
+  asked_at_ = now;
+  answers_ = 0;
+  for (std::size_t rank = 0; rank < said_.size(); ++rank) before_[rank] = said_[rank].changes;
+  return ++round_;
+}
+
+void DeadlockWatch::forget() {
+  asked_at_.reset();
+  since_.reset();
+  rounds_.clear();
+}
+
+bool DeadlockWatch::told(int rank, const message::WaitTold& said) {
+  auto& last = said_.at(static_cast<std::size_t>(rank));
+  if (!asked_at_ || said.round != round_ || last.round == round_) return false;
+  last = said;
+  return ++answers_ == said_.size() && judge();
+}
+
+// All have answered.
+bool DeadlockWatch::judge() {
+  Round round{.at = *asked_at_, .cpu_ns = {}};
+  bool waits = true;
+  bool same = since_.has_value();
+  for (std::size_t rank = 0; rank < said_.size(); ++rank) {
+    const message::WaitTold& said = said_[rank];
+    waits = waits && said.wait == net::MainWait::kForever && !said.moves;
+    same = same && said.changes == before_[rank];
+    round.cpu_ns.push_back(said.cpu_ns);
+  }
+  rounds_.push_back(std::move(round));
+  // The oldest one is that from which the window is counted.
+  while (rounds_.size() > 2 && rounds_[1].at + window_ <= *asked_at_) rounds_.pop_front();
+  if (!waits || !same || !idle()) {
+    rounds_.erase(rounds_.begin(), std::prev(rounds_.end()));
+    since_ = waits ? asked_at_ : std::nullopt;
+    return false;
+  }
+  return *asked_at_ - *since_ >= limit_;
+}
+
+// No process has used more than its share since the oldest round.
+bool DeadlockWatch::idle() const {
+  const Round& first = rounds_.front();
+  const Round& last = rounds_.back();
+  const double share = std::chrono::duration<double>(last.at - first.at) / std::chrono::duration<double>(kMinute);
+  const auto allowed = std::max(std::chrono::duration_cast<Duration>(kIdleCpu * share), kLeastCpu);
+  const auto limit = std::chrono::duration_cast<std::chrono::nanoseconds>(allowed).count();
+  for (std::size_t rank = 0; rank < last.cpu_ns.size(); ++rank) {
+    if (last.cpu_ns[rank] - first.cpu_ns[rank] >= limit) return false;
+  }
+  return true;
+}
+
+std::vector<std::string> DeadlockWatch::operations() const {
+  std::vector<std::string> all;
+  for (const message::WaitTold& said : said_) all.push_back(said.operation);
+  return all;
+}
+
+ErrorInfo deadlock_error(const std::vector<net::RankWait>& waits, const std::vector<std::string>& operations,
+                         const std::vector<std::string>& hosts, Duration limit) {
+  ErrorInfo error{.code = Errc::kTimeout, .usable = false};
+  error.cause = "stalled";
+  error.message = "deadlock: for " + seconds_text(limit) + " every rank has waited for others, and no wait can end: ";
+  std::set<int> named;
+  std::size_t shown = 0;
+  const auto add = [&](const std::string& text) {
+    if (++shown <= kWaitsShown) error.message += (shown > 1 ? "; " : "") + text;
+  };
+  for (const net::RankWait& wait : waits) {
+    named.insert(wait.waiting.begin(), wait.waiting.end());
+    add(describe_ranks(wait.waiting, hosts) + (wait.waiting.size() == 1 ? " waits in " : " wait in ") + wait.what +
+        " for " + describe_ranks(wait.missing, hosts));
+    if (error.ranks.empty()) error.ranks = wait.missing;
+  }
+  std::map<std::string, std::vector<int>> others;
+  for (std::size_t rank = 0; rank < operations.size(); ++rank) {
+    if (!named.contains(static_cast<int>(rank))) others[operations[rank]].push_back(static_cast<int>(rank));
+  }
+  for (const auto& [operation, ranks] : others) {
+    add(describe_ranks(ranks, hosts) + (ranks.size() == 1 ? " waits" : " wait") +
+        (operation.empty() ? "" : " in " + operation));
+  }
+  if (shown > kWaitsShown) error.message += "; and " + std::to_string(shown - kWaitsShown) + " more waits";
+  error.message += "; make the same calls in the same order on every rank (--deadlock-time 0 lets ranks wait)";
+  if (!error.ranks.empty()) error.host = hosts.at(static_cast<std::size_t>(error.ranks.front()));
+  return error;
+}
+
+}  // namespace distrun::engine

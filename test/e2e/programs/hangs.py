@@ -1,0 +1,172 @@
+"""Ranks that wait for each other in the ways that the first argument names. Rank 1 is the odd one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+import distrun.numpy as hvd
+
+SECONDS = float(os.environ.get("SECONDS", "6"))
+ONE = np.ones(1, np.float32)
+
+
+def ready() -> None:
+    print(f"ready {hvd.rank()} {os.getpid()}", flush=True)
+
+
+def wait_for(name: str) -> None:
+    hvd.allreduce(ONE, name=name)
+
+
+def crosswise() -> None:
+    """Two operations, each of which a part of the ranks submits."""
+    wait_for("a" if hvd.rank() == 1 else "b")
+
+
+def kinds() -> None:
+    """Another kind of wait on each rank."""
+    ways: list[Callable[[], object]] = [
+        lambda: hvd.allreduce_async(ONE, name="a").wait() if hasattr(hvd, "allreduce_async") else wait_for("a"),
+        lambda: hvd.add_process_set([0, 1]),
+        lambda: hvd.broadcast(ONE, root_rank=0, name="c"),
+        hvd.barrier,
+    ]
+    ways[hvd.rank() % len(ways)]()
+
+
+def in_a_set() -> None:
+    """Ranks 0 and 1 wait in a set of theirs, rank 2 in the global one."""
+    pair = hvd.add_process_set([0, 1])
+    if hvd.rank() == 2:
+        wait_for("all")
+    else:
+        hvd.allreduce(ONE, name=f"only {hvd.rank()}", process_set=pair)
+
+
+def evaluates() -> None:
+    """Rank 1 sleeps, as one that loads from a slow disk, and then goes on."""
+    if hvd.rank() == 1:
+        time.sleep(SECONDS)
+    wait_for("x")
+    print(f"went on {hvd.rank()}", flush=True)
+
+
+def computes() -> None:
+    """Rank 1 waits while another thread of it computes what it waits for."""
+
+    def work() -> None:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            pass
+        wait_for("computed")
+
+    if hvd.rank() == 1:
+        threading.Thread(target=work).start()
+        wait_for("y")
+    else:
+        wait_for("computed")
+        wait_for("y")
+    print(f"went on {hvd.rank()}", flush=True)
+
+
+def limited() -> None:
+    """Rank 1 waits with a limit of its own, and then does its part."""
+    if hvd.rank() == 1:
+        handle = hvd.allreduce_async(ONE, name="mine")
+        try:
+            handle.wait(SECONDS)
+        except hvd.Timeout:
+            wait_for("x")
+        handle.wait()
+    else:
+        wait_for("x")
+        wait_for("mine")
+    print(f"went on {hvd.rank()}", flush=True)
+
+
+class Logger:
+    def __enter__(self) -> Logger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wait_for("exit")
+
+
+def fails() -> None:
+    raise ValueError("a bad sample on rank 1")
+
+
+def unwinds() -> None:
+    """Rank 1 fails, and calls an operation on the way of the exception; the others are elsewhere."""
+    way = sys.argv[2]
+    if hvd.rank() != 1:
+        wait_for("step")
+    elif way == "with":
+        with Logger():
+            fails()
+    elif way == "finally":
+        try:
+            fails()
+        finally:
+            hvd.barrier()
+    elif way == "except":
+        try:
+            fails()
+        except ValueError:
+            hvd.allgather(ONE, name="in except")
+    else:
+
+        @contextlib.contextmanager
+        def logged() -> Iterator[None]:
+            try:
+                yield
+            finally:
+                wait_for("in a generator")
+
+        with logged():
+            fails()
+
+
+def holds_the_lock() -> None:
+    """C code that does not give Python's lock back."""
+    if hvd.rank() == 1:
+        ctypes.PyDLL(None).sleep(int(SECONDS))
+    wait_for("x")
+    print(f"went on {hvd.rank()}", flush=True)
+
+
+def has_handlers() -> None:
+    """A program that uses every signal itself, and faulthandler."""
+    import faulthandler
+    import signal
+
+    seen: list[int] = []
+    for number in sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}):
+        signal.signal(number, lambda number, _: seen.append(number))
+    faulthandler.enable()
+    evaluates()
+    print(f"signals {hvd.rank()} {seen}", flush=True)
+
+
+def late() -> None:
+    """Rank 1 comes late to init()."""
+    if int(os.environ["RANK"]) == 1:
+        print(f"ready 1 {os.getpid()}", flush=True)
+        time.sleep(SECONDS)
+    hvd.init()
+
+
+if sys.argv[1] == "late":
+    late()
+else:
+    hvd.init()
+    ready()
+    {name: way for name, way in globals().items() if callable(way)}[sys.argv[1]]()

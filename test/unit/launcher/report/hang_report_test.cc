@@ -1,0 +1,84 @@
+// Where ranks are, as the screen shows it.
+#include "launcher/report/hang_report.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+
+namespace distrun::launcher {
+namespace {
+
+using View = net::ProgramState::View;
+
+RankView view_of(int rank, int line, bool missed = false) {
+  net::ProgramState state{.view = View::kSeen, .operation = "allreduce 'x'", .waited = 12.34};
+  state.threads = {{.name = "",
+                    .frames = {{.place = {.file = "train.py", .line = line}, .function = "step"},
+                               {.place = {.file = "train.py", .line = 90}, .function = "main"}}}};
+  return {.rank = rank, .host = "h" + std::to_string(rank), .missed = missed, .state = state, .note = {}};
+}
+
+auto lines_of(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+TEST_CASE("equal ranks are one, and who is missed comes first") {
+  CHECK(stacks_text({view_of(0, 7), view_of(1, 7), view_of(2, 33, true), view_of(3, 7)}) ==
+        "where the ranks are (innermost line first):\n"
+        "rank 2 (h2), which others wait for, has allreduce 'x' in flight for 12.3 s\n"
+        "  train.py:33 in step\n"
+        "  train.py:90 in main\n"
+        "ranks 0-1,3 have allreduce 'x' in flight for 12.3 s\n"
+        "  train.py:7 in step\n"
+        "  train.py:90 in main\n");
+}
+
+TEST_CASE("no report has more than 15 lines, nor a line of more than 100 columns") {
+  for (int ranks : {1, 2, 3, 5, 6, 40}) {
+    std::vector<RankView> views;
+    for (int rank = 0; rank < ranks; ++rank) {
+      RankView view = view_of(rank, rank);
+      view.state->exception = "ValueError: " + std::string(300, 'x') + std::to_string(rank);
+      view.state->raised_at = {.file = "/a/" + std::string(200, 'd') + "/train.py", .line = 3};
+      auto& frames = view.state->threads[0].frames;
+      for (int i = 0; i < 30; ++i) {
+        frames.push_back({.place = {.file = std::string(200, 'p') + "/f.py", .line = i}, .function = "f"});
+      }
+      view.state->threads.push_back({.name = "worker", .frames = frames});
+      views.push_back(view);
+    }
+    const std::string text = stacks_text(views);
+    CHECK(static_cast<std::size_t>(lines_of(text)) <= kMostStackLines);
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = text.find('\n', at);
+      CHECK(end - at <= 100);
+      at = end + 1;
+    }
+    if (ranks > 4) CHECK(text.find("and " + std::to_string(ranks - 4) + " rank") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that cannot tell is said to be so") {
+  RankView stopped{.rank = 4, .host = "h", .missed = true, .state = std::nullopt, .note = "stopped (T)"};
+  CHECK(stacks_text({stopped}).find("rank 4 (h), which others wait for, is stopped (T)\n") != std::string::npos);
+  RankView busy = view_of(1, 1);
+  busy.state->view = View::kBusy;
+  busy.state->threads.clear();
+  CHECK(stacks_text({busy}).find("C code holds the interpreter's lock") != std::string::npos);
+  RankView native = busy;
+  native.state->view = View::kNone;
+  native.state->kernel = "futex_do_wait";
+  CHECK(stacks_text({native}).find("it has no Python; its main thread is in the kernel's futex_do_wait") !=
+        std::string::npos);
+}
+
+TEST_CASE("an exception that waits is told with its place, on the screen and at the end") {
+  RankView failed = view_of(1, 5);
+  failed.state->exception = "ValueError: bad";
+  failed.state->raised_at = {.file = "train.py", .line = 3};
+  CHECK(stacks_text({view_of(0, 7, true), failed}).find("  handling ValueError: bad (train.py:3)\n") !=
+        std::string::npos);
+  CHECK(exceptions_text({.waits = {}, .views = {view_of(0, 7), failed}}) ==
+        "rank 1 (h1) waited in allreduce 'x' while it was handling ValueError: bad (train.py:3)\n");
+  CHECK(exceptions_text({.waits = {}, .views = {view_of(0, 7)}}).empty());
+}
+
+}  // namespace
+}  // namespace distrun::launcher
