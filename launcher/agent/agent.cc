@@ -56,10 +56,9 @@ void Agent::run() {
 
 void Agent::watch() {
   poller_.clear();
-  // Before the head, whose order to start destroys it in the same round.
-  preparation_.watch_listener(poller_);
-  head_.watch(poller_, [this] { receive(); });
+  // Before the head, whose orders destroy them in the same round.
   preparation_.watch_probes(poller_);
+  head_.watch(poller_, [this] { receive(); });
   // Before the signals, because what is done about those may end what is watched here.
   if (starter_) starter_->watch(poller_);
   oom_kills_.watch(poller_);
@@ -106,6 +105,8 @@ void Agent::handle(const Frame& frame) {
       return use(decode<Window>(frame.payload), [this](const Window& window) { ranks_.resize(window); });
     case ToAgent::kStartHosts:
       return use(decode<StartHosts>(frame.payload), [this](const StartHosts& order) { start_hosts(order); });
+    case ToAgent::kAskStates:
+      return use(decode<AskStates>(frame.payload), [this](const AskStates& question) { tell_states(question); });
     case ToAgent::kHostGone:
       return use(decode<HostGone>(frame.payload), [this](const HostGone& host) { end_host(host); });
     case ToAgent::kInput:
@@ -128,6 +129,12 @@ void Agent::prepare(const Prepare& order) {
 void Agent::probe(const Probe& order) {
   if (ending_.stopping()) return;  // it was sent before the head knew that this agent refuses
   if (const Status status = preparation_.probe(order); !status.ok()) refuse(kInternal, status.message());
+}
+
+void Agent::tell_states(const AskStates& question) {
+  RankStates answer = ranks_.states(question);
+  answer.probe_port = preparation_.listen_again(question.listen);
+  head_.send(FromAgent::kRankStates, answer);
 }
 
 void Agent::start(const Start& order) {

@@ -46,6 +46,7 @@ class Agent {
   void handle(const Frame& frame);
   void prepare(const Prepare& order);
   void probe(const Probe& order);
+  void tell_states(const AskStates& question);
   void start(const Start& order);
   void start_ranks(const Start& order);
   void start_hosts(const StartHosts& order);

@@ -59,7 +59,9 @@ Status Preparation::probe(const Probe& order) {
   }
   const ProbeSelf self{.host = order.host, .job_id = job_->job_id};
   listener_->answer(*key, self);
-  prober_ = std::make_unique<Prober>(*key, self, order.targets);
+  ProbeLimits limits;
+  if (order.limit_ms != 0) limits.each = limits.all = limits.large = std::chrono::milliseconds(order.limit_ms);
+  prober_ = std::make_unique<Prober>(*key, self, order.targets, limits);
   return {};
 }
 
@@ -77,11 +79,19 @@ void Preparation::begin(const Start& order) {
   if (!order.no_grpc_proxy.empty()) job_->common.environment["no_grpc_proxy"] = order.no_grpc_proxy;
 }
 
-void Preparation::watch_listener(Poller& poller) {
-  if (listener_) listener_->watch(poller);
+// A host without a free port can still ask the others.
+std::uint16_t Preparation::listen_again(bool listen) {
+  prober_.reset();
+  listener_.reset();
+  if (!listen) return 0;
+  auto listener = ProbeListener::open();
+  if (!listener.ok()) return 0;
+  listener_.emplace(*std::move(listener));
+  return listener_->port();
 }
 
 void Preparation::watch_probes(Poller& poller) {
+  if (listener_) listener_->watch(poller);
   if (prober_) prober_->watch(poller);
 }
 

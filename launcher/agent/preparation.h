@@ -27,8 +27,10 @@ class Preparation {
   std::optional<Probed> progress(TimePoint now);
   // Ranks are about to start: probes are answered no more. The order's part of their environment is added.
   void begin(const Start& order);
+  // While ranks run, paths are tried again where a rank misses another one: answers probes at a new port, and returns
+  // that. False: no more; 0.
+  std::uint16_t listen_again(bool listen);
 
-  void watch_listener(Poller& poller);
   void watch_probes(Poller& poller);
   [[nodiscard]] std::optional<TimePoint> deadline() const { return prober_ ? prober_->deadline() : std::nullopt; }
 

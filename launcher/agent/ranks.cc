@@ -76,6 +76,23 @@ std::vector<ProcessInfo> Ranks::left_behind(const std::vector<pid_t>& except) co
   return out;
 }
 
+// A shell or a wrapper around the program waits, whatever the program does: so the process that is in a session counts.
+RankStates Ranks::states(const AskStates& question) const {
+  RankStates out{.round = question.round};
+  const ProcessTable table = read_processes();
+  for (const auto& [number, rank] : ranks_) {
+    if (!rank.process().running()) continue;
+    pid_t pid = rank.process().pid();
+    const auto session = std::find_if(question.sessions.begin(), question.sessions.end(),
+                                      [it = number](const AskStates::Session& one) { return one.rank == it; });
+    if (session != question.sessions.end() && is_below(session->pid, pid, table)) pid = session->pid;
+    const auto found = table.find(pid);
+    const char state = found == table.end() ? '?' : found->second.state;
+    out.ranks.push_back({.rank = number, .pid = pid, .state = static_cast<std::uint8_t>(state)});
+  }
+  return out;
+}
+
 void Ranks::add_credit(const Credit& credit) {
   if (const auto rank = ranks_.find(credit.rank); rank != ranks_.end()) {
     rank->second.add_credit(credit.stream, credit.bytes);

@@ -38,6 +38,9 @@ class Ranks {
   // Everything below this process that is not a rank itself nor one of `except`.
   [[nodiscard]] std::vector<ProcessInfo> left_behind(const std::vector<pid_t>& except) const;
 
+  // How the processes of those that have not ended are, in the order of their numbers.
+  [[nodiscard]] RankStates states(const AskStates& question) const;
+
   void add_credit(const Credit& credit);
   void resize(const Window& window);
   void add_input(const std::vector<std::byte>& bytes);

@@ -79,7 +79,9 @@ Status Job::open(const JobLayout& layout) {
               {.grace = config_.options().end.grace,
                .servers = server_ranks(layout.plan.tf_roles, servers),
                .clients = client_ranks(layout.plan.tf_roles, servers),
-               .own_servers = servers == TfServers::kOwn},
+               .own_servers = servers == TfServers::kOwn,
+               .key = layout.several_machines ? std::optional(key_) : std::nullopt,
+               .host_timeout = config_.host_timeout},
               *std::move(store));
   return {};
 }
@@ -196,7 +198,12 @@ void Job::after_round() {
   screen_->tick(now);
   give_credit();
   if (input_.look(now)) terminal_.enter();
-  ranks_.tick(now);
+  for (AgentLink* const agent : ranks_.tick(now)) {
+    agent->silence = "it has not answered for " + seconds_text(MissedRanks::kAnswerTime / std::chrono::seconds(1)) +
+                     " s, and another rank has lost its connection to one there";
+    lose(*agent);
+    agent->handle.pipe.abandon();
+  }
   if (const auto why = ranks_.take_stop();
       why && config_.preempt_signal != 0 && notice_.at_rank(ranks_.state()) == Notice::Means::kStop && running_) {
     running_->give_grace(*why, now);
@@ -232,7 +239,10 @@ void Job::give_credit() {
 }
 
 bool Job::finished() {
-  if (state_ == running_.get() && agents_.all_over()) enter_ending();
+  if (state_ == running_.get() && agents_.all_over()) {
+    ranks_.tick(Clock::now(), true);
+    enter_ending();
+  }
   if (!ending_) return false;
   if (agents_.all_over()) reap();
   return ending_->finished(Clock::now());

@@ -34,7 +34,7 @@ Result<bool> JobEnding::on(AgentLink& agent, const Frame& frame) {
     case FromAgent::kHostFailed:
       return true;
     default:
-      return ranks_.on(frame);
+      return ranks_.on(agent, frame);
   }
 }
 
@@ -127,7 +127,8 @@ std::vector<Follower> JobEnding::followers() const {
 void JobEnding::report_end(bool keep_back) {
   const auto& failure = ranks_.verdict().failure();
   const bool host_lost =
-      failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork);
+      failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork ||
+                  failure->cause.kind == CauseKind::kNetworkBroken);
   if (ranks_.verdict().rank_failed()) report_first_cause();
   if (!ranks_.verdict().rank_failed()) output_.say(exceptions_text(ranks_.hangs().facts()));
   if (!ranks_.verdict().rank_failed() && !host_lost) return;

@@ -39,7 +39,7 @@ Result<bool> JobRunning::on(AgentLink& agent, const Frame& frame) {
     case FromAgent::kHostFailed:
       return true;  // an agent that this one started; it has joined, so its own connection tells
     default:
-      return ranks_.on(frame);
+      return ranks_.on(agent, frame);
   }
 }
 

@@ -49,12 +49,14 @@ void fields(V& v, net::Ref<V, Probe> m) {
   v.blob(m.key, kMaxKey)(m.host).list(m.targets, kMaxTargets, [](auto& w, auto& target) {
     w(target.host, target.candidate).text(target.address, kMaxAddress);
   });
+  v(m.limit_ms);
 }
 
 template <class V>
 void fields(V& v, net::Ref<V, Probed> m) {
-  v.list(m.results, kMaxTargets,
-         [](auto& w, auto& result) { w(result.host, result.candidate).text(result.failure, kMaxFailure); });
+  v.list(m.results, kMaxTargets, [](auto& w, auto& result) {
+    w(result.host, result.candidate).text(result.failure, kMaxFailure).one_of(result.link, kLinkEnds);
+  });
 }
 
 template <class V>
@@ -135,6 +137,16 @@ void fields(V& v, net::Ref<V, RankExited> m) {
   v(m.rank, m.pid, m.exit_code, m.signal, m.out_of_memory, m.by_agent);
 }
 
+template <class V>
+void fields(V& v, net::Ref<V, AskStates> m) {
+  v(m.round, m.listen).list(m.sessions, kMaxRanks, [](auto& w, auto& session) { w(session.rank, session.pid); });
+}
+
+template <class V>
+void fields(V& v, net::Ref<V, RankStates> m) {
+  v(m.round, m.probe_port).list(m.ranks, kMaxRanks, [](auto& w, auto& one) { w(one.rank, one.pid, one.state); });
+}
+
 template <class Message>
 std::vector<std::byte> encode(const Message& message) {
   return net::encoded(message).take();
@@ -168,6 +180,8 @@ DISTRUN_AGENT_MESSAGE(InputTaken, "input taken")
 DISTRUN_AGENT_MESSAGE(RankStarted, "started")
 DISTRUN_AGENT_MESSAGE(Drained, "drained")
 DISTRUN_AGENT_MESSAGE(RankExited, "exited")
+DISTRUN_AGENT_MESSAGE(AskStates, "ask states")
+DISTRUN_AGENT_MESSAGE(RankStates, "rank states")
 #undef DISTRUN_AGENT_MESSAGE
 
 }  // namespace distrun::launcher

@@ -35,7 +35,8 @@ enum class ToAgent : std::uint8_t {
   kProbe,
   kWindow,
   kStartHosts,
-  kHostGone
+  kHostGone,
+  kAskStates
 };
 enum class FromAgent : std::uint8_t {
   kPrepared = 1,
@@ -50,7 +51,8 @@ enum class FromAgent : std::uint8_t {
   kAlive,
   kProbed,
   kPreempted,  // the agent itself got the signal of --preempt-signal
-  kHostFailed
+  kHostFailed,
+  kRankStates
 };
 
 // Facts to find, and what must be true before anything starts.
@@ -91,6 +93,7 @@ struct Probe {
   std::vector<std::byte> key;
   std::int32_t host = 0;
   std::vector<ProbeTarget> targets;
+  std::uint32_t limit_ms = 0;  // for all of them; 0: as before ranks start
 };
 
 struct Probed {
@@ -202,6 +205,29 @@ struct RankExited {
   std::int32_t signal = 0;
   bool out_of_memory = false;
   bool by_agent = false;  // it died of a signal that the agent had sent to end it
+};
+
+// How are the processes of this host's ranks? The answer is also a sign of life that is newer than the question.
+struct AskStates {
+  std::uint32_t round = 0;  // the answer carries it
+  bool listen = false;      // open a listener for probes too, and tell its port
+  struct Session {
+    std::int32_t rank = 0;
+    std::int32_t pid = 0;  // the process that is in a session, perhaps below the one that was started
+  };
+  std::vector<Session> sessions;  // of ranks of any host
+};
+
+// kRankStates
+struct RankStates {
+  std::uint32_t round = 0;
+  std::uint16_t probe_port = 0;  // 0: it does not listen
+  struct One {
+    std::int32_t rank = 0;
+    std::int32_t pid = 0;
+    std::uint8_t state = '?';  // as in /proc/PID/stat: R, S, D, T, t, Z
+  };
+  std::vector<One> ranks;  // that have not ended
 };
 
 // Of every message above.

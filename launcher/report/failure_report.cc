@@ -5,12 +5,75 @@
 #include <utility>
 
 #include "launcher/plan/hosts/text.h"
+#include "runtime/base/ended_link.h"
 
 namespace distrun::launcher {
 namespace {
 
 std::string rank_list(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+}
+
+// Of a process that cannot run.
+std::string state_text(char state) {
+  if (state == 'T') return "is stopped (T: by a signal) and ";
+  if (state == 't') return "is stopped (t: by a debugger) and ";
+  if (state == 'D') return "is blocked in the kernel (D: by a disk, a network file system or a driver) and ";
+  return "";
+}
+
+std::string name_of(const BrokenLink::End& end) { return "rank " + std::to_string(end.rank) + " (" + end.host + ")"; }
+
+std::string place_of(const BrokenLink::End& end) {
+  return end.host + (end.address.empty() ? "" : " (" + end.address + ")");
+}
+
+// "h1 (10.0.0.1) and h2 (10.0.0.2)", in the order of the job's hosts.
+std::string both_places(const BrokenLink& link) {
+  const bool turned = link.to.number < link.from.number;
+  return place_of(turned ? link.to : link.from) + " and " + place_of(turned ? link.from : link.to);
+}
+
+std::string network_text(const BrokenLink& link) {
+  std::string out = link.noticed + "; all ranks run: ";
+  if (link.from.rank >= 0) {
+    out = name_of(link.from) + " has heard nothing from " + name_of(link.to) +
+          (link.silent > 0 ? " for " + seconds_text(link.silent) + " s" : "") + "; both run: ";
+  }
+  if (link.host.empty()) {
+    out += "the network between " + both_places(link) + " is broken";
+  } else {
+    out += "the network of " + place_of(link.host == link.to.host ? link.to : link.from) +
+           " is broken: " + join(link.others, ", ") + " do not reach it";
+  }
+  return link.end == LinkEnd::kLargeSilent ? out + "; " + kLargeMessagesLost : out;
+}
+
+std::string link_text(const BrokenLink& link) {
+  const bool known = link.from.rank >= 0;
+  const std::string other = known ? name_of(link.from) : "another rank";
+  const bool two_hosts = known && link.from.host != link.to.host;
+  const std::string why = link.why.empty() ? "" : " (" + link.why + ")";
+  const std::string foreign = "a library may have written into a descriptor of distrun's";
+  switch (link.end) {
+    case LinkEnd::kClosed:
+      return "closed its connection to " + other + why + "; both run";
+    case LinkEnd::kReset:
+      return "has lost its connection to " + other + ", which was reset" + why + "; both run";
+    case LinkEnd::kTampered:
+      return "sent " + other + " bytes that were changed on the way" + why + ": " +
+             (two_hosts ? "the network between " + both_places(link) + ", or the memory of one of them, is faulty"
+                        : foreign);
+    case LinkEnd::kMalformed:
+      return "sent " + other + " a message that distrun does not send" + why + ": " + foreign;
+    case LinkEnd::kUnfinished:
+      return "began a message to " + other + " and did not end it" + why + ": " + foreign;
+    case LinkEnd::kUnknown:
+    case LinkEnd::kSilent:
+    case LinkEnd::kLargeSilent:
+      break;
+  }
+  return "has lost its connection to " + other + why + "; both run";
 }
 
 }  // namespace
@@ -40,7 +103,12 @@ std::string text_of(const Cause& cause) {
                                   : "") +
              other;
     case CauseKind::kStalled:
-      return "held the others up: " + cause.text;
+      return state_text(cause.state) + "held the others up: " + cause.text;
+    case CauseKind::kNetworkBroken:
+      return network_text(*cause.link);
+    case CauseKind::kLinkEnded:
+    case CauseKind::kBadRecord:
+      return link_text(*cause.link);
     case CauseKind::kInterrupted:
       return "distrun got " + signal_name(cause.signal);
     case CauseKind::kTimedOut:
@@ -87,6 +155,14 @@ std::string first_cause_report(const FailureReport& failure) {
   if (failure.last_lines.empty()) return out + "It had written nothing.\n";
   out += "The last lines it wrote:\n";
   for (const std::string& line : failure.last_lines) out += "| " + line + "\n";
+  return out;
+}
+
+std::string link_report(const FailureReport& failure) {
+  std::string out =
+      text_of(failure.cause) + ". This ended the job; exit code " + std::to_string(*failure.exit_code) + ".";
+  const std::string& why = failure.cause.link->why;
+  if (!why.empty()) out += "\n(" + why + ")";
   return out;
 }
 

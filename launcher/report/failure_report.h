@@ -6,24 +6,46 @@
 #include <vector>
 
 #include "launcher/report/hang_report.h"
+#include "runtime/base/link_end.h"
 #include "runtime/net/store/job_channel.h"
 
 namespace distrun::launcher {
 
 enum class CauseKind {
-  kExited,       // `exit_code` is set
-  kKilled,       // `signal` is set
-  kRaised,       // the rank itself says why it ends, in `text`
-  kStalled,      // it held other ranks up; `text` says how
-  kLeftEarly,    // it ended in good order while other ranks still needed it
-  kHostLost,     // `text` says why
-  kOwnNetwork,   // the network of the launcher's machine is gone, as `text` says
-  kNotStarted,   // `text` says why
-  kBrokenOff,    // the launcher or an agent could not go on; `text` says why
-  kInterrupted,  // the launcher got `signal`
-  kTimedOut,     // --timeout; `text` says what was waited for, if the ranks had not started
-  kReaderGone,   // the reader of the ranks' output has gone
-  kOutputLost,   // the ranks ended well, but something that they wrote, or the report, could not be written
+  kExited,         // `exit_code` is set
+  kKilled,         // `signal` is set
+  kRaised,         // the rank itself says why it ends, in `text`
+  kStalled,        // it held other ranks up; `text` says how
+  kLeftEarly,      // it ended in good order while other ranks still needed it
+  kHostLost,       // `text` says why
+  kOwnNetwork,     // the network of the launcher's machine is gone, as `text` says
+  kNotStarted,     // `text` says why
+  kBrokenOff,      // the launcher or an agent could not go on; `text` says why
+  kInterrupted,    // the launcher got `signal`
+  kTimedOut,       // --timeout; `text` says what was waited for, if the ranks had not started
+  kReaderGone,     // the reader of the ranks' output has gone
+  kNetworkBroken,  // two ranks that run do not reach each other; `link` says which
+  kLinkEnded,      // its connection to another rank ended while both run; `link`
+  kBadRecord,      // another rank got bytes from it that distrun did not send so; `link`
+  kOutputLost,     // the ranks ended well, but something that they wrote, or the report, could not be written
+};
+
+// A connection between two ranks that run, or the path between two hosts.
+struct BrokenLink {
+  struct End {
+    int rank = -1;     // -1: known of the hosts only
+    std::string host;  // empty: not known
+    int number = 0;    // of the host, in the job
+    std::string address{};
+  };
+  End from;  // who misses the other
+  End to;
+  LinkEnd end = LinkEnd::kUnknown;
+  double silent = 0;                  // seconds for which nothing was heard; 0: not known
+  std::string host{};                 // whose network it is that is broken; empty: the one between the two
+  std::vector<std::string> others{};  // hosts that miss that one
+  std::string noticed{};              // by whom, where no rank has seen it itself
+  std::string why{};                  // in the words of who found it
 };
 
 struct Cause {
@@ -32,7 +54,9 @@ struct Cause {
   int signal = 0;
   bool out_of_memory = false;  // the kernel's OOM killer sent the signal
   bool by_other = false;       // its agent ended it, because something other than distrun told that one to end
-  std::string text;
+  char state = '\0';           // of the process of one that stalled, as in /proc/PID/stat; 0: it runs
+  std::string text{};
+  std::optional<BrokenLink> link{};
 };
 
 // A rank that ended after the first cause, and badly.
@@ -81,6 +105,8 @@ struct LostConnection {
   int pid = 0;          // the process that had the connection
   std::string how;
 };
+// What the user sees of a network that is broken.
+std::string link_report(const FailureReport& failure);
 std::string lost_connection_report(const LostConnection& lost);
 
 }  // namespace distrun::launcher

@@ -44,6 +44,12 @@ std::string_view kind_name(CauseKind kind) {
       return "timed_out";
     case CauseKind::kReaderGone:
       return "reader_gone";
+    case CauseKind::kNetworkBroken:
+      return "network_broken";
+    case CauseKind::kLinkEnded:
+      return "link_ended";
+    case CauseKind::kBadRecord:
+      return "bad_record";
     case CauseKind::kOutputLost:
       break;
   }
@@ -55,6 +61,49 @@ std::string json_text(std::string_view text) { return json_quote(valid_utf8(text
 std::string text_or_null(const std::string& text) { return text.empty() ? "null" : json_text(text); }
 std::string truth(bool value) { return value ? "true" : "false"; }
 
+template <class Item, class ToJson>
+std::string list_json(const std::vector<Item>& items, ToJson to_json) {
+  std::vector<std::string> out;
+  for (const Item& item : items) out.push_back(to_json(item));
+  return "[" + join(out, ", ") + "]";
+}
+
+std::string_view end_name(LinkEnd end) {
+  switch (end) {
+    case LinkEnd::kClosed:
+      return "closed";
+    case LinkEnd::kReset:
+      return "reset";
+    case LinkEnd::kSilent:
+      return "silent";
+    case LinkEnd::kLargeSilent:
+      return "large_silent";
+    case LinkEnd::kTampered:
+      return "tampered";
+    case LinkEnd::kMalformed:
+      return "malformed";
+    case LinkEnd::kUnfinished:
+      return "unfinished";
+    case LinkEnd::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+std::string end_json(const BrokenLink::End& end) {
+  return "{\"rank\": " + (end.rank < 0 ? "null" : std::to_string(end.rank)) + ", \"host\": " + text_or_null(end.host) +
+         ", \"address\": " + text_or_null(end.address) + "}";
+}
+
+std::string link_json(const std::optional<BrokenLink>& link) {
+  if (!link) return "null";
+  return "{\"end\": " + json_text(end_name(link->end)) + ", \"from\": " + end_json(link->from) +
+         ", \"to\": " + end_json(link->to) +
+         ", \"silent_seconds\": " + (link->silent > 0 ? seconds_text(link->silent) : "null") +
+         ", \"host\": " + text_or_null(link->host) + ", \"others\": " + list_json(link->others, json_text) +
+         ", \"why\": " + text_or_null(link->why) + "}";
+}
+
 std::string cause_json(const Cause& cause) {
   const bool exited = cause.kind == CauseKind::kExited;
   const bool by_signal = cause.signal != 0;
@@ -62,7 +111,9 @@ std::string cause_json(const Cause& cause) {
          ", \"exit_code\": " + (exited ? std::to_string(cause.exit_code) : "null") +
          ", \"signal\": " + (by_signal ? std::to_string(cause.signal) : "null") +
          ", \"signal_name\": " + (by_signal ? json_text(signal_name(cause.signal)) : "null") +
-         ", \"out_of_memory\": " + truth(cause.out_of_memory) + ", \"by_other\": " + truth(cause.by_other) + "}";
+         ", \"out_of_memory\": " + truth(cause.out_of_memory) + ", \"by_other\": " + truth(cause.by_other) +
+         ", \"process_state\": " + (cause.state == '\0' ? "null" : json_text(std::string_view(&cause.state, 1))) +
+         ", \"link\": " + link_json(cause.link) + "}";
 }
 
 std::string follower_json(const Follower& follower) {
@@ -79,13 +130,6 @@ std::string place_json(const net::CodePlace& place) {
 std::string ranks_json(const std::vector<int>& ranks) {
   std::vector<std::string> out;
   for (const int rank : ranks) out.push_back(std::to_string(rank));
-  return "[" + join(out, ", ") + "]";
-}
-
-template <class Item, class ToJson>
-std::string list_json(const std::vector<Item>& items, ToJson to_json) {
-  std::vector<std::string> out;
-  for (const Item& item : items) out.push_back(to_json(item));
   return "[" + join(out, ", ") + "]";
 }
 

@@ -47,17 +47,21 @@ ProcessTable read_processes(const std::string& proc) {
   return out;
 }
 
+bool is_below(pid_t pid, pid_t ancestor, const ProcessTable& table, const std::vector<pid_t>& except) {
+  pid_t at = pid;
+  // The chain of parents is short; the bound guards against a snapshot that is torn by reuse of a number.
+  for (int depth = 0; depth < 1000 && at > 1 && at != ancestor; ++depth) {
+    if (std::find(except.begin(), except.end(), at) != except.end()) break;
+    const auto found = table.find(at);
+    at = found == table.end() ? 0 : found->second.parent;
+  }
+  return at == ancestor && pid != ancestor;
+}
+
 std::vector<ProcessInfo> descendants_of(pid_t ancestor, const ProcessTable& table, const std::vector<pid_t>& except) {
   std::vector<ProcessInfo> out;
   for (const auto& [pid, info] : table) {
-    pid_t at = pid;
-    // The chain of parents is short; the bound guards against a snapshot that is torn by reuse of a number.
-    for (int depth = 0; depth < 1000 && at > 1 && at != ancestor; ++depth) {
-      if (std::find(except.begin(), except.end(), at) != except.end()) break;
-      const auto found = table.find(at);
-      at = found == table.end() ? 0 : found->second.parent;
-    }
-    if (at == ancestor && pid != ancestor) out.push_back(info);
+    if (is_below(pid, ancestor, table, except)) out.push_back(info);
   }
   return out;
 }

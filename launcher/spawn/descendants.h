@@ -24,6 +24,9 @@ ProcessTable read_processes(const std::string& proc = "/proc");
 std::vector<ProcessInfo> descendants_of(pid_t ancestor, const ProcessTable& table,
                                         const std::vector<pid_t>& except = {});
 
+// `ancestor` itself is not below it. Pure.
+bool is_below(pid_t pid, pid_t ancestor, const ProcessTable& table, const std::vector<pid_t>& except = {});
+
 // Of this process. `except` and what is below them are left out: children that existed before we became their parent's
 // heir.
 std::vector<ProcessInfo> descendants(const std::vector<pid_t>& except = {});

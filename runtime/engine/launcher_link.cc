@@ -32,9 +32,9 @@ Status LauncherLink::watch(Heard heard) {
 void LauncherLink::report_end(const Status& why) {
   const bool left = why.code() == Errc::kRankLeft;
   if (channel_ == nullptr || why.info().ranks.empty() || !(left || why.code() == Errc::kTimeout)) return;
-  const int rank = why.info().ranks.front();
+  const std::vector<int>& ranks = why.info().ranks;
   const net::RankFailure failure{.cause = why.message(), .tensor = why.info().tensor};
-  note(left ? channel_->report_early_leave(rank, failure) : channel_->report_stall(rank, failure));
+  note(left ? channel_->report_early_leave(ranks.front(), failure) : channel_->report_stall(ranks, failure));
 }
 
 void LauncherLink::report_failure(const std::string& cause, const std::string& tensor) {
@@ -46,10 +46,20 @@ void LauncherLink::report_failure(const std::string& cause, const std::string& t
   }
 }
 
-void LauncherLink::report_loss(const Status& why, int own) {
-  if (channel_ == nullptr || why.info().ranks.empty()) return;
-  const int other = why.info().ranks.front();
-  if (other != own) note(channel_->report_loss(other));
+void LauncherLink::report_loss(const Status& why, int own, bool heard) {
+  const ErrorInfo& info = why.info();
+  if (channel_ == nullptr || (info.ranks.empty() && !heard)) return;
+  if (!info.ranks.empty() && info.ranks.front() == own) return;
+  note(channel_->report_loss({.ranks = info.ranks, .link = info.link, .heard = heard},
+                             {.cause = info.cause, .tensor = info.tensor}));
+}
+
+void LauncherLink::report_operation(const Status& why) {
+  if (channel_ != nullptr) note(channel_->report_loss({}, {.cause = why.message(), .tensor = why.info().tensor}));
+}
+
+void LauncherLink::report_no_progress(const std::string& what) {
+  if (channel_ != nullptr) note(channel_->report_no_progress({.cause = what}));
 }
 
 void LauncherLink::report_stop(const std::string& cause) {

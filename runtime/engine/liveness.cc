@@ -31,7 +31,7 @@ std::optional<Suspension> Liveness::see_clock(TimePoint now) {
 std::optional<TimePoint> Liveness::next_timer(const Work& work) const {
   const auto verdict = detector_.deadline();
   std::optional<TimePoint> next;
-  for (const auto& timer : {verdict, watchdog_.next(work), deadlock_.next(waits_since(work))}) {
+  for (const auto& timer : {verdict, watchdog_.next(work), long_wait_.next(work), deadlock_.next(waits_since(work))}) {
     if (timer && (!next || *timer < *next)) next = timer;
   }
   return next;
@@ -46,6 +46,7 @@ Liveness::Check Liveness::check(const Work& work, TimePoint now) {
               .warnings = std::move(actions.warnings),
               .wait = std::move(actions.wait),
               .ask_waits = deadlock_.ask(waits_since(work), now),
+              .long_wait = long_wait_.due(work, now),
               .abort = std::move(actions.abort)};
   const std::string what = work ? work->what : "";
   found.wait_over = told_ && *told_ != what;

@@ -12,6 +12,7 @@
 #include "runtime/base/status.h"
 #include "runtime/engine/monitoring/deadlock.h"
 #include "runtime/engine/monitoring/failure_detector.h"
+#include "runtime/engine/monitoring/long_wait.h"
 #include "runtime/engine/monitoring/watchdog.h"
 #include "runtime/engine/protocol/messages.h"
 #include "runtime/engine/protocol/suspension.h"
@@ -25,6 +26,7 @@ class Liveness {
       : rank_(options.rank),
         detector_(options.hosts),
         watchdog_(options),
+        long_wait_(options.path_check),
         deadlock_(static_cast<int>(options.hosts.size()), options.rank == 0 ? options.deadlock : Duration::zero()) {}
 
   // --- this process ---
@@ -44,6 +46,7 @@ class Liveness {
     std::optional<net::RankWait> wait{};       // what they tell for the first time
     bool wait_over = false;                    // that is no more
     std::optional<std::uint64_t> ask_waits{};  // all ranks, by this number
+    bool long_wait = false;                    // do the hosts reach each other?
     Status abort;                              // not ok: the job ends
   };
   Check check(const Work& work, TimePoint now);
@@ -85,6 +88,7 @@ class Liveness {
   const int rank_;
   FailureDetector detector_;
   Watchdog watchdog_;
+  LongWait long_wait_;
   DeadlockWatch deadlock_;
   std::optional<std::string> told_;  // a warning of this rank's has told of this work
   bool any_left_ = false;            // other than rank 0, which stays until the others have left

@@ -25,11 +25,19 @@ void warn(Log* log, const std::string& text) {
   if (log != nullptr) log->warning(text);
 }
 
+// The launcher's agents need the other half of host_timeout to see that a path is cut.
+Duration path_check_after(const EngineOptions& options) {
+  const auto& hosts = options.hosts;
+  const bool several = std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host != hosts.front(); });
+  return several && options.job_channel != nullptr ? duration_of(options.world.host_timeout / 2) : Duration::zero();
+}
+
 WatchdogOptions watchdog_options(const EngineOptions& options) {
   return {.rank = options.world.rank,
           .hosts = options.hosts,
           .warning = duration_of(options.settings.stall_warning_time),
           .shutdown = duration_of(options.settings.stall_shutdown_time),
+          .path_check = path_check_after(options),
           .deadlock = duration_of(options.settings.deadlock_time)};
 }
 
@@ -190,7 +198,7 @@ void EngineLoop::hear(int from, std::uint64_t index, Message& message) {
 }
 
 void EngineLoop::act_on(const LeaderLink::Heard& heard) {
-  if (!heard.failure.ok()) return fail(heard.failure, heard.tell_others);
+  if (!heard.failure.ok()) return fail(heard.failure, heard.tell_others, true);
   if (heard.follow) follow_log();
   if (heard.hold_stop) {
     if (!stopping_since_) stopping_since_ = Clock::now();
@@ -408,9 +416,13 @@ void EngineLoop::run_timers(TimePoint now) {
   see_clock(now);
   if (leaving_.ended()) return;
   leader_->tick(now);
-  Liveness::Check found = liveness_.check(oldest_work(), now);
+  const std::optional<OldestWork> work = oldest_work();
+  Liveness::Check found = liveness_.check(work, now);
   for (auto& [rank, ping] : found.pings) leader_->say(rank, ping);
   for (const std::string& warning : found.warnings) warn(options_.log, warning);
+  if (found.long_wait) {
+    launcher_.report_no_progress("has waited for " + seconds_text(now - work->since) + " in " + work->what);
+  }
   if (found.wait_over) launcher_.report_waits({});
   if (found.wait) launcher_.report_waits({*std::move(found.wait)});
   if (found.ask_waits) {
@@ -448,18 +460,20 @@ bool EngineLoop::check_health() {
   // An operation of this rank's had no memory, or none that can be used, and no peer's end is the reason.
   const bool memory = verdict->code == Errc::kOutOfMemory || verdict->own_memory;
   const bool own = memory && verdict->ranks.empty();
+  const bool nobody = !own && verdict->ranks.empty();
+  if (nobody) launcher_.report_operation(Status(*verdict));
   own ? fail_here(*verdict) : fail(Status(*verdict), true);
   return true;
 }
 
 // --- the end ---
 
-void EngineLoop::fail(const Status& why, bool tell_others) {
+void EngineLoop::fail(const Status& why, bool tell_others, bool heard) {
   if (!leaving_.fail(why)) return;
   const Status& failure = leaving_.failure();
   follower_.fail(failure);
   leader_->died(failure);
-  launcher_.report_loss(failure, options_.world.rank);
+  launcher_.report_loss(failure, options_.world.rank, heard);
   if (tell_others) leader_->say(-1, message::Abort{.why = failure});
   shared_.token.news().change_and_wake();
   if (options_.log != nullptr) options_.log->debug("the job ends: " + failure.message());

@@ -82,7 +82,8 @@ class EngineLoop {
   void check_all();
   bool check_health();
   // --- the end ---
-  void fail(const Status& why, bool tell_others);
+  // `heard`: another rank has said so.
+  void fail(const Status& why, bool tell_others, bool heard = false);
   void fail_here(ErrorInfo info);
   void fail_by_exception(Errc code, const std::string& what);
   void try_to_go();

@@ -54,7 +54,10 @@ std::vector<Bytes> store_seeds() {
         StoreRequest{.kind = Kind::kFailure, .failure = why},
         StoreRequest{.kind = Kind::kEarlyLeave, .rank = 3, .failure = why},
         StoreRequest{.kind = Kind::kStop, .value = "why"},
-        StoreRequest{.kind = Kind::kStall, .rank = 3, .failure = why}, StoreRequest{.kind = Kind::kLoss, .rank = 3},
+        StoreRequest{.kind = Kind::kStall, .missed = {.ranks = {3, 4}}, .failure = why},
+        StoreRequest{
+            .kind = Kind::kLoss, .missed = {.ranks = {3}, .link = LinkEnd::kSilent, .heard = true}, .failure = why},
+        StoreRequest{.kind = Kind::kNoProgress, .failure = why},
         StoreRequest{.kind = Kind::kSwap, .id = 5, .key = "k", .expected = "v", .wanted = "w"},
         StoreRequest{.kind = Kind::kSwap, .id = 6, .key = "s", .wanted = "w"},
         StoreRequest{.kind = Kind::kCount, .id = 7, .key = "k"}, StoreRequest{.kind = Kind::kErase, .key = "k"},

@@ -22,8 +22,9 @@ class SimJobChannel final : public net::JobChannel {
   Status leave() override { return {}; }
   Status report_failure(const net::RankFailure&) override { return {}; }
   Status report_early_leave(int, const net::RankFailure&) override { return {}; }
-  Status report_loss(int) override { return {}; }
-  Status report_stall(int, const net::RankFailure&) override { return {}; }
+  Status report_loss(const net::MissedPeers&, const net::RankFailure&) override { return {}; }
+  Status report_stall(const std::vector<int>&, const net::RankFailure&) override { return {}; }
+  Status report_no_progress(const net::RankFailure&) override { return {}; }
   Status report_stop(const std::string&) override { return {}; }
   Status report_waits(const std::vector<net::RankWait>&) override { return {}; }
   Status report_state(const net::ProgramState&) override { return {}; }

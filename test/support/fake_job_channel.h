@@ -50,15 +50,21 @@ class FakeJobChannel final : public net::JobChannel {
     of_others_.push_back(failure);
     return {};
   }
-  Status report_stall(int rank, const net::RankFailure& failure) override {
+  Status report_stall(const std::vector<int>& ranks, const net::RankFailure& failure) override {
     const MutexLock lock(mutex_);
-    stalled_.push_back(rank);
+    stalled_.insert(stalled_.end(), ranks.begin(), ranks.end());
     of_others_.push_back(failure);
     return {};
   }
-  Status report_loss(int rank) override {
+  Status report_loss(const net::MissedPeers& missed, const net::RankFailure& failure) override {
     const MutexLock lock(mutex_);
-    lost_.push_back(rank);
+    lost_.insert(lost_.end(), missed.ranks.begin(), missed.ranks.end());
+    losses_.emplace_back(missed, failure);
+    return {};
+  }
+  Status report_no_progress(const net::RankFailure& failure) override {
+    const MutexLock lock(mutex_);
+    waits_.push_back(failure);
     return {};
   }
   Status report_stop(const std::string& cause) override {
@@ -95,6 +101,15 @@ class FakeJobChannel final : public net::JobChannel {
     const MutexLock lock(mutex_);
     return lost_;
   }
+  [[nodiscard]] std::vector<std::pair<net::MissedPeers, net::RankFailure>> losses() const {
+    const MutexLock lock(mutex_);
+    return losses_;
+  }
+  // Its operations that make no progress.
+  [[nodiscard]] std::vector<net::RankFailure> waits() const {
+    const MutexLock lock(mutex_);
+    return waits_;
+  }
   // What this rank has said of its own failures.
   [[nodiscard]] std::vector<net::RankFailure> failures() const {
     const MutexLock lock(mutex_);
@@ -120,6 +135,8 @@ class FakeJobChannel final : public net::JobChannel {
   mutable Mutex mutex_;
   std::vector<int> stalled_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<int> lost_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<std::pair<net::MissedPeers, net::RankFailure>> losses_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<net::RankFailure> waits_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> failures_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> of_others_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<std::vector<net::RankWait>> waits_ DISTRUN_GUARDED_BY(mutex_);

@@ -210,7 +210,7 @@ void Prober::go_on_with_proved(TimePoint now) {
     connection.moved = moved_so_far(connection);
     // The kernel ends nothing before that.
     net::allow_slow_reader(connection.fd.get());
-    Outcome outcome = reached ? Outcome(std::string()) : move_large(connection);
+    Outcome outcome = reached ? Outcome(Ended{}) : move_large(connection);
     if (!outcome) {
       ++it;
       continue;
@@ -221,14 +221,16 @@ void Prober::go_on_with_proved(TimePoint now) {
 }
 
 Prober::Outcome Prober::connect(Connection& connection) {
-  if (++connection.attempts > kAttempts) return "the connection is closed before anything is said";
+  if (++connection.attempts > kAttempts) {
+    return Ended{.failure = "the connection is closed before anything is said", .link = LinkEnd::kClosed};
+  }
   connection.question.reset();
   connection.received = 0;
   connection.proved = false;
   const auto address = net::parse_address(connection.target.address);
-  if (!address.ok()) return address.status().message();
+  if (!address.ok()) return Ended{.failure = address.status().message()};
   auto fd = net::begin_connect(*address);
-  if (!fd.ok()) return fd.status().message();
+  if (!fd.ok()) return Ended{.failure = fd.status().message(), .link = fd.status().info().link};
   connection.fd = *std::move(fd);
   return std::nullopt;
 }
@@ -246,7 +248,9 @@ void Prober::ready(std::size_t id) {
 }
 
 Prober::Outcome Prober::ask(Connection& connection) const {
-  if (const Status connected = net::finish_connect(connection.fd.get()); !connected.ok()) return connected.message();
+  if (const Status connected = net::finish_connect(connection.fd.get()); !connected.ok()) {
+    return Ended{.failure = connected.message(), .link = connected.info().link};
+  }
   connection.question = words_.question(self_, connection.target.host);
   return send_all(connection.fd.get(), *connection.question) ? std::nullopt : connect(connection);
 }
@@ -255,7 +259,8 @@ Prober::Outcome Prober::move_large(Connection& connection) {
   Received outcome = send_large(connection.fd.get(), connection.sent);
   if (outcome == Received::kAll) outcome = receive_large(connection.fd.get(), connection.received);
   if (outcome == Received::kWait) return std::nullopt;
-  return outcome == Received::kAll ? std::string() : "the connection ends when more than a little is sent";
+  if (outcome == Received::kAll) return Ended{};
+  return Ended{.failure = "the connection ends when more than a little is sent", .link = LinkEnd::kClosed};
 }
 
 Prober::Outcome Prober::receive(Connection& connection) const {
@@ -269,7 +274,7 @@ Prober::Outcome Prober::receive(Connection& connection) const {
       break;
   }
   std::string failure = judge(connection);
-  if (!failure.empty()) return failure;
+  if (!failure.empty()) return Ended{.failure = std::move(failure)};
   connection.proved = true;
   connection.received = 0;
   return std::nullopt;
@@ -290,8 +295,9 @@ std::string Prober::judge(const Connection& connection) const {
          " answers there: several hosts have this address, as those of container bridges";
 }
 
-void Prober::finish(const ProbeTarget& target, std::string failure) {
-  results_.push_back({.host = target.host, .candidate = target.candidate, .failure = std::move(failure)});
+void Prober::finish(const ProbeTarget& target, Ended how) {
+  results_.push_back(
+      {.host = target.host, .candidate = target.candidate, .failure = std::move(how.failure), .link = how.link});
 }
 
 std::uint64_t Prober::moved_so_far(const Connection& connection) {
@@ -308,11 +314,12 @@ bool Prober::moves(Connection& connection, TimePoint now) const {
   return true;
 }
 
-std::string Prober::why_late(const Connection& connection) const {
-  if (connection.proved) return kLargeMessagesLost;
-  return (connection.question ? "it takes connections but has said nothing for "
-                              : "a dead route, or a firewall drops packets: no answer within ") +
-         seconds_of(connection.until - connection.since);
+Prober::Ended Prober::why_late(const Connection& connection) const {
+  if (connection.proved) return {.failure = kLargeMessagesLost, .link = LinkEnd::kLargeSilent};
+  const std::string waited = seconds_of(connection.until - connection.since);
+  // Who is only slow has its kernel take connections.
+  if (connection.question) return {.failure = "it takes connections but has said nothing for " + waited};
+  return {.failure = "a dead route, or a firewall drops packets: no answer within " + waited, .link = LinkEnd::kSilent};
 }
 
 void Prober::expire(TimePoint now) {
@@ -327,7 +334,7 @@ void Prober::expire(TimePoint now) {
   }
   if (now < *end_) return;
   for (const ProbeTarget& target : waiting_) {
-    finish(target, "not tried: the " + seconds_of(limits_.all) + " for all probes were over");
+    finish(target, {.failure = "not tried: the " + seconds_of(limits_.all) + " for all probes were over"});
   }
   waiting_.clear();
 }

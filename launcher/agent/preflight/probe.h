@@ -106,8 +106,12 @@ class Prober {
     std::size_t sent = 0;      // of it
     std::uint64_t moved = 0;   // bytes of it that had moved when it was looked at last
   };
-  // Nothing while it goes on; why it has failed, or an empty text: reached.
-  using Outcome = std::optional<std::string>;
+  struct Ended {
+    std::string failure;  // empty: reached
+    LinkEnd link = LinkEnd::kUnknown;
+  };
+  // Nothing while it goes on.
+  using Outcome = std::optional<Ended>;
 
   [[nodiscard]] static Outcome connect(Connection& connection);
   [[nodiscard]] Outcome ask(Connection& connection) const;
@@ -115,12 +119,12 @@ class Prober {
   [[nodiscard]] static Outcome move_large(Connection& connection);
   [[nodiscard]] std::string judge(const Connection& connection) const;
   void ready(std::size_t id);
-  void finish(const ProbeTarget& target, std::string failure);
+  void finish(const ProbeTarget& target, Ended how);
   void go_on_with_proved(TimePoint now);
   [[nodiscard]] bool has_better(const Connection& connection) const;
   static std::uint64_t moved_so_far(const Connection& connection);
   [[nodiscard]] bool moves(Connection& connection, TimePoint now) const;
-  [[nodiscard]] std::string why_late(const Connection& connection) const;
+  [[nodiscard]] Ended why_late(const Connection& connection) const;
   void expire(TimePoint now);
 
   const net::ProbeWords words_;

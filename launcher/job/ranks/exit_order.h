@@ -23,20 +23,26 @@ class ExitOrder {
     at(rank).seen_in = round;
     at(rank).exit_awaited = true;
   }
-  // It says that its session has ended because of that of `other`.
-  void follows(int rank, int other) { at(rank).follows = other; }
+  // It says that its session has ended because it misses another rank. Its end is no cause before it is known who is
+  // to blame for that.
+  void misses(int rank) { at(rank).misses = true; }
+  [[nodiscard]] bool is_missing(int rank) const { return ranks_[static_cast<std::size_t>(rank)].misses; }
+  // Nobody is.
+  void no_cause_found() {
+    for (Rank& rank : ranks_) rank.misses = false;
+  }
   // Its exit is not awaited any more: it runs on.
-  void runs_on(int rank) { at(rank) = {.seen_in = at(rank).seen_in}; }
+  void runs_on(int rank) { at(rank).exit_awaited = false; }
   void exited(int rank, std::uint64_t round) {
     if (!std::exchange(at(rank).exit_awaited, false)) at(rank).seen_in = round;
   }
 
-  // The exit of this rank may follow from that of another one, which is awaited.
+  // The exit of this rank may follow from that of another one, which is awaited, or from what it misses.
   [[nodiscard]] bool may_follow(int rank) const {
     const Rank& own = ranks_[static_cast<std::size_t>(rank)];
-    const bool follows = own.follows >= 0 && ranks_[static_cast<std::size_t>(own.follows)].exit_awaited;
-    return follows || std::any_of(ranks_.begin(), ranks_.end(),
-                                  [&](const Rank& other) { return other.exit_awaited && other.seen_in < own.seen_in; });
+    return own.misses || std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
+             return other.exit_awaited && other.seen_in < own.seen_in;
+           });
   }
   // A failure that may follow from another one is kept until that is known.
   void hold(const RankExited& event) { held_.push_back(event); }
@@ -52,7 +58,7 @@ class ExitOrder {
   struct Rank {
     std::uint64_t seen_in = 0;  // the round in which its end, or that of its connection, was seen
     bool exit_awaited = false;
-    int follows = -1;  // the rank whose end ended its session, as it says itself; -1: none
+    bool misses = false;
   };
   Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
 

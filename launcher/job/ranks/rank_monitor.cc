@@ -22,7 +22,7 @@ void ask_where(const std::vector<int>& ranks, HangWatch& hangs, net::StoreServer
 }  // namespace
 
 RankMonitor::RankMonitor(AgentLinks& agents, RankOutput& output)
-    : agents_(agents), output_(output), verdict_(Verdict::Config{}) {}
+    : agents_(agents), output_(output), verdict_(Verdict::Config{}), survey_(agents, members_) {}
 
 void RankMonitor::open(Membership members, const Config& config, std::unique_ptr<net::StoreServer> store) {
   config_ = config;
@@ -34,32 +34,41 @@ void RankMonitor::open(Membership members, const Config& config, std::unique_ptr
   }
   verdict_ = Verdict(std::move(judged));
   store_ = std::move(store);
+  survey_.open(config_.key, config_.host_timeout);
 }
 
 void RankMonitor::watch(Poller& poller) {
   if (store_) poller.watch(store_->fd(), POLLIN, [this](short) { read_store(); });
 }
 
-void RankMonitor::tick(TimePoint now) {
+std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
   // Not once the job ends for another reason than a rank's failure, which this may have caused.
   for (const auto& [rank, text] : unreachable_.take(now)) {
     if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
+    survey_.awaits_exit(rank, false);
     carry_out(verdict_.runs_on(rank));
   }
   if (auto views = hangs_.take(now)) {
     for (RankView& view : *views) view.host = members_.host_name(view.rank);
     output_.say(stacks_text(*views));
   }
-  if (!kill_servers_by_ || now < *kill_servers_by_) return;
-  kill_servers_by_.reset();
-  signal_ranks(SIGKILL, verdict_.servers_left());
+  if (!verdict_.ending()) {
+    const Survey::Found found = all_over ? survey_.conclude() : survey_.look(now);
+    if (found.no_cause || found.blame) carry_out(verdict_.blame(found.blame));
+  }
+  if (kill_servers_by_ && now >= *kill_servers_by_) {
+    kill_servers_by_.reset();
+    signal_ranks(SIGKILL, verdict_.servers_left());
+  }
+  return survey_.take_silent();
 }
 
 std::optional<TimePoint> RankMonitor::deadline() const {
-  return earlier(earlier(unreachable_.deadline(), hangs_.deadline()), kill_servers_by_);
+  const auto survey = verdict_.ending() ? std::nullopt : survey_.deadline();
+  return earlier(earlier(survey, earlier(unreachable_.deadline(), hangs_.deadline())), kill_servers_by_);
 }
 
-Result<bool> RankMonitor::on(const Frame& frame) {
+Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
   const auto about_rank = [this](auto decoded, auto action) {
     return with(decoded, [&](auto message) {
       // Messages of agents name workers: the number of this one's rank takes its place.
@@ -84,7 +93,7 @@ Result<bool> RankMonitor::on(const Frame& frame) {
         carry_out(verdict_.exited(event, round_));
       });
     default:
-      return false;
+      return survey_.on(agent, frame);
   }
 }
 
@@ -121,7 +130,7 @@ std::string RankMonitor::ranks_there(const std::vector<const AgentLink*>& agents
 bool RankMonitor::all_came(const AgentLink& agent) const {
   const std::vector<int> ranks = members_.ranks_on(agent.index);
   return std::all_of(ranks.begin(), ranks.end(),
-                     [this](int rank) { return came_.contains(rank) || verdict_.end_of(rank); });
+                     [this](int rank) { return survey_.has_joined(rank) || verdict_.end_of(rank); });
 }
 
 void RankMonitor::interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms) {
@@ -152,7 +161,7 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
   switch (notice.kind) {
     case net::StoreNotice::Kind::kJoined:
       unreachable_.explained(notice.rank);
-      came_.insert(notice.rank);
+      survey_.joined(notice.rank, notice.pid);
       return carry_out(verdict_.joined(notice.rank));
     case net::StoreNotice::Kind::kLeft:
       return carry_out(verdict_.left(notice.rank));
@@ -160,8 +169,6 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       return carry_out(verdict_.reported(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kLeftEarly:
       return carry_out(verdict_.left_early(notice.rank, notice.failure));
-    case net::StoreNotice::Kind::kStalled:
-      return carry_out(verdict_.stalled(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kWaits:
       return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()), hangs_, *store_);
     case net::StoreNotice::Kind::kState:
@@ -169,7 +176,11 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kRefused:
       return output_.say(notice.text);
     case net::StoreNotice::Kind::kFollows:
-      return verdict_.follows(notice.rank, notice.other);
+    case net::StoreNotice::Kind::kStalled:
+    case net::StoreNotice::Kind::kNoProgress:
+      if (verdict_.ending()) return;
+      if (notice.kind != net::StoreNotice::Kind::kNoProgress) verdict_.misses(notice.rank);
+      return survey_.hear(notice, Clock::now());
     case net::StoreNotice::Kind::kStopping:
       stop_ = notice.text;
       return;
@@ -203,6 +214,7 @@ void RankMonitor::disconnected(const net::StoreNotice& notice) {
                             .how = notice.text};
   unreachable_.disconnected(notice.rank, lost_connection_report(lost), Clock::now());
   verdict_.disconnected(notice.rank, round_);
+  survey_.awaits_exit(notice.rank, true);
 }
 
 void RankMonitor::signal_ranks(int signal, const std::vector<int>& ranks) {
@@ -229,9 +241,9 @@ void RankMonitor::carry_out(const JobActions& actions) {
     if (config_.own_servers) kill_servers_by_ = deadline_after(config_.grace);
     signal_ranks(config_.own_servers ? SIGTERM : SIGKILL, actions.end_ranks);
   }
-  if (actions.failure_known && verdict_.failure()->cause.kind != CauseKind::kLeftEarly) {
-    output_.keep_back_all_but(verdict_.failure()->rank);
-  }
+  if (!actions.failure_known || verdict_.failure()->cause.kind == CauseKind::kLeftEarly) return;
+  if (!verdict_.rank_failed()) output_.say(link_report(*verdict_.failure()));
+  output_.keep_back_all_but(verdict_.failure()->rank);
 }
 
 }  // namespace distrun::launcher

@@ -13,6 +13,7 @@
 #include "launcher/job/ranks/membership.h"
 #include "launcher/job/ranks/notice.h"
 #include "launcher/job/ranks/rank_output.h"
+#include "launcher/job/ranks/survey.h"
 #include "launcher/job/ranks/unreachable_ranks.h"
 #include "launcher/job/ranks/verdict.h"
 #include "launcher/spawn/poller.h"
@@ -26,7 +27,9 @@ class RankMonitor {
     double grace = 10;  // seconds
     std::set<int> servers;
     std::set<int> clients;
-    bool own_servers = false;  // of the program, which may have something to save
+    bool own_servers = false;          // of the program, which may have something to save
+    std::optional<net::JobKey> key{};  // of the job; none: paths between hosts are not tried
+    double host_timeout = 30;          // seconds, the setting
   };
   // There are no ranks yet. Both must outlive it.
   RankMonitor(AgentLinks& agents, RankOutput& output);
@@ -41,13 +44,15 @@ class RankMonitor {
   [[nodiscard]] const std::string& store_address() const { return store_->address(); }
 
   void watch(Poller& poller);
-  void tick(TimePoint now);
+  // `all_over`: no rank runs, and no agent is left. Returns the agents of hosts that are lost, as a rank misses one
+  // there and the agent says nothing.
+  std::vector<AgentLink*> tick(TimePoint now, bool all_over = false);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   // When agents are to have killed what is left; none: nobody told them to.
   [[nodiscard]] std::optional<TimePoint> kill_by() const { return kill_by_; }
 
-  // What an agent says of a rank: its start, its output, its end. False: the frame says something else.
-  Result<bool> on(const Frame& frame);
+  // What an agent says of its ranks: their starts, output, states and ends. False: the frame says something else.
+  Result<bool> on(const AgentLink& agent, const Frame& frame);
   // This frame says that a rank's output has come to its end; none: it cannot be read.
   [[nodiscard]] std::optional<int> drained(const Frame& frame) const;
   // The ranks of this host are gone with it, and nobody waits for their ends.
@@ -94,8 +99,8 @@ class RankMonitor {
   Verdict verdict_;
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
+  Survey survey_;
   HangWatch hangs_;
-  std::set<int> came_;       // ranks that have used the runtime
   std::uint64_t round_ = 0;  // of looking at the rendezvous
   std::optional<std::string> stop_;
   std::optional<TimePoint> kill_by_;

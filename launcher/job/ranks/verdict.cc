@@ -8,6 +8,10 @@
 namespace distrun::launcher {
 namespace {
 
+Cause left_early_cause() {
+  return {.kind = CauseKind::kLeftEarly, .text = "exited with code 0 while other ranks still need it"};
+}
+
 // To ranks, which may be on another machine than the launcher.
 constexpr const char* kNetworkOfLauncher = "the network of the launcher's machine is gone";
 
@@ -77,9 +81,9 @@ JobActions Verdict::look_for_early_leaver() {
   for (std::size_t gone = 0; gone < ranks_.size(); ++gone) {
     const Rank& rank = ranks_[gone];
     if (!rank.end || rank.end->exit_code != 0 || rank.end->signal != 0) continue;
+    if (order_.is_missing(static_cast<int>(gone))) continue;
     if (rank.joins <= rank.leaves && rank.joins >= session) continue;
-    return fail(static_cast<int>(gone),
-                {.kind = CauseKind::kLeftEarly, .text = "exited with code 0 while other ranks still need it"});
+    return fail(static_cast<int>(gone), left_early_cause());
   }
   return {};
 }
@@ -101,7 +105,7 @@ JobActions Verdict::left(int rank) {
 }
 
 JobActions Verdict::reported(int rank, const net::RankFailure& failure) {
-  if (ending_ || !known(rank) || at(rank).end) return {};
+  if (ending_ || !known(rank) || at(rank).end || order_.is_missing(rank)) return {};
   return fail(rank, {.kind = CauseKind::kRaised, .text = failure.cause}, failure);
 }
 
@@ -110,17 +114,36 @@ JobActions Verdict::left_early(int rank, const net::RankFailure& failure) {
   return fail(rank, {.kind = CauseKind::kLeftEarly, .text = failure.cause}, failure);
 }
 
-JobActions Verdict::stalled(int rank, const net::RankFailure& failure) {
-  if (ending_ || !known(rank) || at(rank).end) return {};
-  return fail(rank, {.kind = CauseKind::kStalled, .text = failure.cause}, failure);
-}
-
 void Verdict::disconnected(int rank, std::uint64_t round) {
   if (known(rank) && !at(rank).end) order_.disconnected(rank, round);
 }
 
-void Verdict::follows(int rank, int other) {
-  if (known(rank) && known(other)) order_.follows(rank, other);
+void Verdict::misses(int rank) {
+  if (known(rank)) order_.misses(rank);
+}
+
+JobActions Verdict::blame(const std::optional<Blame>& found) {
+  if (ending_) return {};
+  if (!found) {
+    order_.no_cause_found();
+    JobActions out = judge_held();
+    return ending_ ? out : look_for_early_leaver();
+  }
+  FailureReport failure = found->failure;
+  if (failure.rank >= 0) {
+    const auto& end = end_of(failure.rank);
+    if (end && end->signal == 0 && end->exit_code == 0) failure.cause = left_early_cause();
+    return fail(failure.rank, failure.cause, {.tensor = failure.tensor});
+  }
+  const std::string text = text_of(failure.cause);
+  failure_ = std::move(failure);
+  ending_ = loss_published_ = true;
+  return {.publish = net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
+                                   .rank = found->lost,
+                                   .host = config_.hosts.at(static_cast<std::size_t>(found->lost)),
+                                   .cause = text},
+          .stop = stop_after_failure(),
+          .failure_known = true};
 }
 
 JobActions Verdict::runs_on(int rank) {

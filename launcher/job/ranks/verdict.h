@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/exit_codes.h"
+#include "launcher/job/ranks/blame.h"
 #include "launcher/job/ranks/exit_order.h"
 #include "launcher/job/ranks/interrupts.h"
 #include "launcher/protocol/messages.h"
@@ -44,11 +45,12 @@ class Verdict {
   JobActions left(int rank);                                         // shut its session down in good order
   JobActions reported(int rank, const net::RankFailure& failure);    // says that it ends because of an uncaught error
   JobActions left_early(int rank, const net::RankFailure& failure);  // the ranks' leader says so
-  JobActions stalled(int rank, const net::RankFailure& failure);     // other ranks say that it holds them up
   // Its connection to the rendezvous has ended in its session; `round` as in ExitOrder.
   void disconnected(int rank, std::uint64_t round);
-  JobActions runs_on(int rank);       // since then
-  void follows(int rank, int other);  // its session has ended because `other` is gone
+  JobActions runs_on(int rank);  // since then
+  void misses(int rank);         // its session has ended because it misses another; blame() follows
+  // Who is to blame for that, if that is known.
+  JobActions blame(const std::optional<Blame>& found);
   JobActions exited(const RankExited& event, std::uint64_t round = 0);
   // SIGINT, SIGTERM, SIGHUP to the launcher.
   JobActions interrupted(int signal, TimePoint now);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launcher/options.h"
+#include "runtime/base/link_end.h"
 #include "runtime/base/status.h"
 #include "runtime/net/bytes/interfaces.h"
 
@@ -67,7 +68,8 @@ struct ProbeTarget {
 struct ProbeResult {
   int host = 0;
   int candidate = 0;
-  std::string failure;  // why not, for people; empty: reached
+  std::string failure;               // why not, for people; empty: reached
+  LinkEnd link = LinkEnd::kUnknown;  // of a failure: kSilent if nothing comes back from there
   friend bool operator==(const ProbeResult&, const ProbeResult&) = default;
 };
 

@@ -21,6 +21,7 @@ struct WatchdogOptions {
   std::vector<std::string> hosts;  // by world rank
   Duration warning{};              // 0: off
   Duration shutdown{};             // 0: off
+  Duration path_check{};           // of LongWait; 0: off
   Duration deadlock{};             // 0: off
 };
 

@@ -298,7 +298,11 @@ int pending_error(int fd) {
 Status finish_connect(int fd) {
   int error = pending_error(fd);
   if (error == 0 && connected_to_itself(fd)) error = ECONNREFUSED;
-  if (error != 0) return errno_status("connecting failed", error);
+  if (error != 0) {
+    ErrorInfo info = errno_status("connecting failed", error).info();
+    info.link = link_end_of(error);
+    return Status(std::move(info));
+  }
   expect_prompt_peer(fd);
   return {};
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/link_end.h"
 #include "runtime/base/status.h"
 #include "runtime/net/store/program_state.h"
 
@@ -27,6 +28,13 @@ struct RankFailure {
   CodePlace place;
 };
 
+// The peers that a rank misses, as far as it can tell.
+struct MissedPeers {
+  std::vector<int> ranks;            // none: an operation of a library failed, and its error names no rank
+  LinkEnd link = LinkEnd::kUnknown;  // how the connection to them ended
+  bool heard = false;                // another rank has said so
+};
+
 // The news for the others of a rank that is gone: dead, or, having `left` in good order, missed.
 ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left);
 // How a wait for other ranks ends when the event comes; OK if it does not end the job.
@@ -46,10 +54,12 @@ class JobChannel {
   virtual Status report_failure(const RankFailure& failure) = 0;
   // The leader: `rank` left in good order while others still need it, and the job ends because of that.
   virtual Status report_early_leave(int rank, const RankFailure& failure) = 0;
-  // `rank` holds the others up for longer than they may wait, and the job ends because of that.
-  virtual Status report_stall(int rank, const RankFailure& failure) = 0;
-  // This rank's session has ended because of `rank`, so its own end follows from that of `rank`.
-  virtual Status report_loss(int rank) = 0;
+  // These ranks hold the others up for longer than they may wait, and the job ends because of that.
+  virtual Status report_stall(const std::vector<int>& ranks, const RankFailure& failure) = 0;
+  // This rank's session has ended because it misses these, so its own end follows from that. `failure` says how.
+  virtual Status report_loss(const MissedPeers& missed, const RankFailure& failure) = 0;
+  // An operation of this rank makes no progress. Nothing has ended; do the hosts still reach each other?
+  virtual Status report_no_progress(const RankFailure& failure) = 0;
   // The leader: the ranks have agreed to stop.
   virtual Status report_stop(const std::string& cause) = 0;
   // Ranks wait for others for long, which is told for the first time; none: nobody waits so any more.

@@ -68,10 +68,15 @@ class SocketStoreClient final : public StoreClient {
   Status report_early_leave(int rank, const RankFailure& failure) override {
     return tell({.kind = StoreRequest::Kind::kEarlyLeave, .rank = rank, .failure = failure});
   }
-  Status report_stall(int rank, const RankFailure& failure) override {
-    return tell({.kind = StoreRequest::Kind::kStall, .rank = rank, .failure = failure});
+  Status report_stall(const std::vector<int>& ranks, const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kStall, .missed = {.ranks = ranks}, .failure = failure});
   }
-  Status report_loss(int rank) override { return tell({.kind = StoreRequest::Kind::kLoss, .rank = rank}); }
+  Status report_loss(const MissedPeers& missed, const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kLoss, .missed = missed, .failure = failure});
+  }
+  Status report_no_progress(const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kNoProgress, .failure = failure});
+  }
   Status report_waits(const std::vector<RankWait>& waits) override {
     return tell({.kind = StoreRequest::Kind::kWaits, .waits = waits});
   }

@@ -25,14 +25,19 @@ std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
     case kLeftEarly:
       return failure(JobEvent::Kind::kRankLeft, notice.failure.cause);
     case kStalled:
-      return failure(JobEvent::Kind::kRankFailed, "held the others up: " + notice.failure.cause);
-    case kFollows:  // whichever of the two connections is seen to end first
+      if (notice.missed.ranks.empty()) return std::nullopt;
       return fail({.kind = JobEvent::Kind::kRankFailed,
-                   .rank = notice.other,
+                   .rank = notice.missed.ranks.front(),
+                   .cause = "held the others up: " + notice.failure.cause});
+    case kFollows:  // whichever of the two connections is seen to end first
+      if (notice.missed.ranks.empty()) return std::nullopt;
+      return fail({.kind = JobEvent::Kind::kRankFailed,
+                   .rank = notice.missed.ranks.front(),
                    .cause = "rank " + std::to_string(notice.rank) + " has lost its connection to it"});
     case kRefused:  // the process that was refused says so itself
     case kWaits:    // what a launcher of ours shows
     case kState:
+    case kNoProgress:
     case kStopping:  // the ranks have agreed on it, and the time to end is the other launcher's
       return std::nullopt;
     case kDisconnected:

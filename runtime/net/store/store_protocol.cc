@@ -61,6 +61,11 @@ void optional_value(V& v, Ref<V, std::optional<std::string>> value) {
 }
 
 template <class V>
+void fields(V& v, Ref<V, MissedPeers> missed) {
+  v.numbers(missed.ranks, kMaxMissed).one_of(missed.link, kLinkEnds)(missed.heard);
+}
+
+template <class V>
 void fields(V& v, Ref<V, StoreRequest> request) {
   using Kind = StoreRequest::Kind;
   v.one_of(request.kind, StoreRequest::kKinds);
@@ -75,9 +80,10 @@ void fields(V& v, Ref<V, StoreRequest> request) {
     optional_value<V>(v, request.expected);
     optional_value<V>(v, request.wanted);
   }
-  if (is(Kind::kEarlyLeave, Kind::kStall, Kind::kLoss)) v(request.rank);
+  if (is(Kind::kEarlyLeave)) v(request.rank);
   if (is(Kind::kStop)) v.cut_text(request.value, kMaxCause);
-  if (is(Kind::kFailure, Kind::kEarlyLeave, Kind::kStall)) fields(v, request.failure);
+  if (is(Kind::kStall, Kind::kLoss)) fields(v, request.missed);
+  if (is(Kind::kFailure, Kind::kEarlyLeave, Kind::kStall, Kind::kLoss, Kind::kNoProgress)) fields(v, request.failure);
   if (is(Kind::kWaits)) v.list(request.waits, kMaxWaits, [](auto& w, auto& wait) { fields(w, wait); });
   if (is(Kind::kState)) fields(v, request.state);
 }

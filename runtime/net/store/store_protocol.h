@@ -18,6 +18,7 @@ inline constexpr std::size_t kMaxStoreValue = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxCause = 4096;
 inline constexpr std::size_t kMaxTensorName = 1024;
 inline constexpr std::size_t kMaxFileName = 4096;
+inline constexpr std::size_t kMaxMissed = 4096;  // the first of them
 
 // From a rank. `id` is the rank's own number for the request; the reply carries it.
 struct StoreRequest {
@@ -36,9 +37,10 @@ struct StoreRequest {
     kSwap,
     kCount,
     kWaits,
-    kState
+    kState,
+    kNoProgress
   };
-  static constexpr int kKinds = 15;
+  static constexpr int kKinds = 16;
   Kind kind = Kind::kSet;
   std::uint64_t id = 0;    // kSet kGet kAdd kCancel kSwap kCount
   std::string key;         // kSet kGet kAdd kSwap; kErase kCount: the beginning of the keys
@@ -47,8 +49,9 @@ struct StoreRequest {
   // kSwap: what the key has, and what it is to have; none: it is not there.
   std::optional<std::string> expected;
   std::optional<std::string> wanted;
-  int rank = -1;                // kEarlyLeave kStall kLoss: the rank that is spoken of, not the one that says so
-  RankFailure failure;          // kFailure kEarlyLeave kStall
+  int rank = -1;                // kEarlyLeave: the rank that is spoken of, not the one that says so
+  MissedPeers missed;           // kStall kLoss
+  RankFailure failure;          // kFailure kEarlyLeave kStall kLoss kWait
   std::vector<RankWait> waits;  // kWaits
   ProgramState state;           // kState
 };

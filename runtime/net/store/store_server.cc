@@ -28,6 +28,11 @@ struct ServedRank {
   BegunRecord begun;
 };
 
+bool speaks_of_others(StoreRequest::Kind kind) {
+  using Kind = StoreRequest::Kind;
+  return kind == Kind::kEarlyLeave || kind == Kind::kStall || kind == Kind::kLoss || kind == Kind::kNoProgress;
+}
+
 class Server final : public StoreServer {
  public:
   explicit Server(const StoreServerOptions& options) : options_(options), table_(options.max_bytes) {}
@@ -45,6 +50,7 @@ class Server final : public StoreServer {
   void join(std::unique_ptr<SecureSocket> socket);
   void serve(int rank);
   void handle(int rank, const StoreRequest& request);
+  void hear_of_others(int rank, const StoreRequest& request);
   void told_of_waits(int rank, const StoreRequest& request);
   void send(int rank, const StoreReply& reply);
   void flush(int rank);
@@ -195,24 +201,26 @@ void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kState) {
     return note({.kind = StoreNotice::Kind::kState, .rank = rank, .state = request.state});
   }
-  if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall ||
-      request.kind == StoreRequest::Kind::kLoss) {
-    if (request.rank < 0 || request.rank >= options_.size) {
-      return lose(rank, LinkEnd::kMalformed,
-                  "it spoke of rank " + std::to_string(request.rank) + ", which this job does not have");
-    }
-    if (request.kind == StoreRequest::Kind::kLoss) {
-      return note({.kind = StoreNotice::Kind::kFollows, .rank = rank, .other = request.rank});
-    }
-    const bool left = request.kind == StoreRequest::Kind::kEarlyLeave;
-    return note({.kind = left ? StoreNotice::Kind::kLeftEarly : StoreNotice::Kind::kStalled,
-                 .rank = request.rank,
-                 .failure = request.failure});
-  }
+  if (speaks_of_others(request.kind)) return hear_of_others(rank, request);
   table_.handle(rank, request, [&](int to, const StoreReply& reply) {
     send(to, reply);
     if (to != rank) flush(to);  // its own answers go out together, at the end of serve()
   });
+}
+
+void Server::hear_of_others(int rank, const StoreRequest& request) {
+  const bool left = request.kind == StoreRequest::Kind::kEarlyLeave;
+  for (const int other : left ? std::vector<int>{request.rank} : request.missed.ranks) {
+    if (other < 0 || other >= options_.size) {
+      return lose(rank, LinkEnd::kMalformed,
+                  "it spoke of rank " + std::to_string(other) + ", which this job does not have");
+    }
+  }
+  if (left) return note({.kind = StoreNotice::Kind::kLeftEarly, .rank = request.rank, .failure = request.failure});
+  const auto kind = request.kind == StoreRequest::Kind::kStall  ? StoreNotice::Kind::kStalled
+                    : request.kind == StoreRequest::Kind::kLoss ? StoreNotice::Kind::kFollows
+                                                                : StoreNotice::Kind::kNoProgress;
+  note({.kind = kind, .rank = rank, .failure = request.failure, .missed = request.missed});
 }
 
 void Server::told_of_waits(int rank, const StoreRequest& request) {

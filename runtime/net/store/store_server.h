@@ -34,8 +34,9 @@ struct StoreNotice {
     kLeft,          // said that it leaves in good order
     kFailed,        // `failure` is what it reported
     kLeftEarly,     // another rank says so: it left while it was still needed; `failure` says for what
-    kStalled,       // another rank says so: it holds the others up; `failure` says how
-    kFollows,       // its session has ended because of that of rank `other`
+    kStalled,       // it says that the `missed` hold the others up; `failure` says how
+    kFollows,       // its session has ended because it misses `missed`; `failure` says how
+    kNoProgress,    // of an operation of it; `failure` says which
     kStopping,      // the ranks have agreed to stop; `text` says why
     kWaits,         // `waits`: ranks wait for others for long; none: they do not any more
     kState,         // `state` is what its program does, as it was asked
@@ -44,11 +45,11 @@ struct StoreNotice {
   };
   Kind kind = Kind::kJoined;
   int rank = -1;
-  int other = -1;  // kFollows
   int pid = 0;
   LinkEnd end = LinkEnd::kUnknown;  // kDisconnected
   std::string text;
   RankFailure failure;
+  MissedPeers missed;
   std::vector<RankWait> waits;
   ProgramState state;
 };

@@ -32,7 +32,8 @@ def assert_named(job: Job, victim: int, told: int, *, leaving: bool = False) -> 
     """
     code = job.finish(60)
     assert code not in (0, 70), job.text
-    assert re.search(rf"rank {victim} on host \S+ \(pid \d+\) held the others up: ", job.text), job.text
+    stopped = rf"rank {victim} on host \S+ \(pid \d+\) is stopped \(T: by a signal\) and held the others up: "
+    assert re.search(stopped, job.text), job.text
     raised = [match for match in re.finditer(RAISED, job.text) if int(match[1]) != victim]
     for match in raised:
         assert match[2] in ("Timeout", "RankLost") and match[3] == str(victim), job.text
@@ -70,6 +71,23 @@ def test_stopped_while_nothing_runs(
 def test_stopped_in_a_process_set_without_the_coordinator(start_job: StartJob, python: str, programs: Path) -> None:
     job = start_job(*arguments(3, "shm"), python, programs / "phases.py", "subset", "2", "STOP")
     assert_named(job, 2, 1)  # rank 0 is not in that set
+
+
+@pytest.mark.parametrize("backend", ["shm", pytest.param("gloo", marks=needs_backend("gloo"))])
+def test_stopped_while_a_process_set_is_made(start_job: StartJob, python: str, programs: Path, backend: str) -> None:
+    """Its members' engines make backends and answer nobody: the agent tells which of them cannot run."""
+
+    def run(moment: int) -> None:
+        job = start_job(*arguments(5, backend), python, programs / "sets.py")
+        pids = job.ranks(5)
+        time.sleep(random.Random(f"{backend}{moment}").uniform(0.0, 0.3))
+        os.kill(pids[4], signal.SIGSTOP)
+        assert job.finish(60) == 1, job.text
+        stopped = r"rank 4 on host \S+ \(pid \d+\) is stopped \(T: by a signal\) and held the others up: "
+        assert re.search(stopped, job.text), job.text
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(run, range(3)))
 
 
 @pytest.mark.parametrize("victim", [0, 2])

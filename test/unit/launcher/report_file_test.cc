@@ -40,6 +40,27 @@ TEST_CASE("the report of a good job has no cause") {
       "null, \"place\": null, \"cure\": null, \"last_lines\": [], \"followers\": [], \"waits\": [], \"stacks\": []}\n");
 }
 
+TEST_CASE("the report of a broken network has both ends as values") {
+  FailureReport failure{.host = "h1", .exit_code = 75};
+  failure.cause = {.kind = CauseKind::kNetworkBroken,
+                   .link = BrokenLink{.from = {.rank = 1, .host = "h2", .number = 1, .address = "10.0.0.2"},
+                                      .to = {.host = "h1"},
+                                      .end = LinkEnd::kLargeSilent,
+                                      .silent = 30,
+                                      .host = "h1",
+                                      .others = {"h2", "h3"},
+                                      .why = "no answer"}};
+  const std::string json = report_json(failure, 75);
+  CHECK(json.find("\"kind\": \"network_broken\"") != std::string::npos);
+  CHECK(
+      json.find("\"link\": {\"end\": \"large_silent\", \"from\": {\"rank\": 1, \"host\": \"h2\", \"address\": "
+                "\"10.0.0.2\"}, \"to\": {\"rank\": null, \"host\": \"h1\", \"address\": null}, \"silent_seconds\": 30, "
+                "\"host\": \"h1\", \"others\": [\"h2\", \"h3\"], \"why\": \"no answer\"}") != std::string::npos);
+  const Cause stopped{.kind = CauseKind::kStalled, .state = 'T', .text = "no answer"};
+  CHECK(report_json(FailureReport{.rank = 4, .host = "h", .cause = stopped}, 1).find("\"process_state\": \"T\"") !=
+        std::string::npos);
+}
+
 TEST_CASE("the report of a failure has every field of it") {
   FailureReport failure{.rank = 3, .host = "node2", .pid = 42, .cause = cause_of_end(SIGKILL, 0, true)};
   failure.tensor = "layer.1";
@@ -51,16 +72,20 @@ TEST_CASE("the report of a failure has every field of it") {
       report_json(failure, 137) ==
       "{\"format\": 1, \"exit_code\": 137, \"cause\": {\"kind\": \"killed\", \"text\": \"killed by signal 9 (SIGKILL), "
       "because the memory of its machine or container was used up (the kernel's OOM killer)\", \"exit_code\": null, "
-      "\"signal\": 9, \"signal_name\": \"SIGKILL\", \"out_of_memory\": true, \"by_other\": false}, \"rank\": 3, "
-      "\"host\": \"node2\", \"hosts\": [], \"pid\": 42, \"tensor\": \"layer.1\", \"place\": {\"file\": \"train.py\", "
-      "\"line\": 88}, "
+      "\"signal\": 9, \"signal_name\": \"SIGKILL\", \"out_of_memory\": true, \"by_other\": false, \"process_state\": "
+      "null, "
+      "\"link\": null}, \"rank\": 3, \"host\": \"node2\", \"hosts\": [], \"pid\": 42, \"tensor\": \"layer.1\", "
+      "\"place\": {\"file\": "
+      "\"train.py\", \"line\": 88}, "
       "\"cure\": \"use less memory for each rank, or fewer ranks on each host (-H HOST:SLOTS)\", \"last_lines\": "
       "[\"say \\\"hi\\\"\\u000a\"], \"followers\": [{\"rank\": 0, \"cause\": {\"kind\": \"exited\", \"text\": "
       "\"exited with code 1\", \"exit_code\": 1, \"signal\": null, \"signal_name\": null, \"out_of_memory\": false, "
-      "\"by_other\": false}, \"last_line\": \"RankLost\", \"ended_by_distrun\": false}, {\"rank\": 1, \"cause\": "
+      "\"by_other\": false, \"process_state\": null, \"link\": null}, \"last_line\": \"RankLost\", "
+      "\"ended_by_distrun\": false}, {\"rank\": 1, \"cause\": "
       "{\"kind\": \"killed\", \"text\": \"killed by signal 15 (SIGTERM)\", \"exit_code\": null, \"signal\": 15, "
-      "\"signal_name\": \"SIGTERM\", \"out_of_memory\": false, \"by_other\": false}, \"last_line\": null, "
-      "\"ended_by_distrun\": true}], \"waits\": [], \"stacks\": []}\n");
+      "\"signal_name\": \"SIGTERM\", \"out_of_memory\": false, \"by_other\": false, \"process_state\": null, \"link\": "
+      "null}, \"last_line\": null, "
+      "\"ended_by_distrun\": true}]}\n");
 }
 
 TEST_CASE("a report takes the place of an older one whole, and leaves nothing beside it") {

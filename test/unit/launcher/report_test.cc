@@ -197,6 +197,19 @@ TEST_CASE("how a first cause reads depends on what it is, not on what a rank say
   CHECK(line(cause_of_end(0, 3)) == "rank 1 on host h exited with code 3. This ended the job.");
   CHECK(line({.kind = CauseKind::kStalled, .text = "no answer"}) ==
         "rank 1 on host h held the others up: no answer. This ended the job.");
+  CHECK(line({.kind = CauseKind::kStalled, .state = 'T', .text = "no answer"}) ==
+        "rank 1 on host h is stopped (T: by a signal) and held the others up: no answer. This ended the job.");
+  CHECK(line({.kind = CauseKind::kStalled, .state = 'D', .text = "no answer"})
+            .find("is blocked in the kernel (D: by a disk") != std::string::npos);
+  const auto link = [](LinkEnd end, CauseKind kind) {
+    return Cause{.kind = kind,
+                 .link = BrokenLink{.from = {.rank = 0, .host = "g"}, .to = {.rank = 1, .host = "h"}, .end = end}};
+  };
+  CHECK(line(link(LinkEnd::kClosed, CauseKind::kLinkEnded)) ==
+        "rank 1 on host h closed its connection to rank 0 (g); both run. This ended the job.");
+  CHECK(line(link(LinkEnd::kUnfinished, CauseKind::kBadRecord)) ==
+        "rank 1 on host h began a message to rank 0 (g) and did not end it: a library may have written into a "
+        "descriptor of distrun's. This ended the job.");
   for (const char* said : {"killed the wrong process", "exited the loop", "held by nobody"}) {
     CHECK(line({.kind = CauseKind::kRaised, .text = said}) ==
           "rank 1 on host h failed: " + std::string(said) + ". This ended the job.");

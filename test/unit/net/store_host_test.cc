@@ -30,15 +30,17 @@ TEST_CASE("a rank that goes without a word has failed, and only the first failur
 TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
   const auto told = [](Kind kind) {
     StoreJudge judge;
-    return judge.hear({.kind = kind, .rank = 3, .failure = {.cause = "why"}});
+    return judge.hear({.kind = kind, .rank = 3, .failure = {.cause = "why"}, .missed = {.ranks = {3}}});
   };
   CHECK(told(Kind::kFailed)->cause == "why");
   CHECK(told(Kind::kLeftEarly)->kind == JobEvent::Kind::kRankLeft);
   CHECK(told(Kind::kStalled)->cause == "held the others up: why");
   CHECK_FALSE(told(Kind::kRefused));
+  CHECK_FALSE(told(Kind::kNoProgress));
   StoreJudge judge;
   for (const int rank : {0, 1}) CHECK_FALSE(judge.hear({.kind = Kind::kJoined, .rank = rank}));
-  CHECK(judge.hear({.kind = Kind::kFollows, .rank = 0, .other = 1})->rank == 1);
+  CHECK_FALSE(judge.hear({.kind = Kind::kFollows, .rank = 0}));  // it names nobody
+  CHECK(judge.hear({.kind = Kind::kFollows, .rank = 0, .missed = {.ranks = {1}}})->rank == 1);
   CHECK_FALSE(judge.hear({.kind = Kind::kDisconnected, .rank = 0}));
 }
 

@@ -38,7 +38,10 @@ TEST_CASE("the bytes of the store's messages are those of docs/wire.md", "[store
   CHECK(digest(encode(StoreRequest{.kind = Request::kErase, .key = "p/", .delta = 3})) == 0x492510a1110dd994);
   const RankFailure slow{.cause = "slow", .tensor = "t", .place = {.file = "a.py", .line = 7}};
   CHECK(digest(encode(StoreRequest{.kind = Request::kFailure, .failure = slow})) == 0x09634e8b9330dd9b);
-  CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .rank = 2, .failure = slow})) == 0xa48549fcc3f489f0);
+  const MissedPeers missed{.ranks = {2, 3}, .link = LinkEnd::kSilent, .heard = true};
+  CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .missed = missed, .failure = slow})) == 0x021e9d35d2ec637f);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kLoss, .missed = missed, .failure = slow})) == 0x8ff676e1c6815b5d);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kNoProgress, .failure = slow})) == 0x69f436ae1d1a4661);
   CHECK(digest(encode(StoreRequest{.kind = Request::kStop, .value = "why"})) == 0xff9f5dabfbb9f0fc);
   const RankWait wait{.what = "x", .waiting = {0}, .missing = {1, 2}};
   CHECK(digest(encode(StoreRequest{.kind = Request::kWaits, .waits = {wait}})) == 0xb42ce7adea1582c0);

@@ -217,14 +217,24 @@ TEST_CASE("a rank can tell of another that left while it was needed", "[store]")
   const RankFailure left = server.wait_for(notice(Kind::kLeftEarly, 1)).failure;
   CHECK(left.cause == "rank 0 still waits for 'grad'");
   CHECK(left.tensor == "grad");
-  REQUIRE(client->report_stall(1, {.cause = "slow", .tensor = "late"}).ok());
-  const RankFailure slow = server.wait_for(notice(Kind::kStalled, 1)).failure;
-  CHECK(slow.cause == "slow");
-  CHECK(slow.tensor == "late");
-  REQUIRE(client->report_loss(1).ok());
-  CHECK(server.wait_for(notice(Kind::kFollows, 0)).other == 1);
+  REQUIRE(client->report_stall({1, 0}, {.cause = "slow", .tensor = "late"}).ok());
+  const StoreNotice slow = server.wait_for(notice(Kind::kStalled, 0));
+  CHECK(slow.missed.ranks == std::vector{1, 0});
+  CHECK(slow.failure.cause == "slow");
+  CHECK(slow.failure.tensor == "late");
+  REQUIRE(client->report_loss({.ranks = {1}, .link = LinkEnd::kSilent}, {.cause = "30 s of silence"}).ok());
+  const StoreNotice missed = server.wait_for(notice(Kind::kFollows, 0));
+  CHECK(missed.missed.ranks == std::vector{1});
+  CHECK(missed.missed.link == LinkEnd::kSilent);
+  CHECK_FALSE(missed.missed.heard);
+  CHECK(missed.failure.cause == "30 s of silence");
+  REQUIRE(client->report_no_progress({.cause = "5 s", .tensor = "grad"}).ok());
+  CHECK(server.wait_for(notice(Kind::kNoProgress, 0)).failure.tensor == "grad");
   REQUIRE(client->report_early_leave(2, {.cause = "nobody"}).ok());
   CHECK(server.wait_for(notice(Kind::kDisconnected, 0)).text.find("rank 2, which this job") != std::string::npos);
+  const auto other = server.connect(1);
+  REQUIRE(other->report_loss({.ranks = {0, 7}}, {}).ok());
+  CHECK(server.wait_for(notice(Kind::kDisconnected, 1)).text.find("rank 7, which this job") != std::string::npos);
 }
 
 TEST_CASE("a second process that claims a rank is refused by name and the first is unharmed", "[store]") {

@@ -46,13 +46,42 @@ TEST_CASE("the launcher is not told what it knows") {
   CHECK((others[1].cause == "left" && others[1].tensor == "needed"));
   REQUIRE(channel.failures().size() == 1);
   CHECK((channel.failures()[0].cause == "out of memory" && channel.failures()[0].tensor == "big"));
-  link.report_loss(Status(ErrorInfo{.code = Errc::kRankLost, .message = "died", .ranks = {1}}), 0);
-  link.report_loss(Status(ErrorInfo{.code = Errc::kRankLost, .message = "cut off", .ranks = {0}}), 0);
-  link.report_loss(Status(ErrorInfo{.code = Errc::kAborted, .message = "cut off", .ranks = {2}}), 0);
-  link.report_loss(Status(ErrorInfo{.code = Errc::kRankLost, .message = "the launcher is gone"}), 0);
+  link.report_loss(Status(ErrorInfo{.code = Errc::kRankLost, .message = "died", .ranks = {1}}), 0, false);
+  link.report_loss(Status(ErrorInfo{.code = Errc::kRankLost, .message = "cut off", .ranks = {0}}), 0, false);
+  link.report_loss(Status(ErrorInfo{.code = Errc::kAborted, .message = "cut off", .ranks = {2}}), 0, false);
+  link.report_loss(Status(ErrorInfo{.code = Errc::kRankLost, .message = "the launcher is gone"}), 0, false);
   CHECK(channel.lost() == std::vector{1, 2});
   link.report_stop("SIGTERM");
   CHECK(channel.stops() == std::vector<std::string>{"SIGTERM"});
+}
+
+TEST_CASE("the launcher hears how the connection to a missed rank ended, and whether this rank saw it itself") {
+  auto wait_set = net::WaitSet::create();
+  REQUIRE(wait_set.ok());
+  test::FakeJobChannel channel;
+  LauncherLink link(&channel, **wait_set, nullptr);
+  const Status silent(ErrorInfo{.code = Errc::kRankLost,
+                                .message = "rank 1 was lost",
+                                .tensor = "grad",
+                                .ranks = {1},
+                                .cause = "its tcp connection ended",
+                                .link = LinkEnd::kSilent});
+  link.report_loss(silent, 0, false);
+  link.report_loss(silent, 0, true);
+  link.report_operation({Errc::kSystem, "gloo: connection closed by peer"});
+  link.report_no_progress("allreduce 'x'");
+  const auto losses = channel.losses();
+  REQUIRE(losses.size() == 3);
+  CHECK(losses[0].first.ranks == std::vector{1});
+  CHECK(losses[0].first.link == LinkEnd::kSilent);
+  CHECK_FALSE(losses[0].first.heard);
+  CHECK(losses[0].second.cause == "its tcp connection ended");
+  CHECK(losses[0].second.tensor == "grad");
+  CHECK(losses[1].first.heard);
+  CHECK(losses[2].first.ranks.empty());
+  CHECK(losses[2].second.cause == "gloo: connection closed by peer");
+  REQUIRE(channel.waits().size() == 1);
+  CHECK(channel.waits()[0].cause == "allreduce 'x'");
 }
 
 TEST_CASE("without a launcher there is nobody to tell") {
@@ -62,6 +91,8 @@ TEST_CASE("without a launcher there is nobody to tell") {
   CHECK(link.watch([](const auto&) {}).ok());
   link.report_failure("x", "");
   link.report_stop("x");
+  link.report_operation({Errc::kSystem, "x"});
+  link.report_no_progress("x");
   link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .ranks = {2}}));
 }
 

@@ -27,6 +27,36 @@ TEST_CASE("a process that was stopped sees a gap, one that waited for others doe
   CHECK(liveness.next_look() == now + seconds(22));
 }
 
+TEST_CASE("an operation that takes long is told, ever less often") {
+  WatchdogOptions with_paths = options(1);
+  with_paths.path_check = seconds(15);
+  Liveness liveness(with_paths);
+  const TimePoint begin = Clock::now();
+  const OldestWork moves{.what = "allreduce 'x'", .since = begin, .running = true};
+  CHECK_FALSE(liveness.check(moves, begin + seconds(14)).long_wait);
+  CHECK(liveness.check(moves, begin + seconds(15)).long_wait);
+  CHECK_FALSE(liveness.check(moves, begin + seconds(29)).long_wait);
+  CHECK(liveness.check(moves, begin + seconds(30)).long_wait);
+  CHECK_FALSE(liveness.check(moves, begin + seconds(59)).long_wait);
+  const OldestWork next{.what = "allreduce 'y'", .since = begin + seconds(50), .running = true};
+  CHECK_FALSE(liveness.check(next, begin + seconds(60)).long_wait);
+  CHECK(liveness.check(next, begin + seconds(65)).long_wait);
+  CHECK_FALSE(liveness.check(std::nullopt, begin + seconds(100)).long_wait);
+  Liveness without(options(1));
+  CHECK_FALSE(without.check(moves, begin + seconds(100)).long_wait);
+}
+
+TEST_CASE("the timer of a long operation is due when it is to be told") {
+  WatchdogOptions only_paths{.rank = 1, .hosts = {"node0", "node1"}, .path_check = seconds(15)};
+  Liveness liveness(only_paths);
+  const TimePoint begin = Clock::now();
+  const OldestWork moves{.what = "allreduce 'x'", .since = begin, .running = true};
+  CHECK(liveness.next_timer(moves) == begin + seconds(15));
+  CHECK_FALSE(liveness.next_timer(std::nullopt));
+  liveness.check(moves, begin + seconds(16));
+  CHECK(liveness.next_timer(moves) == begin + seconds(32));
+}
+
 TEST_CASE("a member that misses a peer asks the leader first, once") {
   Liveness liveness(options(1));
   const std::vector<LostPeer> peers{{.rank = 2, .backend = "tcp", .in_use = true}};

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -131,6 +132,56 @@ TEST_CASE("a rank whose program cannot be executed says why") {
   CHECK(fault->exit_code == exit_code::kMissing);
   CHECK(fault->text.starts_with("rank 2 on host h1 could not execute /dev/null/none: "));
   CHECK_FALSE(exec_fault(*rank, shells.job()));
+}
+
+// Until the only rank's process is in this state.
+RankStates await_state(const Ranks& ranks, const AskStates& question, char state) {
+  const TimePoint deadline = deadline_after(60);
+  for (;;) {
+    RankStates answer = ranks.states(question);
+    REQUIRE(answer.ranks.size() == 1);
+    if (answer.ranks.front().state == state || Clock::now() > deadline) return answer;
+    ::usleep(1000);
+  }
+}
+
+TEST_CASE("it is known whether a rank is stopped") {
+  Shells shells("exec sleep 1000");
+  const pid_t pid = shells.start({.rank = 5});
+  shells.await_exec(1);
+  CHECK(await_state(shells.ranks, {.round = 9}, 'S').round == 9);
+  ::kill(pid, SIGSTOP);
+  const RankStates stopped = await_state(shells.ranks, {}, 'T');
+  CHECK(stopped.ranks.front().state == 'T');
+  CHECK(stopped.ranks.front().rank == 5);
+  CHECK(stopped.ranks.front().pid == pid);
+  ::kill(pid, SIGCONT);
+  CHECK(await_state(shells.ranks, {}, 'S').ranks.front().state == 'S');
+  ::kill(pid, SIGKILL);
+  CHECK(await_state(shells.ranks, {}, 'Z').ranks.front().state == 'Z');
+  int status = 0;
+  shells.end_of(pid, status);
+  CHECK(shells.ranks.states({}).ranks.empty());
+}
+
+TEST_CASE("of a program below a shell that is in a session, its own process counts") {
+  Shells shells("sleep 1000 & echo $!; wait");
+  const pid_t shell = shells.start({.rank = 5});
+  Poller poller;
+  while (shells.output.find('\n') == std::string::npos) {
+    poller.clear();
+    shells.ranks.watch(poller, shells.collect(), [](RankProcess& rank) { rank.process().take_exec_report(); });
+    REQUIRE(poller.wait(deadline_after(60)).ok());
+  }
+  const pid_t below = std::stoi(shells.output);
+  ::kill(below, SIGSTOP);
+  const RankStates stopped = await_state(shells.ranks, {.sessions = {{.rank = 5, .pid = below}}}, 'T');
+  CHECK(stopped.ranks.front().state == 'T');
+  CHECK(stopped.ranks.front().pid == below);
+  // A process that is not below this rank's is none of its own.
+  CHECK(shells.ranks.states({.sessions = {{.rank = 5, .pid = ::getpid()}}}).ranks.front().pid == shell);
+  CHECK(shells.ranks.states({.sessions = {{.rank = 6, .pid = below}}}).ranks.front().pid == shell);
+  ::kill(below, SIGKILL);
 }
 
 }  // namespace

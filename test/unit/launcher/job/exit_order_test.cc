@@ -24,18 +24,18 @@ TEST_CASE("ends that are seen in one round have no order", "[exit_order]") {
   CHECK_FALSE(order.may_follow(0));
 }
 
-TEST_CASE("a rank that names the one whose end ended its session follows from it, in whichever round", "[exit_order]") {
+TEST_CASE("the end of a rank that misses another follows from that, in whichever round", "[exit_order]") {
   ExitOrder order(3);
-  order.follows(0, 1);
-  order.disconnected(0, 1);
-  order.disconnected(1, 1);
-  order.disconnected(2, 1);
+  order.misses(0);
+  for (const int rank : {0, 1, 2}) order.disconnected(rank, 1);
   order.exited(0, 1);
   order.exited(2, 1);
   CHECK(order.may_follow(0));
   CHECK_FALSE(order.may_follow(2));
-  SECTION("the other has ended") { order.exited(1, 2); }
-  SECTION("the other runs on") { order.runs_on(1); }
+  order.exited(1, 2);
+  CHECK(order.may_follow(0));
+  CHECK(order.is_missing(0));
+  order.no_cause_found();
   CHECK_FALSE(order.may_follow(0));
 }
 

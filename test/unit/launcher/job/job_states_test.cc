@@ -136,7 +136,7 @@ struct Started {
     store = owned.get();
     ranks.open(Membership(assignment_of(kHosts)), {.grace = 10}, std::move(owned));
     for (int rank = 0; ranks_run && rank < 4; ++rank) {
-      CHECK(taken(ranks.on(frame_of(FromAgent::kStarted, RankStarted{.rank = rank, .pid = 100 + rank}))));
+      CHECK(taken(ranks.on(agents[0], frame_of(FromAgent::kStarted, RankStarted{.rank = rank, .pid = 100 + rank}))));
     }
   }
   static Frame exit_of(int rank, int code, int signal = 0, bool by_agent = false) {
@@ -330,7 +330,7 @@ TEST_CASE("ranks that were to stop in time and have not are ended") {
 
 TEST_CASE("the end of a job names the first cause as soon as its output is whole, and what followed at the end") {
   Started job;
-  CHECK(taken(job.ranks.on(Started::exit_of(1, 3))));
+  CHECK(taken(job.ranks.on(job.agents[0], Started::exit_of(1, 3))));
   JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
   CHECK(taken(ending.on(job.agents[0], Started::exit_of(0, 1))));
   CHECK(taken(ending.on(job.agents[0], Started::drained(0))));
@@ -355,7 +355,7 @@ TEST_CASE("the end of a job names the first cause as soon as its output is whole
 
 TEST_CASE("a host that is lost while its job ends is no news") {
   Started job;
-  CHECK(taken(job.ranks.on(Started::exit_of(1, 3))));
+  CHECK(taken(job.ranks.on(job.agents[0], Started::exit_of(1, 3))));
   JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
   job.agents[1].lose(job.ranks.ending(), Clock::now());
   CHECK(job.agents[1].state == State::kLostInEnding);

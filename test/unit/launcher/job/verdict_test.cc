@@ -113,10 +113,12 @@ TEST_CASE("a rank that holds the others up is the first cause, whatever the othe
   Verdict job = job_of(2);
   job.joined(0);
   job.joined(1);
-  const JobActions actions = job.stalled(1, {.cause = "no answer", .tensor = "grad"});
+  const Blame stalled{
+      .failure = {.rank = 1, .cause = {.kind = CauseKind::kStalled, .text = "no answer"}, .tensor = "grad"}, .lost = 1};
+  const JobActions actions = job.blame(stalled);
   REQUIRE(actions.publish);
   CHECK(actions.publish->rank == 1);
-  CHECK(quiet(job.stalled(1, {.cause = "no answer"})));
+  CHECK(quiet(job.blame(stalled)));
   CHECK(quiet(job.exited({.rank = 0, .exit_code = 1})));
   CHECK(job.failure()->rank == 1);
   CHECK(job.failure()->cause.kind == CauseKind::kStalled);
@@ -380,17 +382,78 @@ TEST_CASE("what a rank ends with is not held back for one whose connection ended
   }
 }
 
-TEST_CASE("what a rank ends with is held back for the one that it names, when all is seen in one round") {
+TEST_CASE("what a rank that misses another ends with is held back until it is known who is to blame") {
   Verdict job = job_of(3);
   for (int rank = 0; rank < 3; ++rank) job.joined(rank);
-  job.follows(1, 2);
+  job.misses(1);
+  job.misses(3);  // no such rank
   job.disconnected(1, 5);
   job.disconnected(2, 5);
   CHECK(quiet(job.exited({.rank = 1, .exit_code = 1}, 5)));
-  CHECK(job.exited({.rank = 2, .signal = SIGKILL}, 6).failure_known);
-  CHECK(job.failure()->rank == 2);
-  CHECK(job.exit_code() == 137);
-  job.follows(3, 0);  // no such rank
+  CHECK(quiet(job.reported(1, {.cause = "RankLost"})));
+  SECTION("the other dies") {
+    CHECK(job.exited({.rank = 2, .signal = SIGKILL}, 6).failure_known);
+    CHECK(job.failure()->rank == 2);
+    CHECK(job.exit_code() == 137);
+  }
+  SECTION("a third one dies") {
+    job.runs_on(2);
+    CHECK(job.exited({.rank = 0, .exit_code = 9}, 6).failure_known);
+    CHECK(job.exit_code() == 9);
+  }
+  SECTION("nobody is") {
+    CHECK(quiet(job.runs_on(2)));
+    CHECK(job.blame(std::nullopt).failure_known);
+    CHECK(job.failure()->rank == 1);
+    CHECK(job.exit_code() == 1);
+  }
+}
+
+TEST_CASE("a rank that misses another and ends well has not left early") {
+  Verdict job = job_of(2);
+  for (int rank = 0; rank < 2; ++rank) job.joined(rank);
+  job.misses(0);
+  CHECK(quiet(job.exited({.rank = 0})));
+  SECTION("unless nobody else is to blame") {
+    CHECK(job.blame(std::nullopt).failure_known);
+    CHECK(job.failure()->cause.kind == CauseKind::kLeftEarly);
+    CHECK(job.exit_code() == exit_code::kRankLeft);
+  }
+  SECTION("the one that is to blame has ended with 0: then that one has") {
+    job.misses(1);
+    CHECK(quiet(job.exited({.rank = 1})));
+    CHECK(job.blame(Blame{.failure = {.rank = 1, .cause = {.kind = CauseKind::kLinkEnded, .link = BrokenLink{}}}})
+              .failure_known);
+    CHECK(job.failure()->cause.kind == CauseKind::kLeftEarly);
+    CHECK(job.exit_code() == exit_code::kRankLeft);
+  }
+}
+
+TEST_CASE("a broken network is the cause of nobody's end, and has the code of a lost host") {
+  Verdict job({.hosts = {"h1", "h2"}, .host_of = {0, 1}, .grace = 10});
+  for (int rank = 0; rank < 2; ++rank) job.joined(rank);
+  job.misses(1);
+  CHECK(quiet(job.exited({.rank = 1, .exit_code = 1})));
+  Blame cut{.lost = 0};
+  cut.failure.exit_code = exit_code::kHostLost;
+  cut.failure.cause = {.kind = CauseKind::kNetworkBroken,
+                       .link = BrokenLink{.from = {.rank = 1, .host = "h2", .number = 1, .address = "10.0.0.2"},
+                                          .to = {.rank = 0, .host = "h1", .number = 0, .address = "10.0.0.1"},
+                                          .end = LinkEnd::kSilent,
+                                          .silent = 30}};
+  const JobActions actions = job.blame(cut);
+  CHECK(actions.failure_known);
+  REQUIRE(actions.publish);
+  CHECK(actions.publish->kind == Kind::kRankFailed);
+  CHECK(actions.publish->rank == 0);
+  CHECK(actions.publish->host == "h1");
+  CHECK(actions.publish->cause ==
+        "rank 1 (h2) has heard nothing from rank 0 (h1) for 30 s; both run: the network between h1 (10.0.0.1) and h2 "
+        "(10.0.0.2) is broken");
+  CHECK(actions.stop);
+  CHECK_FALSE(job.rank_failed());
+  CHECK(quiet(job.exited({.rank = 0, .exit_code = 1})));
+  CHECK(job.exit_code() == exit_code::kHostLost);
 }
 
 TEST_CASE("a rank that was disconnected and runs on or is connected again was no cause; one that left early was") {
