@@ -9,6 +9,7 @@
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/descendants.h"
 #include "runtime/net/bytes/open_files.h"
+#include "runtime/net/host/host_candidates.h"
 
 namespace distrun::launcher {
 
@@ -67,7 +68,8 @@ Status Job::open(const JobLayout& layout) {
               {.grace = config_.options().end.grace,
                .servers = server_ranks(layout.plan.tf_roles, servers),
                .clients = client_ranks(layout.plan.tf_roles, servers),
-               .own_servers = servers == TfServers::kOwn},
+               .own_servers = servers == TfServers::kOwn,
+               .carrier_host = config_.options().hosts.mpi.empty() ? "" : net::host_name()},
               *std::move(store));
   return {};
 }
@@ -154,6 +156,9 @@ void Job::fail(int code, const std::string& text) {
 void Job::watch() {
   poller_.clear();
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
+  if (const int carrier = spawner_.carrier(); carrier >= 0) {
+    poller_.watch(carrier, POLLIN, [this](short) { lose_carrier(); });
+  }
   ranks_.watch(poller_);
   state_->watch(poller_);
   agents_.watch(poller_, !screen_->behind(), [this](AgentLink& agent) { receive(agent); });
@@ -205,7 +210,7 @@ void Job::give_credit() {
 }
 
 bool Job::finished() {
-  if (state_ == running_.get() && agents_.all_over()) enter_ending();
+  if (state_ == running_.get() && agents_.all_over() && !ranks_.awaits_carrier()) enter_ending();
   if (!ending_) return false;
   if (agents_.all_over()) reap();
   return ending_->finished(Clock::now());
@@ -223,6 +228,11 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
       return;
     case FromAgent::kNote:
       return screen_.say(std::string(net::as_text(frame.payload)));
+    case FromAgent::kCarrierNews:
+      if (const auto news = decode<CarrierNews>(frame.payload); news.ok()) {
+        ranks_.carrier_news(agent, *news, Clock::now());
+      }
+      return;
     case FromAgent::kPreempted: {
       const std::string who = "the agent on host " + agent.host;
       if (!stops(notice_.at_agent(ranks_.state()), who)) interrupt(config_.preempt_signal, who);
@@ -254,9 +264,18 @@ void Job::lose(AgentLink& agent) {
   agent.lose(ranks_.ending(), Clock::now());
   ranks_.ranks_gone(agent);
   input_.taken(agent.index, false);
+  if (state_ == running_.get() && ranks_.awaits_cause(agent, Clock::now())) return;
   if (agent.gone() || !agent.silence.empty()) explain(agent);
   if (agent.lost()) state_->on_lost(agent);
   advance();
+}
+
+// What MPI's launcher has started ends with it.
+void Job::lose_carrier() {
+  const auto end = spawner_.carrier_end();
+  if (!end || ranks_.ending()) return;
+  if (state_ == running_.get()) return ranks_.carrier_ended(*end, Clock::now());
+  fail(exit_code::kUnusable, carrier_text(*end) + " while the job was starting");
 }
 
 void Job::explain(AgentLink& agent) {

@@ -1,5 +1,7 @@
 #include "launcher/report/failure_report.h"
 
+#include <sys/wait.h>
+
 #include <cstring>
 #include <map>
 #include <utility>
@@ -27,6 +29,14 @@ Cause cause_of_end(int signal, int exit_code, bool out_of_memory) {
           .out_of_memory = out_of_memory};
 }
 
+std::string carrier_text(const CarrierEnd& end) {
+  const bool by_signal = WIFSIGNALED(end.wait_status);
+  const Cause cause =
+      cause_of_end(by_signal ? WTERMSIG(end.wait_status) : 0, by_signal ? 0 : WEXITSTATUS(end.wait_status));
+  const std::string pid = end.pid > 0 ? " (pid " + std::to_string(end.pid) + ")" : "";
+  return end.name + pid + (by_signal ? " was " : " ") + text_of(cause);
+}
+
 std::string text_of(const Cause& cause) {
   const std::string other =
       cause.by_other ? " by its agent, which something other than distrun told to end (scancel?)" : "";
@@ -52,6 +62,7 @@ std::string text_of(const Cause& cause) {
     case CauseKind::kRaised:
     case CauseKind::kLeftEarly:
     case CauseKind::kHostLost:
+    case CauseKind::kCarrierLost:
     case CauseKind::kNotStarted:
     case CauseKind::kBrokenOff:
       break;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/spawn/agent_spawner.h"
 #include "runtime/net/store/job_channel.h"
 
 namespace distrun::launcher {
@@ -16,6 +17,7 @@ enum class CauseKind {
   kStalled,      // it held other ranks up; `text` says how
   kLeftEarly,    // it ended in good order while other ranks still needed it
   kHostLost,     // `text` says why
+  kCarrierLost,  // a part of MPI's launcher, or a wrapper, ended while ranks ran; `text` says which
   kNotStarted,   // `text` says why
   kBrokenOff,    // the launcher or an agent could not go on; `text` says why
   kInterrupted,  // the launcher got `signal`
@@ -60,6 +62,8 @@ std::string signal_name(int number);
 Cause cause_of_end(int signal, int exit_code, bool out_of_memory = false);
 // In a few words: "killed by signal 9 (SIGKILL)", "exited with code 3".
 std::string text_of(const Cause& cause);
+// "mpirun (pid 12) was killed by signal 9 (SIGKILL)".
+std::string carrier_text(const CarrierEnd& end);
 // A cure for the user; empty: that depends on the program.
 std::string cure_of(const Cause& cause);
 

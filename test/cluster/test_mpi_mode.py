@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -165,6 +166,75 @@ def test_ctrl_c_ends_everything(pair: tuple[Cluster, Path]) -> None:
     job.signal(2)
     assert job.finish() == 130, job.text
     assert_all_ended(cluster)
+
+
+WAITING = ("sh", "-c", "echo ready $DISTRUN_RANK $$; exec sleep 1000")
+# With MPI in the ranks: what it makes in /tmp and in /dev/shm stays when it is killed.
+IN_MPI = "import os,time; from mpi4py import MPI; print('ready', MPI.COMM_WORLD.rank, os.getpid(), flush=True); time.sleep(1000)"
+WAITING_IN_MPI = (sys.executable, "-c", IN_MPI)
+
+
+def kill(host: Host, name: str) -> None:
+    """The first of this name: it has children."""
+    found = [each.pid for each in host.processes() if Path(each.argv[0]).name == name or name in " ".join(each.argv)]
+    host.run(["kill", "-9", str(min(found))], check=True)
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "named"),
+    [
+        ("head", "mpirun", r"mpirun \(pid \d+\) was killed by signal 9 \(SIGKILL\) on host head"),
+        ("h2", "orted", r"orted \(pid \d+\) on host h2 has ended while rank [23] ran below it"),
+        ("h2", "agent --mpi", r"distrun's wrapper \(pid \d+\) on host h2 has ended while rank [23] ran below it"),
+    ],
+    ids=["mpirun", "orted", "wrapper"],
+)
+def test_the_report_names_the_part_that_was_killed(
+    pair: tuple[Cluster, Path], where: str, what: str, named: str
+) -> None:
+    cluster, _ = pair
+    job = Job(cluster.head, "--mpi", *HOSTS, *WAITING, env=OPEN_MPI)
+    job.ranks(4)
+    kill(cluster.head if where == "head" else cluster[where], what)
+    assert job.finish() == 75, job.text
+    assert job.found(named), job.text
+    assert "rank 0" not in job.text and "rank 1 " not in job.text and "is lost" not in job.text, job.text
+    assert_all_ended(cluster)
+
+
+@pytest.mark.parametrize("what", ["launcher", "mpirun", "orted", "wrapper", "term"])
+def test_nothing_of_mpi_is_left_on_any_host(pair: tuple[Cluster, Path], what: str) -> None:
+    """Neither shared memory, nor folders in /tmp, nor cgroups, whoever was killed."""
+    need_mpi4py()
+    cluster, _ = pair
+    job = Job(cluster.head, "--mpi", *HOSTS, *WAITING_IN_MPI, env=OPEN_MPI)
+    job.ranks(4)
+    segments = [name for name in os.listdir(cluster["h2"].path("/dev/shm")) if "_segment." in name]
+    assert len(segments) == 2, "MPI's shared memory has another name"
+    if what == "term":
+        job.signal(15)
+    elif what == "launcher":
+        job.process.kill()
+    else:
+        name = {"mpirun": "mpirun", "orted": "orted", "wrapper": "agent --mpi"}[what]
+        kill(cluster.head if what == "mpirun" else cluster["h2"], name)
+    job.finish()
+    assert_all_ended(cluster)
+    for host in (cluster.head, *cluster.hosts):
+        wait_until(lambda host=host: leftovers(host) == [], f"nothing of Open MPI's on {host.name}")
+        assert cgroups(host) == [], host.name
+
+
+def leftovers(host: Host) -> list[str]:
+    names = [*os.listdir(host.path("/dev/shm")), *os.listdir(host.path("/tmp"))]
+    return [name for name in names if "_segment." in name or name.startswith(("ompi.", "prte."))]
+
+
+def cgroups(host: Host) -> list[str]:
+    """Of the wrappers: below the cgroup of the host, which no other host sees as its own."""
+    seen = host.run(["sh", "-c", "cat /proc/self/cgroup; find /sys/fs/cgroup -name 'distrun-ranks-*'"]).stdout
+    own = next((line.split(":", 2)[2] for line in seen.splitlines() if line.startswith("0::")), "/")
+    return [line for line in seen.splitlines() if "distrun-ranks-" in line and own != "/" and own in line]
 
 
 def test_standard_input_reaches_rank_0(pair: tuple[Cluster, Path]) -> None:

@@ -24,6 +24,7 @@ void RankMonitor::open(Membership members, const Config& config, std::unique_ptr
   }
   verdict_ = Verdict(std::move(judged));
   store_ = std::move(store);
+  if (!config_.carrier_host.empty()) carrier_.emplace(config_.carrier_host);
 }
 
 void RankMonitor::watch(Poller& poller) {
@@ -32,12 +33,16 @@ void RankMonitor::watch(Poller& poller) {
 
 void RankMonitor::tick(TimePoint now) {
   report_unreachable(now);
+  judge_carrier(now);
   if (!kill_servers_by_ || now < *kill_servers_by_) return;
   kill_servers_by_.reset();
   signal_ranks(SIGKILL, verdict_.servers_left());
 }
 
-std::optional<TimePoint> RankMonitor::deadline() const { return earlier(unreachable_.deadline(), kill_servers_by_); }
+std::optional<TimePoint> RankMonitor::deadline() const {
+  const auto next = earlier(unreachable_.deadline(), kill_servers_by_);
+  return carrier_ && !verdict_.ending() ? earlier(next, carrier_->deadline()) : next;
+}
 
 template <class Message>
 bool RankMonitor::to_rank(Message& message) const {
@@ -76,6 +81,7 @@ void RankMonitor::exited(const RankExited& event) {
   // not been read yet.
   read_store();
   unreachable_.explained(event.rank);
+  if (carrier_ && !verdict_.ending() && carrier_->keeps(event, Clock::now())) return;
   carry_out(verdict_.exited(event, round_));
 }
 
@@ -87,6 +93,37 @@ void RankMonitor::host_lost(const AgentLink& agent) {
   const bool explained = agent.gone() || !agent.silence.empty();
   const std::string text = explained ? agent.loss() : "host " + agent.host + " is lost";
   carry_out(verdict_.host_lost(static_cast<int>(agent.index), text));
+}
+
+CarrierLoss::Where RankMonitor::where(const AgentLink& agent) const {
+  const std::vector<int> ranks = members_.ranks_on(agent.index);
+  return {.agent = static_cast<int>(agent.index), .rank = ranks.empty() ? -1 : ranks.front(), .host = agent.host};
+}
+
+void RankMonitor::carrier_ended(const CarrierEnd& end, TimePoint now) {
+  if (carrier_) carrier_->launcher_ended(end, now);
+}
+
+void RankMonitor::carrier_news(const AgentLink& agent, const CarrierNews& news, TimePoint now) {
+  if (carrier_) carrier_->heard(news, where(agent), now);
+}
+
+bool RankMonitor::awaits_cause(const AgentLink& agent, TimePoint now) {
+  if (!carrier_ || verdict_.ending() || !agent.silence.empty()) return false;
+  carrier_->wrapper_lost(where(agent), 0, now);
+  return true;
+}
+
+// Ranks that all have ended need nobody below whom to run.
+void RankMonitor::judge_carrier(TimePoint now) {
+  if (!carrier_ || verdict_.ending()) return;
+  if (const auto loss = carrier_->decide(now); loss && verdict_.any_left()) {
+    output_.say(loss->text + (loss->text.ends_with('?') ? " " : ". ") + "This ended the job; exit code " +
+                std::to_string(exit_code::kHostLost) + ".");
+    carry_out(verdict_.carrier_lost(loss->where.agent, loss->where.host, loss->text));
+    output_.keep_back_all_but(-1);
+  }
+  for (const RankExited& event : carrier_->take()) carry_out(verdict_.exited(event, round_));
 }
 
 std::string RankMonitor::ranks_there(const AgentLink& agent) const {

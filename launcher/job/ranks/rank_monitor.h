@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/job/agents/agent_links.h"
+#include "launcher/job/ranks/carrier_loss.h"
 #include "launcher/job/ranks/membership.h"
 #include "launcher/job/ranks/notice.h"
 #include "launcher/job/ranks/rank_output.h"
@@ -26,6 +27,7 @@ class RankMonitor {
     std::set<int> servers;
     std::set<int> clients;
     bool own_servers = false;  // of the program, which may have something to save
+    std::string carrier_host;  // that of MPI's launcher; empty: it has not started the agents
   };
   // There are no ranks yet. Both must outlive it.
   RankMonitor(AgentLinks& agents, RankOutput& output);
@@ -53,6 +55,13 @@ class RankMonitor {
   void ranks_gone(const AgentLink& agent);
   // What follows from that.
   void host_lost(const AgentLink& agent);
+  // With --mpi: what may be the end of a part of MPI's launcher. tick() tells what it means.
+  void carrier_ended(const CarrierEnd& end, TimePoint now);
+  void carrier_news(const AgentLink& agent, const CarrierNews& news, TimePoint now);
+  // It is not said yet what some end means.
+  [[nodiscard]] bool awaits_carrier() const { return carrier_ && !verdict_.ending() && carrier_->deadline(); }
+  // True if it is not said yet what the end of this agent means.
+  bool awaits_cause(const AgentLink& agent, TimePoint now);
   // "Rank 2 there is", "Ranks 2-3 there are".
   [[nodiscard]] std::string ranks_there(const AgentLink& agent) const;
 
@@ -77,6 +86,8 @@ class RankMonitor {
   void disconnected(const net::StoreNotice& notice);
   void exited(const RankExited& event);
   void report_unreachable(TimePoint now);
+  void judge_carrier(TimePoint now);
+  [[nodiscard]] CarrierLoss::Where where(const AgentLink& agent) const;
   void carry_out(const JobActions& actions);
   // Messages of agents name workers: the number of this one's rank takes its place. False: it has none.
   template <class Message>
@@ -89,6 +100,7 @@ class RankMonitor {
   Verdict verdict_;
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
+  std::optional<CarrierLoss> carrier_;  // with --mpi
   std::uint64_t round_ = 0;  // of looking at the rendezvous
   std::optional<std::string> stop_;
   std::optional<TimePoint> kill_by_;

@@ -221,14 +221,30 @@ JobActions Verdict::host_lost(int host, const std::string& cause) {
   } else if (failure_ && failure_->cause.kind == CauseKind::kHostLost && failure_->host == name) {
     failure_->cause.text = cause;
   }
+  out.publish = loss_of(host, cause);
+  return out;
+}
+
+// Of a rank there; none: nobody is to be told of one.
+std::optional<net::JobEvent> Verdict::loss_of(int host, const std::string& cause) {
   for (std::size_t i = 0; i < ranks_.size() && !loss_published_; ++i) {
     if (config_.host_of[i] != host || ranks_[i].end) continue;
     loss_published_ = true;
-    out.publish = net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
-                                .rank = static_cast<int>(i),
-                                .host = config_.hosts[i],
-                                .cause = cause};
+    return net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
+                         .rank = static_cast<int>(i),
+                         .host = config_.hosts[i],
+                         .cause = cause};
   }
+  return std::nullopt;
+}
+
+JobActions Verdict::carrier_lost(int host, const std::string& host_name, const std::string& cause) {
+  if (ending_) return {};
+  JobActions out = end_by({.kind = CauseKind::kCarrierLost, .text = cause}, exit_code::kHostLost);
+  failure_->host = host_name;
+  if (host < 0) return out;
+  out.stop = stop_after_failure();
+  out.publish = loss_of(host, cause);
   return out;
 }
 
