@@ -33,17 +33,23 @@ constexpr Duration kTimeOfKill = std::chrono::seconds(5);
 // While killing, newly forked processes are looked for this often.
 constexpr Duration kLookAgain = std::chrono::milliseconds(50);
 
-// What the guard says to the launcher.
-struct End {
+// What the guard says to the launcher of MPI's launcher: first that it has been started, then that it has ended.
+struct Word {
   pid_t pid = 0;
+  bool ended = false;
   int wait_status = 0;
 };
+
+void say(const Word& word) {
+  [[maybe_unused]] const ssize_t n = ::send(kControl, &word, sizeof word, MSG_NOSIGNAL);
+}
 
 class Guard {
  public:
   Guard(Process mpi, SignalSource signals, Environment environment)
       : mpi_(std::move(mpi)), signals_(std::move(signals)), environment_(std::move(environment)) {
     seen_.insert(mpi_.pid());
+    say({.pid = mpi_.pid()});
   }
 
   void run() {
@@ -121,8 +127,7 @@ class Guard {
       const pid_t pid = ::waitpid(-1, &status, WNOHANG);
       if (pid == mpi_.pid()) {
         mpi_.reaped();
-        const End end{.pid = pid, .wait_status = status};
-        [[maybe_unused]] const ssize_t n = ::send(kControl, &end, sizeof end, MSG_NOSIGNAL);
+        say({.pid = pid, .ended = true, .wait_status = status});
       }
       if (pid > 0) continue;
       childless_ = pid < 0 && errno == ECHILD;
@@ -190,14 +195,19 @@ Result<MpiGuard> MpiGuard::start(const ProcessSpec& mpi) {
 }
 
 const std::optional<CarrierEnd>& MpiGuard::ended() {
-  if (end_ || !control_.valid()) return end_;
-  End end;
-  const ssize_t n = ::recv(control_.get(), &end, sizeof end, MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return end_;
-  // The kernel kills MPI's launcher when its guard ends.
-  const bool told = n == static_cast<ssize_t>(sizeof end);
-  end_ = told ? CarrierEnd{.name = name_, .pid = end.pid, .wait_status = end.wait_status}
-              : CarrierEnd{.name = "distrun's guard of " + name_, .pid = process_.pid(), .wait_status = SIGKILL};
+  while (!end_ && control_.valid()) {
+    Word word;
+    const ssize_t n = ::recv(control_.get(), &word, sizeof word, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    if (n == static_cast<ssize_t>(sizeof word)) {
+      mpi_ = word.pid;
+      if (word.ended) end_ = CarrierEnd{.name = name_, .pid = word.pid, .wait_status = word.wait_status};
+      continue;
+    }
+    // The kernel kills MPI's launcher when its guard ends.
+    killed_ = true;
+    end_ = CarrierEnd{.name = "distrun's guard of " + name_, .pid = process_.pid(), .wait_status = SIGKILL};
+  }
   return end_;
 }
 
@@ -205,6 +215,13 @@ bool MpiGuard::gone() {
   // The job's loop reaps all children: then this one is none any more.
   if (process_.running() && ::waitpid(process_.pid(), nullptr, WNOHANG) != 0) process_.reaped();
   return !process_.running();
+}
+
+void MpiGuard::clean_up_if_killed(const Environment& environment) {
+  (void)ended();
+  if (killed_ && mpi_ > 0) {
+    remove_leftovers_of({mpi_}, net::host_name(), ::geteuid(), open_mpi_base(environment));
+  }
 }
 
 void MpiGuard::order(char word) {

@@ -39,6 +39,8 @@ class MpiGuard {
   void kill() { order('k'); }
   // The guard is gone, and so is all that it guarded.
   [[nodiscard]] bool gone();
+  // What a guard that was killed could not remove, once nothing of MPI's launcher runs any more.
+  void clean_up_if_killed(const Environment& environment);
   [[nodiscard]] const Process& process() const { return process_; }
 
  private:
@@ -47,6 +49,8 @@ class MpiGuard {
   Process process_;
   Fd control_;
   std::string name_;
+  pid_t mpi_ = 0;
+  bool killed_ = false;
   std::optional<CarrierEnd> end_;
 };
 

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -170,24 +170,38 @@ def test_ctrl_c_ends_everything(pair: tuple[Cluster, Path]) -> None:
 
 WAITING = ("sh", "-c", "echo ready $DISTRUN_RANK $$; exec sleep 1000")
 # With MPI in the ranks: what it makes in /tmp and in /dev/shm stays when it is killed.
-IN_MPI = "import os,time; from mpi4py import MPI; print('ready', MPI.COMM_WORLD.rank, os.getpid(), flush=True); time.sleep(1000)"
+IN_MPI = """
+import os, time
+from mpi4py import MPI
+print("ready", MPI.COMM_WORLD.rank, os.getpid(), flush=True)
+time.sleep(1000)
+"""
 WAITING_IN_MPI = (sys.executable, "-c", IN_MPI)
 
 
 def kill(host: Host, name: str) -> None:
-    """The first of this name: it has children."""
-    found = [each.pid for each in host.processes() if Path(each.argv[0]).name == name or name in " ".join(each.argv)]
+    """The first one, which is above the others, of a program or with these words."""
+    found = [
+        each.pid
+        for each in host.processes()
+        if (" " in name and name in " ".join(each.argv)) or Path(each.argv[0]).name == name
+    ]
     host.run(["kill", "-9", str(min(found))], check=True)
 
 
 @pytest.mark.parametrize(
     ("where", "what", "named"),
     [
-        ("head", "mpirun", r"mpirun \(pid \d+\) was killed by signal 9 \(SIGKILL\) on host head"),
+        ("head", "mpirun", r"distrun: mpirun \(pid \d+\) was killed by signal 9 \(SIGKILL\) on host head"),
+        (
+            "head",
+            "agent --mpi-guard",
+            r"distrun's guard of mpirun \(pid \d+\) was killed by signal 9 \(SIGKILL\) on host head",
+        ),
         ("h2", "orted", r"orted \(pid \d+\) on host h2 has ended while rank [23] ran below it"),
         ("h2", "agent --mpi", r"distrun's wrapper \(pid \d+\) on host h2 has ended while rank [23] ran below it"),
     ],
-    ids=["mpirun", "orted", "wrapper"],
+    ids=["mpirun", "guard", "orted", "wrapper"],
 )
 def test_the_report_names_the_part_that_was_killed(
     pair: tuple[Cluster, Path], where: str, what: str, named: str
@@ -202,7 +216,7 @@ def test_the_report_names_the_part_that_was_killed(
     assert_all_ended(cluster)
 
 
-@pytest.mark.parametrize("what", ["launcher", "mpirun", "orted", "wrapper", "term"])
+@pytest.mark.parametrize("what", ["launcher", "mpirun", "guard", "orted", "wrapper", "term"])
 def test_nothing_of_mpi_is_left_on_any_host(pair: tuple[Cluster, Path], what: str) -> None:
     """Neither shared memory, nor folders in /tmp, nor cgroups, whoever was killed."""
     need_mpi4py()
@@ -216,18 +230,21 @@ def test_nothing_of_mpi_is_left_on_any_host(pair: tuple[Cluster, Path], what: st
     elif what == "launcher":
         job.process.kill()
     else:
-        name = {"mpirun": "mpirun", "orted": "orted", "wrapper": "agent --mpi"}[what]
-        kill(cluster.head if what == "mpirun" else cluster["h2"], name)
+        names = {"mpirun": "mpirun", "guard": "agent --mpi-guard", "orted": "orted", "wrapper": "agent --mpi"}
+        kill(cluster.head if what in ("mpirun", "guard") else cluster["h2"], names[what])
     job.finish()
     assert_all_ended(cluster)
     for host in (cluster.head, *cluster.hosts):
-        wait_until(lambda host=host: leftovers(host) == [], f"nothing of Open MPI's on {host.name}")
+        with suppress(AssertionError):
+            wait_until(lambda host=host: leftovers(host) == [], "nothing of Open MPI's", 10)
+        assert leftovers(host) == [], host.name
         assert cgroups(host) == [], host.name
 
 
 def leftovers(host: Host) -> list[str]:
-    names = [*os.listdir(host.path("/dev/shm")), *os.listdir(host.path("/tmp"))]
-    return [name for name in names if "_segment." in name or name.startswith(("ompi.", "prte."))]
+    memory = [name for name in os.listdir(host.path("/dev/shm")) if "_segment." in name]
+    tops = [path for path in Path(host.path("/tmp")).iterdir() if path.name.startswith(("ompi.", "prte."))]
+    return memory + [str(path) for top in tops for path in (top, *top.rglob("*"))]
 
 
 def cgroups(host: Host) -> list[str]:

@@ -263,6 +263,7 @@ void MpiStart::finish() {
   if (!guard_.gone()) guard_.process().signal(SIGKILL);
   // Where the guard was killed, what it guarded is ours.
   kill_descendants(not_ours_);
+  guard_.clean_up_if_killed(request_.environment);
 }
 
 }  // namespace distrun::launcher
