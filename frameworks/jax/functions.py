@@ -19,7 +19,8 @@ def _is_key(leaf: object) -> bool:
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
-    """The pytree of rank `root_rank`, on every rank: parameters, an optimizer's state, random keys.
+    """The pytree of rank `root_rank`, on every rank: parameters, an optimizer's state, random keys as they are. For
+    dropout each rank makes another one afterwards: `jax.random.fold_in(key, hvd.rank())`.
 
     Arrays of JAX cannot be overwritten, so use what is returned: `params = hvd.broadcast_parameters(params)`. The trees
     must have the same structure on all ranks. What is a number or a bool of Python's on the root is one everywhere;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -13,11 +13,12 @@ from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
 from distrun.process_sets import ProcessSet, checked, global_process_set
 
+from . import _extras
+from ._extras import Known, Parts
 from .compression import Compression, Compressor
 from .ops import allreduce
 
-# Updates, grad= and value=.
-_Reduce = Callable[[tuple[Any, Any, Any]], tuple[Any, Any, Any]]
+_Reduce = Callable[[Parts], Parts]
 
 
 def _optax() -> Any:
@@ -36,13 +37,16 @@ def distribute_gradients(
     gradient_predivide_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
     name: str | None = None,
+    replicated: Iterable[str] = (),
 ) -> Any:
     """An optax.GradientTransformation that gives the reduction (default: the average) of all ranks' gradients.
 
     As a link of optax.chain; put it in front of what looks at gradients (clipping, say). gradient_predivide_factor f
-    divides by f before the sum and by size / f after it; only with op=Average.
+    divides by f before the sum and by size / f after it; only with op=Average. The other links get the extra arguments
+    of `update` as the program gives them, so those that are not in `replicated` are refused.
     """
     optax = _optax()
+    known = _extras.declared(replicated, ())
     checked(process_set)
     _arguments.name(name)
     _compression.check(compression)
@@ -54,8 +58,9 @@ def distribute_gradients(
             raise ValueError("gradient_predivide_factor is for op=Average only.")
         before, after = 1.0 / gradient_predivide_factor, gradient_predivide_factor
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         del params
+        _refuse_beside_link(more, known, process_set)
         reduced = allreduce(
             updates,
             name=name,
@@ -67,7 +72,7 @@ def distribute_gradients(
         )
         return reduced, state
 
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
 def DistributedOptimizer(  # Horovod's name
@@ -77,33 +82,50 @@ def DistributedOptimizer(  # Horovod's name
     op: int | None = None,
     gradient_predivide_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    replicated: Iterable[str] = (),
+    averaged: Iterable[str] = (),
 ) -> Any:
     """An optax optimizer like `optimizer` whose update is computed from the gradients of all ranks.
 
     backward_passes_per_step: so many updates are averaged on this rank before they are reduced and make a step; the
     state is that of optax.MultiSteps. Passes before the last one wait for no other rank. Start with the same parameters
     everywhere: `params = hvd.broadcast_parameters(params)`.
+
+    Of the extra arguments of `update`, value, loss, grad and what value_fn, grad_fn and obj_fn return are reduced as
+    the gradients are. Others are refused, unless they are named: in `replicated`, those that are the same on all ranks;
+    in `averaged`, those that are to be averaged.
     """
     passes = _arguments.count("backward_passes_per_step", backward_passes_per_step, 1)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise TypeError(f"optimizer is one of optax, as optax.adam(1e-3) makes, not {optimizer!r}.")
     optax = _optax()
+    known = _extras.declared(replicated, averaged)
     optimizer = optax.with_extra_args_support(optimizer)
     small = distribute_gradients(compression, op, gradient_predivide_factor, process_set)
     exact = distribute_gradients(Compression.none, op, gradient_predivide_factor, process_set)
-    nothing = optax.EmptyState()
+    mean = distribute_gradients(process_set=process_set)
+    links = {"gradients": small, "losses": exact, "averaged": mean}
 
-    def reduced(parts: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-        updates, gradients, value = parts
-        updates, gradients = small.update((updates, gradients), nothing)[0]
-        return updates, gradients, exact.update(value, nothing)[0]
+    def by(link: Any) -> Callable[[Any], Any]:
+        return lambda tree: link.update(tree, optax.EmptyState())[0]
+
+    def reduced(parts: Parts) -> Parts:
+        updates, gradients = by(small)((parts.updates, parts.gradients))
+        return Parts(updates, gradients, by(exact)(parts.losses), by(mean)(parts.averaged))
 
     def step(updates: Any, state: Any, params: Any, more: Mapping[str, Any], reduce: _Reduce) -> tuple[Any, Any]:
-        _refuse_value_fn(more, process_set)
-        # What optimizers choose their steps by must be the same on all ranks too.
-        gradients, value = ({key: more[key] for key in (which,) if key in more} for which in ("grad", "value"))
-        updates, gradients, value = reduce((updates, gradients, value))
-        updates, inner = optimizer.update(updates, state[1], params, **{**more, **gradients, **value})
+        given = dict(more)
+        if (process_set.size() or 1) > 1:
+            _extras.refuse_unknown(more, known)
+            # What optimizers choose their steps by must be the same on all ranks too.
+            values, functions = _extras.sort(more, known)
+            _refuse_functions(functions, passes, reduce_op(op))
+            for name, function in functions.items():
+                given[name] = _extras.reduced_function(function, by(links[known.part_of(name) or ""]))
+        else:
+            values = _extras.sort({}, known)[0]
+        parts = reduce(Parts(updates, **values))
+        updates, inner = optimizer.update(parts.updates, state[1], params, **{**given, **parts.arguments()})
         return updates, (state[0], inner)
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
@@ -139,17 +161,33 @@ def _accumulated(whole: Any, step: Callable[..., tuple[Any, Any]], reduced: _Red
     return optax.GradientTransformationExtraArgs(optax.MultiSteps(whole, passes).init, update)
 
 
-def _only_if(condition: Any, change: _Reduce, parts: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+def _only_if(condition: Any, change: _Reduce, parts: Parts) -> Parts:
     if isinstance(condition, jax.core.Tracer):
         return jax.lax.cond(condition, change, lambda same: same, parts)  # type: ignore[no-any-return]
     return change(parts) if condition else parts
 
 
-def _refuse_value_fn(arguments: Mapping[str, Any], process_set: ProcessSet) -> None:
-    if arguments.get("value_fn") is not None and (process_set.size() or 1) > 1:
-        raise NotImplementedError(
-            "DistributedOptimizer's update got value_fn=: a line search would compare values of this rank's batch, and "
-            "the ranks would take steps of different lengths. Take an optimizer without a line search, "
-            "optax.lbfgs(learning_rate, linesearch=None), or call yours without DistributedOptimizer, with gradients, "
-            "value and value_fn that are the same on all ranks."
-        )
+def _refuse_functions(functions: Mapping[str, Any], passes: int, reduction: ReduceOp) -> None:
+    for name in functions:
+        if passes > 1:
+            raise NotImplementedError(
+                f"DistributedOptimizer's update got {name}= with backward_passes_per_step={passes}: the function would "
+                "see the batch of one pass, and the ranks would wait for each other in every pass. Leave out "
+                "backward_passes_per_step, and make one step of the whole batch."
+            )
+        if name == "value_fn" and reduction != ReduceOp.AVERAGE:
+            raise NotImplementedError(
+                "DistributedOptimizer's update got value_fn=, for a line search, with another op than Average: the "
+                "search keeps the reduced gradient for the next step, which would reduce it once more. Take op=Average."
+            )
+
+
+def _refuse_beside_link(more: Mapping[str, Any], known: Known, process_set: ProcessSet) -> None:
+    for name, value in more.items():
+        if value is not None and name not in known.replicated and (process_set.size() or 1) > 1:
+            raise TypeError(
+                f"optax.chain with distribute_gradients got {name}=, which the chain's other links see as this rank "
+                "gives it: the ranks would make different steps. DistributedOptimizer(...) around the chain without "
+                f"distribute_gradients reduces what it knows. Where {name}= is the same on all ranks, name it: "
+                f'distribute_gradients(replicated=("{name}",)).'
+            )

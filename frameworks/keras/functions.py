@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import distrun.numpy as arrays
-from distrun import _arguments, basics
+from distrun import _arguments, _seeds, basics
 from distrun._abi import Kind
 from distrun._collectives import batch_call
 from distrun._objects import allgather_object
@@ -79,7 +79,7 @@ def reducescatter(
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
-    """Overwrites Keras variables with those of rank `root_rank`, all in one batch."""
+    """Overwrites Keras variables with those of rank `root_rank`, all in one batch. Of seeds each rank makes its own."""
     given = checked_variables("broadcast_variables", variables)
     _broadcast([(one, path_of(one, slot_path)) for one in given], root_rank)
 
@@ -94,8 +94,17 @@ def _broadcast(given: Sequence[tuple[Any, str]], root_rank: int) -> None:
     what = batch_call(Kind.BROADCAST, names, global_process_set)._replace(root=root_rank)
     collective.same_size(views, what, in_place=True).wait()
     if basics.rank() != root_rank:
+        for index, key in _seeds.places([variable for variable, _ in given]).items():
+            contents[index] = _own_seed(contents[index], key, root_rank)
         for (variable, _), value in zip(given, contents, strict=True):
             variable.assign(value)
+
+
+def _own_seed(state: Any, key: int, root_rank: int) -> Any:
+    """Of the root's state of a generator."""
+    own = np.array(state)
+    own[key] ^= own.dtype.type(_seeds.mask(basics.rank(), root_rank))
+    return own
 
 
 def broadcast_global_variables(root_rank: int) -> NoReturn:
@@ -120,6 +129,7 @@ def has_its_variables(model: Any) -> bool:
 def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ()) -> None:
     """Gives every rank the weights of rank `root_rank`, and its optimizer's state, which is made if need be.
 
+    The seeds of layers that draw random numbers (Dropout) become a function of the root's seed and of the rank.
     Of distributed optimizers in other attributes the state that they have: the model does not know for which variables.
     Those of a process set of some ranks are left alone.
 
@@ -143,10 +153,37 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
         if LEGACY or not optimizer.built:
             optimizer.build(model.trainable_variables)
         state = _state_of(optimizer)
-    for one in _others_built_alike(model, optimizer):
+    seeds = _seeds_of(model, local)
+    others, everybodys = _others_built_alike(model, optimizer, [as_array(one).tolist() for one in seeds])
+    for one in others:
         state += _state_of(one)
     given = [(one, path_of(one)) for one in model.weights] + [(one, path_of(one, slot_path)) for one in state]
     _broadcast([(one, path) for one, path in given if id(one) not in local], root_rank)
+    _set_seeds(model, seeds, everybodys[int(root_rank)], root_rank)
+
+
+def _seeds_of(model: Any, local: Collection[int]) -> list[Any]:
+    """The seeds of its layers, which Keras 3 does not count as weights."""
+    ours = {*local, *(id(one) for one in model.weights)}
+    others = [one for one in getattr(model, "variables", ()) if id(one) not in ours]
+    return [others[index] for index in _seeds.places(others)]
+
+
+def _set_seeds(model: Any, seeds: list[Any], roots: list[list[int]], root_rank: int) -> None:
+    if basics.rank() == root_rank:
+        return
+    if len(seeds) != len(roots):
+        warnings.warn(
+            f"{getattr(model, 'name', 'the model')} has {len(roots)} seeds of random numbers on rank {root_rank} and "
+            f"{len(seeds)} on rank {basics.rank()}, which keeps its own: a restored run goes on with other random "
+            "numbers. Give all ranks the same layers that draw them (Dropout, GaussianNoise, RandomFlip).",
+            stacklevel=3,
+        )
+        return
+    for (index, key), seed in zip(_seeds.places(seeds).items(), roots, strict=True):
+        dtype = as_array(seeds[index]).dtype
+        # Backends have other dtypes, and the root's may be signed.
+        seeds[index].assign(_own_seed(np.array(seed).astype(dtype), key, root_rank))
 
 
 def _state_of(optimizer: Any) -> list[Any]:
@@ -162,13 +199,15 @@ def _state_of_older(optimizer: Any) -> list[Any]:
     return list(variables()) if callable(variables) else []
 
 
-def _others_built_alike(model: Any, optimizer: Any) -> list[Any]:
+def _others_built_alike(model: Any, optimizer: Any, seeds: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The model's other optimizers, and every rank's `seeds`."""
     found = distributed_optimizers(model)
     others = {path: one for path, one in found.items() if one is not optimizer and with_all_ranks(one)}
     # A rank that has none takes part: it may be the only one.
-    everybodys = allgather_object({path: len(one.variables) for path, one in others.items()}, "broadcast_model")
-    first = everybodys[0]
-    for rank, its in enumerate(everybodys):
+    sizes = {path: len(one.variables) for path, one in others.items()}
+    everybodys = allgather_object((sizes, seeds), "broadcast_model")
+    first, _ = everybodys[0]
+    for rank, (its, _) in enumerate(everybodys):
         if its != first:
             path = next(one for one in {**first, **its} if its.get(one) != first.get(one))
             raise ValueError(
@@ -177,7 +216,7 @@ def _others_built_alike(model: Any, optimizer: Any) -> list[Any]:
                 f"it: model.{path}.build(variables), with those that it trains. One that some ranks do without needs a "
                 "process_set of the others."
             )
-    return list(others.values())
+    return list(others.values()), [seeds for _, seeds in everybodys]
 
 
 def load_model(

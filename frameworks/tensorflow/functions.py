@@ -6,10 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 import tensorflow as tf
-from distrun import _objects
+from distrun import _objects, _seeds
 from distrun._abi import Kind
 from distrun._parameters import layer_path, slot_path, without_numbers
+from distrun._session import world
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._call import call
@@ -39,7 +42,8 @@ def broadcast_variables(
 ) -> Any:
     """Gives the variables the values that they have on rank `root_rank`; in a graph, the operation that does.
 
-    All travel together. `inplace` is Horovod's and has no effect: the variables are always assigned to.
+    All travel together. Seeds of random numbers (Keras's SeedGenerator, tf.random.Generator) become a function of the
+    root's seed and of the rank. `inplace` is Horovod's and has no effect: the variables are always assigned to.
     """
     del inplace
     made = _assigned(_listed(variables), root_rank, None, process_set)
@@ -81,6 +85,11 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None, process_se
     what = call(Kind.BROADCAST, names, process_set, root=root_rank)
     given = [tf.convert_to_tensor(variable) for variable in variables]
     values = as_given(run(what, [signed(one) for one in given]), given)
+    own = _seeds.mask(world().rank, int(root_rank))
+    for index, key in _seeds.places(variables).items():
+        masks = np.zeros(given[index].shape, given[index].dtype.as_numpy_dtype)
+        masks[key] = own
+        values[index] = tf.bitwise.bitwise_xor(values[index], tf.constant(masks))
     return [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
 
 

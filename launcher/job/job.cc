@@ -286,7 +286,7 @@ void Job::explain(AgentLink& agent) {
 
 void Job::beat(TimePoint now) {
   for (AgentLink* const agent : agents_.beat(now)) {
-    agent->silence = "nothing has come from it for " + seconds_text(kHeadWaits * config_.host_timeout) + " s";
+    agent->silence = "nothing has come from there for " + seconds_text(config_.host_timeout) + " s";
     lose(*agent);
     agent->handle.pipe.abandon();
   }

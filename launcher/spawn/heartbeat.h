@@ -9,13 +9,6 @@
 
 namespace distrun::launcher {
 
-// In parts of the setting host_timeout: how long the head waits for a sign of life, so that it has the cause before the
-// ranks' own connections end. A host's last word may come up to a second after the network has failed in the other
-// direction only.
-inline constexpr double kHeadWaits = 0.7;
-// And when agents of other hosts, which hear nothing from the head, end their ranks.
-inline constexpr double kAgentWaits = 3;
-
 class Heartbeat {
  public:
   static constexpr Duration kInterval = std::chrono::seconds(1);

@@ -221,12 +221,14 @@ def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, k
     cluster = make_cluster(2, share=[key.parent])
     agents = [dial(host, cluster.head, key) for host in cluster.hosts]
     head: list[str | Path] = [launcher(), "-np", "2", "--agents", "2", "--listen", "7000", "--key-file", key]
-    cluster.head.popen([*head, "sh", "-c", "sleep 1000; true"], env=job_environment(), stderr=subprocess.DEVNULL)
+    cluster.head.popen(
+        [*head, "--host-timeout", "5", "sh", "-c", "sleep 1000; true"], env=job_environment(), stderr=subprocess.DEVNULL
+    )
     for host in cluster.hosts:
         wait_until(lambda host=host: sleeping(host), "the rank runs")  # type: ignore[misc]
     cluster.head.link_down()
     begin = time.monotonic()
     for agent in agents:
         agent.wait(30)
-    assert time.monotonic() - begin < 25  # the lease, 15 on a machine that is not overloaded
+    assert time.monotonic() - begin < 15  # the lease, 5 on a machine that is not overloaded
     assert_nothing_left(*cluster.hosts)

@@ -18,8 +18,9 @@ from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, package_fo
 from .rig import ROOT, Cluster, Host, Process
 
 PYTHON = sys.executable
-NOTICED = 8.0  # a host that says nothing any more; 4 on a machine that is not overloaded
-LEASE = 25.0  # how long ranks may outlive the head's host; 15 on a machine that is not overloaded
+HOST_TIMEOUT = ("--host-timeout", "5")  # the default is 30 s
+NOTICED = 10.0  # a host that says nothing any more; 6 on a machine that is not overloaded
+LEASE = 25.0  # how long ranks may outlive the network of their host; 15 on a machine that is not overloaded
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
 # Each rank has a grandchild that hides in a session of its own.
 HIDING = (
@@ -246,8 +247,8 @@ def signal_side(job: Job, host: Host, side: str, number: int) -> None:
 # By job: its hosts and options.
 PAUSED = {
     "away": ("h15:1,h16:2", ("--host-timeout", "120")),
-    "stopped": ("h1:1,h3:1", ()),
-    **{host: (f"{host}:2", ()) for host in SUSPENDED},
+    "stopped": ("h1:1,h3:1", HOST_TIMEOUT),
+    **{host: (f"{host}:2", HOST_TIMEOUT) for host in SUSPENDED},
 }
 
 
@@ -265,8 +266,10 @@ def storm() -> Iterator[Storm]:
     with ExitStack() as stack:
         cluster = started(stack, 18, share=package_folders())
         head = cluster.head
-        jobs = {fault: start(head, f"{partner_of(victim)}:1,{victim}:2") for fault, victim in VICTIMS.items()}
-        jobs["head"] = start(cluster["h9"], "h9:1,h10:2")
+        jobs = {
+            fault: start(head, f"{partner_of(victim)}:1,{victim}:2", *HOST_TIMEOUT) for fault, victim in VICTIMS.items()
+        }
+        jobs["head"] = start(cluster["h9"], "h9:1,h10:2", *HOST_TIMEOUT)
         for job in jobs.values():
             job.wait_for("ready", 3)
         struck = {}
@@ -292,7 +295,7 @@ def test_a_host_that_vanishes(storm: Storm, fault: str) -> None:
     job, victim = storm.jobs[fault], VICTIMS[fault]
     assert job.finish() == 75, job.text
     [(when, first), *_] = [(when, line) for when, line in job.lines if not line.startswith("[")]
-    expected = f"host {victim} is lost: nothing has come from it for 3.5 s. Ranks 1-2 there are counted dead"
+    expected = f"host {victim} is lost: nothing has come from there for 5 s. Ranks 1-2 there are counted dead"
     assert first == f"distrun: {expected}", job.text
     assert when - storm.struck[fault] < NOTICED, job.text
     assert job.ended - storm.struck[fault] < NOTICED + 3

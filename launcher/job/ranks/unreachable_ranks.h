@@ -16,7 +16,7 @@ namespace distrun::launcher {
 class UnreachableRanks {
  public:
   // How long the end of a rank may take to be known. The kernel closes connections first, and takes seconds for what a
-  // large process has in memory or on a GPU; a host that is silent is known by then, with the default host_timeout.
+  // large process has in memory or on a GPU.
   static constexpr Duration kLimit = std::chrono::seconds(5);
 
   void disconnected(int rank, std::string text, TimePoint now) { ranks_[rank] = {std::move(text), now + kLimit}; }

@@ -25,7 +25,7 @@ struct JobLayout {
 struct JobConfig : JobLayout {
   [[nodiscard]] const Options& options() const { return plan.options; }
   int preempt_signal = 0;           // 0: none
-  double host_timeout = 5;          // seconds, the setting
+  double host_timeout = 30;         // seconds, the setting
   std::optional<TimePoint> end_by;  // when --timeout is over
   StartQueue::Limits start;
   // Where set, all candidates are in plan.assignment.hosts and are asked what they have. This then decides which of

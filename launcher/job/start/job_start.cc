@@ -131,7 +131,7 @@ void JobStart::order_preparation(AgentLink& agent) {
   order.grace = config_.options().end.grace;
   order.preempt_signal = config_.preempt_signal;
   order.probe = layout_.several_machines;
-  order.lease = agent.handle.remote && !order.ask ? kAgentWaits * config_.host_timeout : 0;
+  order.lease = agent.handle.remote && !order.ask ? config_.host_timeout : 0;
   order.common = layout_.common;
   if (agent.handle.remote) {
     // On this very host all is as here, but for the devices that MPI's launcher may have given each of its tasks.
@@ -166,7 +166,7 @@ void JobStart::answered(AgentLink& agent, const Prepared& answer) {
   agent.state = AgentLink::State::kAnswered;
   agent.facts = answer.facts;
   if (agent.handle.remote && phase_ != Phase::kAsking)
-    agent.heart = Heartbeat(duration_of(kHeadWaits * config_.host_timeout), Clock::now());
+    agent.heart = Heartbeat(duration_of(config_.host_timeout), Clock::now());
   queue_.answered(agent.index);
   advance();
 }

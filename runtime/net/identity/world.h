@@ -29,7 +29,7 @@ struct World {
   std::string store;               // "address:port" of the rendezvous; empty in a world of one
   std::string address;             // this host's, as the other hosts reach it; empty: the one that leads to the store
   std::vector<int> gpus;           // this rank's own, numbered among those that it sees; empty: none, or not told
-  double host_timeout = 5;  // seconds; the setting, which every connection to another host needs; not in variables
+  double host_timeout = 30;  // seconds; the setting, which every connection to another host needs; not in variables
   friend bool operator==(const World&, const World&) = default;
 };
 

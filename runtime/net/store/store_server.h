@@ -22,7 +22,7 @@ struct StoreServerOptions {
   std::string job_id;
   int size = 1;  // ranks 0 to size - 1 may join
   std::size_t max_bytes = StoreTable::kDefaultMaxBytes;
-  double host_timeout = 5;   // seconds, the setting
+  double host_timeout = 30;  // seconds, the setting
   const Log* log = nullptr;  // told about strangers; outlives the server
 };
 

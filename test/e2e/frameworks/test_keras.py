@@ -55,6 +55,7 @@ CALLBACKS = ROOT / "test/python/programs/keras_callbacks.py"
 SEVERAL = ROOT / "test/python/programs/keras_several.py"
 GRADIENTS = ROOT / "test/python/programs/keras_gradients.py"
 MISTAKES = ROOT / "test/python/programs/keras_mistakes.py"
+SEEDS = ROOT / "test/python/programs/keras_seeds.py"
 
 
 @pytest.fixture(params=["tensorflow", "torch", "jax"])
@@ -106,6 +107,12 @@ def test_what_programs_make_of_it(run_keras: RunFramework, program: Path, ranks:
     done = run_keras("-np", str(ranks), "--oversubscribe", program=program, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == ranks
+
+
+def test_random_numbers_of_layers(run_keras: RunFramework) -> None:
+    done = run_keras("-np", "3", "--oversubscribe", program=SEEDS, env=COMPILE_FAST)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all checks passed") == 3
 
 
 @pytest.mark.full

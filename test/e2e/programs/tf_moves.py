@@ -28,13 +28,35 @@ def check_dtype(dtype) -> None:  # type: ignore[no-untyped-def]
     assert (variable.numpy() == everyone[-1:]).all()
 
 
+def check_seeds() -> None:
+    """Each rank makes its own of the root's, which keeps its own; how many numbers were drawn is the root's."""
+    rank, root = hvd.rank(), hvd.size() - 1
+    dropout = tf.keras.layers.Dropout(0.5, seed=7)
+    generators = [tf.random.Generator.from_seed(7), tf.random.Generator.from_seed(7, alg="threefry")]
+    generators[0].skip(3 + rank)  # CPUs draw by the first algorithm alone
+    states = [*dropout.variables, *(one.state for one in generators)]
+    roots = hvd.broadcast_object([state.numpy().tolist() for state in states], root)
+    keys = [0, -1, -1][-len(states) :]  # of Keras 2 the layer has none
+    wraps = (lambda f: f, tf.function)
+    for wrap in wraps:
+        wrap(lambda: hvd.broadcast_(states, root, name="seeds"))()
+        hvd.broadcast_variables(states, root)
+        for state, expected, key in zip(states, roots, keys, strict=True):
+            found = state.numpy().tolist()
+            seeds = hvd.allgather_object(found[key])
+            assert len(set(seeds)) == hvd.size() and seeds[root] == expected[key], (seeds, expected)
+            found[key] = expected[key]
+            assert found == expected, (found, expected)
+    drawn = hvd.allgather(tf.reshape(generators[0].uniform([4]), [1, 4])).numpy()
+    assert len(np.unique(drawn, axis=0)) == hvd.size(), drawn
+
+
 def what_only_moves() -> None:
     """Unsigned integers that the runtime has no dtype for, Keras's random seeds among them."""
     rank, size = hvd.rank(), hvd.size()
     for dtype in (tf.uint16, tf.uint32, tf.uint64):
         check_dtype(dtype)
-    dropout = tf.keras.layers.Dropout(0.5, seed=rank)
-    hvd.broadcast_variables(dropout.variables, 0)
+    check_seeds()
     assert hvd.grouped_reducescatter([]) == hvd.grouped_allgather([]) == hvd.grouped_allreduce([]) == []
     try:
         hvd.alltoall(tf.ones([size * 2]), splits=tf.fill([size], 1.5))

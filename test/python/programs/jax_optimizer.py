@@ -128,17 +128,59 @@ def check_what_an_optimizer_decides_by_is_the_same_on_all_ranks() -> None:
         return more, state
 
     seen = optax.GradientTransformationExtraArgs(lambda params: (), update)
-    seen = hvd.DistributedOptimizer(seen, compression=hvd.Compression.fp16)
+    seen = hvd.DistributedOptimizer(
+        seen, compression=hvd.Compression.fp16, replicated=["other"], averaged=("norm", "norm_fn")
+    )
     x, state = hvd.size() * of(hvd.rank(), (3,)), seen.init(jnp.zeros(3))
     for way in WAYS.values():
-        function = way(lambda x, value: seen.update(x, state, value=value, grad=x, other=value)[0])
+        function = way(
+            lambda x, one: seen.update(x, state, value=one, loss=one, norm={"a": one}, grad=x, other=one, nothing=None)[
+                0
+            ]
+        )
         own = jnp.float32(70000 + hvd.rank())  # more than float16 has
         average = jnp.float32(70000 + (hvd.size() - 1) / 2)
         found = function(x, own)
-        same(found, {"grad": sum(everybody((3,))), "value": average, "other": own})
+        assert found.pop("nothing") is None
+        values = {"value": average, "loss": average, "norm": {"a": average}}
+        same(found, {"grad": sum(everybody((3,))), "other": own, **values})
+
+        def results(x: jax.Array, one: jax.Array) -> Any:
+            given = seen.update(x, state, norm_fn=lambda: one, grad_fn=lambda params, i: i * params)[0]
+            return given["norm_fn"](), given["grad_fn"](x, 2)
+
+        same(way(results)(x, own), (average, 2 * sum(everybody((3,)))))
+
+
+def check_unknown_arguments_are_refused_by_name() -> None:
+    optimizer = optax.with_extra_args_support(optax.sgd(0.1))
+    x = jnp.ones(3)
+    for make, cure in (
+        (hvd.DistributedOptimizer, ("distance=", 'replicated=("distance",)', 'averaged=("distance",)')),
+        (lambda it: optax.chain(hvd.distribute_gradients(), it), ("distance=", 'replicated=("distance",)')),
+    ):
+        made = make(optimizer)
+        for way in WAYS.values():
+            update = way(lambda x, one, made=made: made.update(x, made.init(x), distance=one)[0])
+            if hvd.size() == 1:
+                same(update(x, 1.0), -0.1 * x)
+                continue
+            with raises(TypeError, *cure):
+                update(x, 1.0)
+    known = optax.chain(hvd.distribute_gradients(replicated=("distance",)), optimizer)
+    same(known.update(x, known.init(x), distance=1.0)[0], -0.1 * x)
+    with raises(TypeError, "replicated", "tuple of names"):
+        hvd.DistributedOptimizer(optimizer, replicated="distance")
+    with raises(TypeError, "averaged", "str"):
+        hvd.DistributedOptimizer(optimizer, averaged=(1,))
+    with raises(ValueError, "'distance'"):
+        hvd.DistributedOptimizer(optimizer, replicated=("distance",), averaged=("distance",))
     if hvd.size() > 1:
-        with raises(NotImplementedError, "value_fn", "line search", "DistributedOptimizer"):
-            seen.update(x, state, value_fn=jnp.sum)
+        with raises(NotImplementedError, "value_fn=", "Average"):
+            hvd.DistributedOptimizer(optimizer, op=hvd.Sum).update(x, (), value_fn=jnp.sum)
+        passes = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2)
+        with raises(NotImplementedError, "grad_fn=", "backward_passes_per_step"):
+            passes.update(x, passes.init(x), grad_fn=jnp.sign)
 
 
 if __name__ == "__main__":
