@@ -120,8 +120,8 @@ std::vector<Follower> JobEnding::followers() const {
 
 void JobEnding::report_end(bool keep_back) {
   const auto& failure = ranks_.verdict().failure();
-  const bool host_lost = failure && (failure->cause.kind == CauseKind::kHostLost ||
-                                     failure->cause.kind == CauseKind::kCarrierLost);
+  const bool host_lost =
+      failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kCarrierLost);
   if (ranks_.verdict().rank_failed()) report_first_cause();
   if (!ranks_.verdict().rank_failed() && !host_lost) return;
   for (int rank = 0; rank < ranks_.members().size(); ++rank) {

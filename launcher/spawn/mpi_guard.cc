@@ -40,9 +40,7 @@ struct Word {
   int wait_status = 0;
 };
 
-void say(const Word& word) {
-  [[maybe_unused]] const ssize_t n = ::send(kControl, &word, sizeof word, MSG_NOSIGNAL);
-}
+void say(const Word& word) { [[maybe_unused]] const ssize_t n = ::send(kControl, &word, sizeof word, MSG_NOSIGNAL); }
 
 class Guard {
  public:

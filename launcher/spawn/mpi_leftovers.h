@@ -37,8 +37,8 @@ std::vector<OpenMpiJob::Number> numbers_of_namespace(std::string_view name);
 // `environment` is that of a rank; none: it is none of Open MPI's.
 std::optional<OpenMpiJob> open_mpi_job(const Environment& environment, const std::string& host, uid_t user);
 
-// True if this is shared memory of that job: "vader_segment.h1.0.58d60001.2", "sm_segment...", "osc_sm...". `node_rank`:
-// only of that rank.
+// True if this is shared memory of that job: "vader_segment.h1.0.58d60001.2", "sm_segment...", "osc_sm...".
+// `node_rank`: only of that rank.
 bool is_shared_memory_of(const OpenMpiJob& job, std::string_view name, std::optional<int> node_rank);
 // The process whose folder this is, for "ompi.h1.0/pid.42" and "ompi.42"; none: it is not called so.
 std::optional<pid_t> daemon_of_folder(std::string_view folder, const std::string& host, uid_t user);

@@ -101,7 +101,7 @@ class RankMonitor {
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
   std::optional<CarrierLoss> carrier_;  // with --mpi
-  std::uint64_t round_ = 0;  // of looking at the rendezvous
+  std::uint64_t round_ = 0;             // of looking at the rendezvous
   std::optional<std::string> stop_;
   std::optional<TimePoint> kill_by_;
   std::optional<TimePoint> kill_servers_by_;

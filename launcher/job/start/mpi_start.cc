@@ -172,7 +172,8 @@ Status MpiStart::wait() {
       end_all();
       return *why;
     }
-    if (const auto& end = guard_.ended()) return give_up("it ended before all ranks had started: " + carrier_text(*end));
+    if (const auto& end = guard_.ended())
+      return give_up("it ended before all ranks had started: " + carrier_text(*end));
     if (!unreachable && ssh_gave_up(printed_)) {
       unreachable = true;
       deadline = std::min(deadline, deadline_after(kLastWordSeconds));

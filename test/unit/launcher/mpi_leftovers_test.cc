@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 
-
 namespace distrun::launcher {
 namespace {
 

@@ -13,9 +13,7 @@ const CarrierLoss::Where kOnH2{.agent = 2, .rank = 2, .host = "h2"};
 CarrierEnd by_signal(int number) { return {.name = "mpirun", .pid = 7, .wait_status = number}; }
 CarrierEnd by_code(int code) { return {.name = "mpirun", .pid = 7, .wait_status = code << 8}; }
 CarrierNews told() { return {.kind = CarrierNews::kToldToEnd}; }
-CarrierNews daemon(const std::string& name) {
-  return {.kind = CarrierNews::kDaemonEnded, .name = name, .pid = 9};
-}
+CarrierNews daemon(const std::string& name) { return {.kind = CarrierNews::kDaemonEnded, .name = name, .pid = 9}; }
 RankExited terminated(int rank) { return {.rank = rank, .signal = SIGTERM, .by_agent = true}; }
 
 TEST_CASE("the end of MPI's launcher by a signal is the cause at once", "[carrier_loss]") {
