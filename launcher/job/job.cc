@@ -275,7 +275,7 @@ void Job::lose_carrier() {
   const auto end = spawner_.carrier_end();
   if (!end || ranks_.ending()) return;
   if (state_ == running_.get()) return ranks_.carrier_ended(*end, Clock::now());
-  fail(exit_code::kUnusable, carrier_text(*end) + " while the job was starting");
+  if (state_ == start_.get()) fail(exit_code::kUnusable, carrier_text(*end) + " while the job was starting");
 }
 
 void Job::explain(AgentLink& agent) {

@@ -72,7 +72,8 @@ std::string text_of(const Cause& cause) {
 
 std::string cure_of(const Cause& cause) {
   if (cause.kind == CauseKind::kLeftEarly) {
-    return "let every rank do the same number of steps, and call shutdown() before it ends";
+    return cause.ran_on ? "let every rank do the same number of steps before it calls shutdown()"
+                        : "let every rank do the same number of steps, and call shutdown() before it ends";
   }
   if (cause.kind == CauseKind::kTimedOut && cause.text.empty()) return "give the job more time with --timeout SECONDS";
   return cause.out_of_memory ? "use less memory for each rank, or fewer ranks on each host (-H HOST:SLOTS)" : "";
@@ -83,7 +84,10 @@ std::string first_cause_report(const FailureReport& failure) {
   if (failure.pid > 0) out += " (pid " + std::to_string(failure.pid) + ")";
   const Cause& cause = failure.cause;
   if (cause.kind == CauseKind::kLeftEarly) {
-    out += " left early: it ended in good order while other ranks still needed it; " + cure_of(cause);
+    out += std::string(" left early: it ") +
+           (cause.ran_on ? "called shutdown() while other ranks still needed it, and its process ran on; "
+                         : "ended in good order while other ranks still needed it; ") +
+           cure_of(cause);
   } else {
     out += (cause.kind == CauseKind::kKilled   ? " was "
             : cause.kind == CauseKind::kRaised ? " failed: "

@@ -31,6 +31,7 @@ struct Cause {
   int exit_code = 0;
   int signal = 0;
   bool out_of_memory = false;  // the kernel's OOM killer sent the signal
+  bool ran_on = false;         // kLeftEarly: its process had not ended
   bool by_other = false;       // its agent ended it, because something other than distrun told that one to end
   std::string text;
 };

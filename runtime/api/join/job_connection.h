@@ -14,6 +14,7 @@
 #include "runtime/net/launchers/other_launcher.h"
 #include "runtime/net/store/store_client.h"
 #include "runtime/net/store/store_host.h"
+#include "runtime/net/store/watched_store.h"
 
 namespace distrun::api {
 
@@ -30,9 +31,11 @@ class JobConnection {
   // Null in a world of one, as all these.
   [[nodiscard]] const net::JobKey* key() const { return key_.get(); }
   [[nodiscard]] net::StoreClient* channel() const { return channel_.get(); }
-  [[nodiscard]] net::Store* store() const { return store_.get(); }
+  // Its waits end when another rank's init() fails.
+  [[nodiscard]] net::Store* store() const { return watched_.get(); }
 
-  // init() failed on this rank. Where rank 0 keeps the store, all ranks stay until each has heard it.
+  // init() failed on this rank, and the others hear that. Where rank 0 keeps the store, all ranks stay until each has
+  // heard it.
   void refused(const Status& why, const net::World& world);
   // All have drained.
   Status leave(bool first_rank);
@@ -48,6 +51,7 @@ class JobConnection {
   net::StoreHost* keeper_ = nullptr;   // on rank 0 of a job that distrun did not start; process-wide
   std::string reached_;                // the address at which such a job's rank 0 was reached
   std::unique_ptr<net::Store> store_;  // `channel_` under this init's prefix
+  std::unique_ptr<net::WatchedStore> watched_;
 };
 
 }  // namespace distrun::api
