@@ -133,6 +133,7 @@ struct OutputOptions {
 // When the job ends, and how.
 struct EndOptions {
   double timeout = 0;  // seconds for the whole job; 0: none
+  bool check = false;  // it is `distrun check`, which says which hosts it has waited for in vain
   double grace = 10;   // seconds that ranks have to end before KILL
   bool grace_given = false;
   // Seconds that ranks have after a notice; none: whoever gave it ends the job when it must.

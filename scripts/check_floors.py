@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     "bindings/python/distrun/_torch_backend.py": ["torch"],
     "frameworks/jax": ["numpy"],
     "frameworks/keras": ["jax", "numpy", "tensorflow", "torch"],
-    "frameworks/mxnet": [],
+    "frameworks/mxnet": ["numpy"],
     "frameworks/numpy": [],
     "frameworks/tensorflow": ["keras", "numpy"],
     "frameworks/torch": [],

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from distrun import _arguments, _collectives, _compression
 from distrun._abi import Kind
 from distrun._collectives import reduction, split_rows
+from distrun.numpy._plain import checked
 from distrun.process_sets import ProcessSet, global_process_set
 
 from . import _names, _native
@@ -27,7 +28,7 @@ from .compression import Compression, Compressor
 def _array(leaf: Any) -> jax.Array:
     if isinstance(leaf, jax.Array):
         return leaf
-    made = jnp.asarray(leaf)
+    made = jnp.asarray(leaf if hasattr(leaf, "__jax_array__") else checked(leaf))
     given = np.asarray(leaf) if hasattr(leaf, "dtype") else None
     # JAX raises for a number of Python's that does not fit, and takes what is left of an array's.
     if given is not None and given.dtype.kind in "iu" and not np.array_equal(given.astype(made.dtype), given):

@@ -16,6 +16,7 @@ from distrun._collectives import batch_call
 from distrun._objects import allgather_object
 from distrun._parameters import slot_path
 from distrun.numpy._adapter import collective
+from distrun.numpy._plain import checked
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._backends import checked_variables, path_of
@@ -38,6 +39,11 @@ def as_array(value: Any) -> Any:
     return np.asarray(value if LEGACY else keras.ops.convert_to_numpy(value))
 
 
+def _given(value: Any) -> Any:
+    """Of a program: ValueError where it is more than numbers."""
+    return as_array(checked(value))
+
+
 def allreduce(
     value: Any,
     name: str | None = None,
@@ -50,7 +56,7 @@ def allreduce(
 ) -> Any:
     """The reduction (default: the average) of the ranks' values, as a NumPy array. Not in a compiled step."""
     return arrays.allreduce(
-        as_array(value),
+        _given(value),
         average,
         name,
         getattr(arrays.Compression, compression_name(compression)),
@@ -63,19 +69,19 @@ def allreduce(
 
 def allgather(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """The ranks' values one after the other along dimension 0, as a NumPy array."""
-    return arrays.allgather(as_array(value), name, process_set=process_set)
+    return arrays.allgather(_given(value), name, process_set=process_set)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """The value of rank `root_rank`, as a NumPy array."""
-    return arrays.broadcast(as_array(value), root_rank, name, process_set=process_set)
+    return arrays.broadcast(_given(value), root_rank, name, process_set=process_set)
 
 
 def reducescatter(
     value: Any, name: str | None = None, op: int | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
     """This rank's share of the rows of the reduced values, as a NumPy array."""
-    return arrays.reducescatter(as_array(value), name, op=op, process_set=process_set)
+    return arrays.reducescatter(_given(value), name, op=op, process_set=process_set)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:

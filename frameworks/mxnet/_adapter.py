@@ -16,6 +16,7 @@ import mxnet as mx
 from distrun._abi import DType
 from distrun._collectives import Collectives, Memory
 from distrun._operations import Gathered
+from distrun.numpy._plain import checked
 from mxnet.base import _LIB, check_call
 from mxnet.ndarray import NDArray
 
@@ -48,7 +49,7 @@ def to_array(value: Any) -> Array:
     """An array of MXNet for any value that it can convert. Values that are not MXNet's become float32."""
     if isinstance(value, NDArray):
         return value
-    given = np.asarray(value)
+    given = np.asarray(checked(value))
     if given.dtype.kind not in "biuf":  # MXNet makes NaN of None
         raise TypeError(f"an array, or numbers that MXNet can make one of, can travel, not {value!r:.60}.")
     made = mx.nd.array(given)

@@ -14,6 +14,8 @@ from distrun._collectives import Collectives, Memory
 from distrun._operations import Gathered
 from numpy.typing import NDArray
 
+from . import _plain
+
 Array = NDArray[Any]
 
 # bfloat16 is ml_dtypes' type, known by its name so that the package need not be there.
@@ -31,19 +33,15 @@ def code_of(dtype: np.dtype[Any]) -> int:
     return code
 
 
-def _refuse_mask(value: Any) -> None:
-    if isinstance(value, np.ma.MaskedArray):
-        raise ValueError(
-            "a masked array would travel without its mask; pass what its filled() gives, "
-            "and numpy.ma.getmaskarray() of it as an array of its own."
-        )
-
-
 def to_array(value: Any) -> Array:
-    """An array for anything array-like; byte order is made the machine's."""
-    _refuse_mask(value)
-    array = np.asarray(value)
+    """An array for anything array-like; byte order is made the machine's. ValueError where it is more than numbers."""
+    array = np.asanyarray(_plain.checked(value))
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _new(like: Array, shape: Sequence[int]) -> Array:
+    made: Array = _plain.in_class_of(like, np.empty(tuple(shape), like.dtype))
+    return made
 
 
 class NumpyAdapter:
@@ -73,18 +71,18 @@ class NumpyAdapter:
     def writable(self, tensor: Array) -> None:
         if not isinstance(tensor, np.ndarray):
             raise ValueError(f"the in-place forms need a NumPy array, not {type(tensor).__name__}.")
-        _refuse_mask(tensor)
+        _plain.checked(tensor)
         if not tensor.flags.writeable:
             raise ValueError("the array is read-only; use the form that returns a new array.")
 
     def empty_like(self, tensor: Array) -> Array:
-        return np.empty(tensor.shape, tensor.dtype)
+        return _new(tensor, tensor.shape)
 
     def copy(self, target: Array, source: Array) -> None:
         np.copyto(target, source)
 
     def gathered(self, like: Array, result: Gathered) -> Array:
-        output = np.empty(result.shape, like.dtype)
+        output = _new(like, result.shape)
         if result.bytes:
             ctypes.memmove(output.ctypes.data, result.data, result.bytes)
         return output
@@ -93,7 +91,7 @@ class NumpyAdapter:
         pass  # an array may have no rows
 
     def empty_rows(self, like: Array, rows: int) -> Array:
-        return np.empty((rows, *like.shape[1:]), like.dtype)
+        return _new(like, (rows, *like.shape[1:]))
 
     def integers(self, values: Sequence[int]) -> Array:
         # int32, as in Horovod, unless a count needs more: the data have arrived.

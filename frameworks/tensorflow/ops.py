@@ -15,6 +15,7 @@ from distrun import _session
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import reduction
 from distrun._compression import check
+from distrun.numpy._plain import checked
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._call import call, checked_names, executing_eagerly, factors_of
@@ -26,7 +27,11 @@ _Tensor, _IndexedSlices = tf.Tensor, tf.IndexedSlices  # faster than looking the
 
 
 def _tensors(values: Sequence[Any]) -> list[Any]:
-    return [value if isinstance(value, _Tensor) else tf.convert_to_tensor(value) for value in values]
+    return [_tensor(value) for value in values]
+
+
+def _tensor(value: Any) -> Any:
+    return value if isinstance(value, _Tensor) else tf.convert_to_tensor(checked(value))
 
 
 def _whole(how: dict[str, Any]) -> float:
@@ -55,7 +60,7 @@ def allreduce(
     how = reduction(op, *factors_of(prescale_factor, postscale_factor), average)
     if isinstance(tensor, _IndexedSlices):
         return allreduce_slices([tensor], how["reduce"], name, process_set, compression, _whole(how))[0]
-    small, context = compression.compress(tensor if isinstance(tensor, _Tensor) else tf.convert_to_tensor(tensor))
+    small, context = compression.compress(_tensor(tensor))
     what = call(Kind.ALLREDUCE, name, process_set, **how)
     return compression.decompress(run(what, [small])[0], context)
 
@@ -232,7 +237,7 @@ def alltoall(
     rows = tf.zeros([0], tf.int64) if splits is None else tf.convert_to_tensor(splits)
     if not rows.dtype.is_integer and rows.shape.num_elements() != 0:  # [] has no integers
         raise ValueError(f"splits are whole numbers of rows, one for each rank of the process set, not {splits!r}.")
-    given = tf.convert_to_tensor(tensor)
+    given = _tensor(tensor)
     output, received = run(call(Kind.ALLTOALL, name, process_set), signed(given), tf.cast(rows, tf.int64))
     output = as_given([output], [given])[0]
     return output if splits is None else (output, received)

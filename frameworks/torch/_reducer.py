@@ -26,10 +26,21 @@ from distrun.process_sets import ProcessSet, registered_id
 
 from ._adapter import collective
 from ._advice import COMES_BACK, too_many
+from ._changes import is_shared
 from ._feedback import Feedback
-from ._slot import UNKNOWN, Group, Slot, check_stayed, is_shared, layout_of, other_parameters, refuse_rivals, zeros
+from ._slot import (
+    UNKNOWN,
+    Group,
+    Mark,
+    Slot,
+    check_untouched,
+    layout_of,
+    other_parameters,
+    refuse_rivals,
+    zeros,
+)
 from .compression import Compressor
-from .sparse import sparse_allreduce_async
+from .sparse import start_sparse_allreduce
 
 # Gradients wait for each other until this many bytes are ready: below it a call costs more than the bytes.
 _BATCH_BYTES = 1 << 20
@@ -72,6 +83,8 @@ class Reducer:
         self._ready_bytes = 0
         self._queued = 0  # gradients in flight, those that wait for their group included
         self._by_memory: dict[int, Slot] = {}  # the dense gradients since the last step, by their address
+        self._shared: list[Slot] = []  # of those in flight, the ones whose memory is other tensors' too
+        self._marked_in = -1  # the backward pass at whose end these are marked
         self._flights: list[tuple[Handle[None], list[Slot]]] = []
         self._sparse: list[Slot] = []
         self._unsettled: list[Slot] = []  # the ranks agree on the scale of their gradients
@@ -170,7 +183,9 @@ class Reducer:
             self._agree_on_layouts()
         self._agreed = True
         for slot in self._slots:
-            if not slot.queued and self._is_wanted(slot):
+            if slot.queued:
+                self._for_each([slot], check_untouched)
+            elif self._is_wanted(slot):
                 self._queue(slot)
         given_up = self._prepare_rest()
         self._flush()
@@ -180,6 +195,9 @@ class Reducer:
             self._for_each(slots, functools.partial(self._write_back, handle))
             self._flights.pop(0)
         self._by_memory.clear()
+        if self._shared:  # results count as changes of what other optimizers have in the same memory
+            for other in _alive:
+                other._mark_shared()
         self._finish_sparse()
         # All at once: an interrupted call that is repeated does the rest, and neither asks nor sends twice.
         self._forget([slot for slot in self._slots if slot.queued])
@@ -240,12 +258,29 @@ class Reducer:
     def _take(self, slot: Slot) -> None:
         self.arrived += 1
         if slot.queued:
+            slot.mark = None  # the program hears of this change here
             raise too_many(slot.name)
         slot.passes_left -= 1
         if slot.passes_left <= 0:
             self._queue(slot)
             if self._ready_bytes >= _BATCH_BYTES and (self._overlaps or slot.param.device.type != "cpu"):
                 self._flush()
+        if self._shared:
+            self._mark_after_backward()
+
+    def _mark_after_backward(self) -> None:
+        """Tensors that share memory share torch's counter of changes: until backward ends, it counts what autograd adds
+        to the others too."""
+        current = torch._C._current_graph_task_id()
+        if current not in (-1, self._marked_in):
+            self._marked_in = current
+            torch.autograd.Variable._execution_engine.queue_callback(self._mark_shared)  # type: ignore[attr-defined]
+
+    def _mark_shared(self) -> None:
+        with self._lock:
+            for slot in self._shared:
+                if slot.mark is not None:
+                    slot.mark = Mark.of(slot.mark.grad)
 
     def _queue(self, slot: Slot) -> None:
         registered_id(self.options.process_set)  # raises before the gradient counts as handed over
@@ -258,6 +293,9 @@ class Reducer:
             self._prepare(slot)
             return
         group.missing -= 1
+        grad = slot.param.grad
+        if grad is not None and not is_shared(grad):
+            slot.mark = Mark.of(grad)  # it waits for the group
         if group.missing == 0:
             for member in group.slots:
                 self._prepare(member)
@@ -352,8 +390,9 @@ class Reducer:
         grad = slot.grad = self._gradient(slot)
         slot.shared = is_shared(grad)
         if grad.is_sparse:
-            slot.sparse_result = sparse_allreduce_async(grad, self._prefix + slot.name, options.op, options.process_set)
+            slot.sparse_result = start_sparse_allreduce(grad, self._prefix + slot.name, options.op, options.process_set)
             self._sparse.append(slot)
+            slot.mark = Mark.of(grad)
             return
         if slot.feedback is not None and slot.feedback.agrees:
             name = f"{self._prefix}{slot.name}.largest"
@@ -362,6 +401,9 @@ class Reducer:
             self._unsettled.append(slot)
         else:
             self._send(slot, 0.0)
+        slot.mark = Mark.of(grad)
+        if slot.shared:
+            self._shared.append(slot)
 
     def _settle(self) -> None:
         """Sends the gradients whose scale had to be agreed on."""
@@ -482,7 +524,7 @@ class Reducer:
         handle.wait()
         grad, sent, work = slot.grad, slot.sent, slot.work
         assert grad is not None and sent is not None and work is not None
-        check_stayed(slot)
+        slot.mark = None
         if sent is not work:
             sent.copy_(work)
         if slot.feedback is None:
@@ -505,7 +547,8 @@ class Reducer:
             slot.queued = False
             slot.tries, slot.error = 0, None
             slot.passes_left = self.options.passes
-            slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None
+            slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = slot.mark = None
+        self._shared = [slot for slot in self._shared if slot.queued]
 
 
 def _feedback_kind(options: Options) -> type[Feedback] | None:

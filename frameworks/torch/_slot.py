@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from distrun import _abi, errors
 from distrun._operations import Handle
 
+from ._changes import version
 from ._feedback import Feedback
 
 UNKNOWN = -1
+
+
+class Mark(NamedTuple):
+    """A gradient as it was when it was handed over."""
+
+    grad: torch.Tensor
+    state: tuple[int, ...]
+
+    @classmethod
+    def of(cls, grad: torch.Tensor) -> Mark:
+        """As it is now."""
+        return cls(grad, _state(grad))
+
+    def holds(self) -> bool:
+        """False if the gradient was written to since, by operations that torch counts."""
+        return _state(self.grad) == self.state
+
+
+def _state(grad: torch.Tensor) -> tuple[int, ...]:
+    # `grad.data = ...` gives it other memory, and does not count as a change.
+    return (version(grad), grad.data_ptr()) if grad.layout == torch.strided else (version(grad),)
 
 
 class Group:
@@ -44,6 +66,7 @@ class Slot:
         # Of the gradient in flight: itself, what compression made of it, the contiguous memory that is reduced.
         self.grad: torch.Tensor | None = None
         self.shared = False  # its memory, which is not reduced in place then
+        self.mark: Mark | None = None  # until the program's changes were looked for
         self.sent: torch.Tensor | None = None
         self.work: torch.Tensor | None = None
         self.context: Any = None
@@ -74,36 +97,32 @@ def refuse_rivals(slot: Slot) -> None:
         )
 
 
-def check_stayed(slot: Slot) -> None:
-    """InvalidArgument if the step would take other memory than what was reduced. None steps nothing."""
-    grad, reduced = slot.param.grad, slot.grad
-    assert reduced is not None
-    if grad is not None and grad is not reduced and _memory(grad) != _memory(reduced):
-        raise errors.InvalidArgument(
-            f"the gradient of {slot.name} was replaced after backward had handed it over, so the step would take this "
-            "rank's own; call optimizer.synchronize() before changing gradients, and step inside "
-            "optimizer.skip_synchronize().",
-            tensor=slot.name,
-        )
+def check_untouched(slot: Slot) -> None:
+    """InvalidArgument if the program has changed or replaced the gradient since it was handed over. None steps nothing.
+
+    The mark is used up: results that are written later are no change of the program's.
+    """
+    (mark, slot.mark), grad = (slot.mark, None), slot.param.grad
+    if mark is None or grad is None:
+        return
+    if grad is not mark.grad and _memory(grad) != _memory(mark.grad):
+        raise too_late(slot.name, "replaced")
+    if not mark.holds():
+        raise too_late(slot.name, "changed")
 
 
-def _users_of(memory: torch.Tensor) -> int:
-    users: int = torch._C._storage_Use_Count(memory.untyped_storage()._cdata)  # type: ignore[attr-defined]
-    return users
-
-
-_ALONE = _users_of(torch.zeros(1))  # counts what is asked with
-
-
-def is_shared(grad: torch.Tensor) -> bool:
-    """True where the gradient's memory is other tensors' too: what autograd has yet to compute earlier layers' from
-    (`h + pos[None]` gives both sides one), a gradient of another parameter, a buffer for all of them."""
-    return grad.layout == torch.strided and _users_of(grad) > _ALONE
+def too_late(name: str, what: str) -> errors.InvalidArgument:
+    """Says what was done to the gradient of that name."""
+    return errors.InvalidArgument(
+        f"the gradient of {name} was {what} after backward had handed it over, so the step would take this rank's own; "
+        "call optimizer.synchronize() before changing gradients, and step inside optimizer.skip_synchronize().",
+        tensor=name,
+    )
 
 
 def _memory(grad: torch.Tensor) -> tuple[Any, ...]:
-    dense = grad.layout == torch.strided  # others have no address
-    return dense and (grad.data_ptr(), grad.stride()), grad.layout, grad.dtype, grad.shape
+    values = grad._values() if grad.layout == torch.sparse_coo else grad
+    return values.data_ptr(), values.stride(), grad.layout, grad.dtype, grad.shape
 
 
 def layout_of(slot: Slot) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from distrun import _parameters, errors
@@ -11,11 +12,113 @@ from distrun._abi import Kind, ReduceOp
 from distrun._collectives import batch_call
 from distrun._objects import allgather_object
 from distrun.process_sets import ProcessSet, checked, global_process_set, number_kept, registered_id
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
-from ._adapter import collective, is_dense
+from ._adapter import CODES, collective, is_dense
 
 Parameters: TypeAlias = torch.nn.Module | Mapping[str, torch.Tensor] | Iterable[Any]
 Named: TypeAlias = list[tuple[str, torch.Tensor]]
+
+# What becomes of a buffer: the ranks' average, that of the set's lowest rank, or the rank's own.
+_AVERAGE, _FIRST, _OWN = "average", "first", "own"
+_HOW = (_AVERAGE, _FIRST, _OWN)
+
+_POWER_ITERATIONS = 15  # as many as torch makes with a new layer
+
+
+class Buffers:
+    """What becomes of each buffer.
+
+    Running statistics are averaged. The average of others (unit vectors, counts, masks) means nothing.
+    """
+
+    def __init__(self, given: Mapping[str, str] | None) -> None:
+        self.given = dict(given or {})
+        for key, how in self.given.items():
+            if not isinstance(key, str) or how not in _HOW:
+                raise ValueError(
+                    f"buffers={{{key!r}: {how!r}}}: give a buffer's name, or the end of one, and "
+                    "'average', 'first' (the lowest rank's) or 'own' (each rank keeps its own)."
+                )
+
+    def key_of(self, name: str) -> str | None:
+        """The longest key that is the name, or its last parts."""
+        fitting = [key for key in self.given if name == key or name.endswith(f".{key}")]
+        return max(fitting, key=len, default=None)
+
+    def how(self, name: str, tensor: torch.Tensor | None = None) -> str:
+        """What becomes of this one, or of one of this name that has no average."""
+        key = self.key_of(name)
+        if key is not None:
+            return self.given[key]
+        running = name.rpartition(".")[2].startswith("running_")
+        return _AVERAGE if running and tensor is not None and _has_average(tensor) else _FIRST
+
+    def check(self, parameters: Named, buffers: Named) -> None:
+        """ValueError for a key that fits no buffer, or asks for an average that there is not."""
+        used = {self.key_of(name) for name, _ in buffers}
+        for key in self.given:
+            if key in used:
+                continue
+            if any(name == key or name.endswith(f".{key}") for name, _ in parameters):
+                raise ValueError(f"buffers={{{key!r}: ...}}: that is a parameter, and parameters are averaged.")
+            names = ", ".join(name for name, _ in buffers[:10]) or "none"
+            raise ValueError(
+                f"buffers={{{key!r}: ...}}: no buffer has this name or this end. The buffers are: {names}."
+            )
+        for name, tensor in buffers:
+            if self.how(name, tensor) == _AVERAGE and not _has_average(tensor):
+                raise ValueError(
+                    f"buffers={{{self.key_of(name)!r}: 'average'}}: {name} is {tensor.dtype}, which has no average; "
+                    "use 'first' or 'own'."
+                )
+
+
+class _Common(NamedTuple):
+    """What all ranks have alike."""
+
+    averaged: Named
+    of_first: Named
+
+
+class _Tensors:
+    """What the program gave: tensors, of which nobody but the program knows what they are."""
+
+    def __init__(self, parameters: Named, buffers: Named) -> None:
+        self._parameters = parameters
+        self._buffers = buffers
+
+    def parameters(self) -> Named:
+        """As they are now."""
+        return self._parameters
+
+    def buffers(self) -> Named:
+        """As they are now."""
+        return self._buffers
+
+    def follow_weights(self, kinds: Buffers) -> None:
+        """What is computed from the weights alone is computed from these."""
+
+
+class _Module(_Tensors):
+    """A module, which may have put another tensor in the place of one since."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+
+    def parameters(self) -> Named:
+        return list(self._module.named_parameters())
+
+    def buffers(self) -> Named:
+        return list(self._module.named_buffers())
+
+    def follow_weights(self, kinds: Buffers) -> None:
+        """The unit vectors of spectral_norm are those of one rank's weights, and far from those of the average."""
+        for name, iterate in _power_iterations(self._module):
+            if kinds.how(name) != _OWN:
+                for _ in range(_POWER_ITERATIONS):
+                    iterate()
 
 
 class PeriodicAverage:
@@ -23,8 +126,8 @@ class PeriodicAverage:
 
     def __init__(
         self,
-        parameters: Callable[[], Named],
-        buffers: Callable[[], Named],
+        model: _Tensors,
+        kinds: Buffers,
         period: int,
         warmup_steps: int,
         optimizer: torch.optim.Optimizer | None,
@@ -33,8 +136,8 @@ class PeriodicAverage:
         self.period = period
         self.warmup_steps = warmup_steps
         self.steps = 0
-        self._parameters = parameters
-        self._buffers = buffers
+        self._model = model
+        self._kinds = kinds
         self._optimizer = optimizer
         self._process_set = checked(process_set)
         self._prefix: str | None = None
@@ -55,10 +158,15 @@ class PeriodicAverage:
         self._process_set.rank()
         if self._process_set.size() == 1:
             return
-        pairs = self._agree()
-        what = batch_call(Kind.ALLREDUCE, [self._name(name) for name, _ in pairs], self._process_set)
-        tensors = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for _, tensor in pairs]
+        averaged, of_first = self._agree()
+        what = batch_call(Kind.ALLREDUCE, [self._name(name) for name, _ in averaged], self._process_set)
+        tensors = [_real(tensor) for _, tensor in averaged]
         collective.same_size(tensors, what._replace(reduce=ReduceOp.AVERAGE), in_place=True).wait()
+        self._model.follow_weights(self._kinds)
+        what = batch_call(Kind.BROADCAST, [self._name(name) for name, _ in of_first], self._process_set)
+        lowest = min(self._process_set.ranks or [0])
+        tensors = [_as_it_travels(tensor) for _, tensor in of_first]
+        collective.same_size(tensors, what._replace(root=lowest), in_place=True).wait()
 
     def state_dict(self) -> dict[str, int]:
         """How many steps there were: a resumed run averages at the same ones."""
@@ -73,17 +181,24 @@ class PeriodicAverage:
             self._prefix = f"periodic_average{number_kept('periodic_average', self._process_set)}"
         return f"{self._prefix}.{name}"
 
-    def _agree(self) -> Named:
+    def _agree(self) -> _Common:
         """The parameters, and what every rank has alike of buffers and _state(): a parameter that has had no gradient
         on some rank has none there, and a buffer may have come later or follow the rank's own data.
 
         Also without any of them: who has joined answers nothing, and its weights would count as zero.
         """
-        parameters = self._parameters()
+        parameters, buffers = self._model.parameters(), self._model.buffers()
         state = [] if self._optimizer is None else self._state(self._optimizer)
-        pairs = _once([pair for pair in (*parameters, *self._buffers(), *state) if _has_average(pair[1])])
+        how = {name: self._kinds.how(name, tensor) for name, tensor in buffers}
+        buffers = [pair for pair in buffers if how[pair[0]] != _OWN and _travels(pair[1])]
+        parameters, state = ([pair for pair in pairs if _has_average(pair[1])] for pairs in (parameters, state))
+        pairs = _once([*parameters, *buffers, *state])
         always = {name for name, _ in parameters}
-        own = {(name, str(tensor.dtype), *tensor.shape): name for name, tensor in pairs if name not in always}
+        own = {
+            (how.get(name, _AVERAGE), name, str(tensor.dtype), *tensor.shape): name
+            for name, tensor in pairs
+            if name not in always
+        }
         everybodys = allgather_object(list(own), self._name("state"), self._process_set)
         if len(everybodys) != self._process_set.size():
             raise errors.InvalidArgument(
@@ -91,8 +206,13 @@ class PeriodicAverage:
                 "have called join() and would count as zero. Make the same number of steps on all ranks, or average() "
                 "on all of them before join() and not again."
             )
+        _same_ways(everybodys)
         common = always.union(own[what] for what in set(own).intersection(*everybodys))
-        return [(name, tensor) for name, tensor in pairs if name in common]
+        both: tuple[Named, Named] = [], []
+        for name, tensor in pairs:
+            if name in common:
+                both[how.get(name) == _FIRST and name not in always].append((name, tensor))
+        return _Common(*both)
 
     def _state(self, optimizer: torch.optim.Optimizer) -> Named:
         """The optimizer's tensors of a parameter's shape, which begin to exist with its first step."""
@@ -109,12 +229,64 @@ def _has_average(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _listed(model: Parameters) -> tuple[Callable[[], Named], Callable[[], Named]]:
-    """Its parameters and its buffers: a module may have put another tensor in the place of one since."""
+def _travels(tensor: torch.Tensor) -> bool:
+    """Others, of lazy modules say, stay the rank's own."""
+    return not torch.nn.parameter.is_lazy(tensor) and tensor.layout == torch.strided and not tensor.is_quantized
+
+
+_BYTES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _as_it_travels(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, of a dtype that is only copied as numbers of its size."""
+    real = _real(tensor)
+    return real if real.dtype in CODES else real.view(_BYTES[real.itemsize])
+
+
+def _same_ways(everybodys: list[list[tuple[Any, ...]]]) -> None:
+    ways: dict[str, str] = {}
+    for how, name, *_ in (one for rows in everybodys for one in rows):
+        if ways.setdefault(name, how) != how:
+            raise errors.InvalidArgument(
+                f"periodic_average: the buffer {name} is {ways[name]!r} on one rank and {how!r} on another; pass the "
+                "same buffers= on all ranks."
+            )
+
+
+def _power_iterations(model: torch.nn.Module) -> Iterator[tuple[str, Callable[[], object]]]:
+    """A buffer of each spectral_norm, of torch's older kind and of the parametrization, and what moves it in place."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.utils.parametrize.ParametrizationList):
+            for place, one in enumerate(module):
+                if isinstance(one, _SpectralNorm):
+                    yield f"{name}.{place}._u", functools.partial(_as_in_training, one, module)
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, SpectralNorm):
+                iterate = functools.partial(hook.compute_weight, module, do_power_iteration=True)
+                yield ".".join(filter(None, (name, f"{hook.name}_u"))), iterate
+
+
+def _as_in_training(part: torch.nn.Module, whole: torch.nn.Module) -> None:
+    training, part.training = part.training, True
+    try:
+        whole()
+    finally:
+        part.training = training
+
+
+def _given(model: Parameters, kinds: Buffers) -> _Tensors:
     if isinstance(model, torch.nn.Module):
-        return lambda: list(model.named_parameters()), lambda: list(model.named_buffers())
-    given = _parameters.named(model, torch.Tensor)
-    return lambda: given, lambda: []
+        module = _Module(model)
+        kinds.check(module.parameters(), module.buffers())
+        return module
+    pairs = _parameters.named(model, torch.Tensor)
+    buffers = [pair for pair in pairs if kinds.key_of(pair[0]) is not None]
+    kinds.check([], buffers or pairs)
+    return _Tensors([pair for pair in pairs if kinds.key_of(pair[0]) is None], buffers)
 
 
 def _once(pairs: Named) -> Named:
@@ -133,16 +305,21 @@ def periodic_average(
     warmup_steps: int = 0,
     optimizer: torch.optim.Optimizer | None = None,
     process_set: ProcessSet = global_process_set,
+    buffers: Mapping[str, str] | None = None,
 ) -> PeriodicAverage:
     """Averages the model's parameters over the ranks after every `period` steps. Use an ordinary optimizer with it.
 
-    model: a module (of its buffers, but for whole numbers, what all ranks then have in the same shape is averaged too),
-    or tensors as broadcast_parameters takes them. warmup_steps: so many steps first with an average after each; for
-    SGD, with momentum or without, that is training with averaged gradients, so this is post-local SGD. optimizer: its
-    momenta are averaged too, those that all ranks have. All ranks begin with the same parameters: broadcast_parameters.
+    model: a module, or tensors as broadcast_parameters takes them, which all count as parameters. Of a module's buffers
+    running statistics (`running_*`) are averaged too, and the others become those of the set's lowest rank, if all
+    ranks have them in the same shape. buffers: "average", "first" (the lowest rank's) or "own" (each rank keeps its
+    own) by a buffer's name, or by the last parts of names: {"queue": "own"}. warmup_steps: so many steps first with an
+    average after each; for SGD, with momentum or without, that is training with averaged gradients, so this is
+    post-local SGD. optimizer: its momenta are averaged too, those that all ranks have. All ranks begin with the same
+    parameters: broadcast_parameters.
     """
     if period < 1:
         raise ValueError(f"period is a number of steps from 1, not {period!r}.")
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps is a number of steps from 0, not {warmup_steps!r}.")
-    return PeriodicAverage(*_listed(model), period, warmup_steps, optimizer, process_set)
+    kinds = Buffers(buffers)
+    return PeriodicAverage(_given(model, kinds), kinds, period, warmup_steps, optimizer, process_set)

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from distrun import _collectives, _horovod
 from distrun._abi import Kind
+from distrun._collectives import Call, split_rows
 from distrun._collectives import barrier as barrier
-from distrun._collectives import split_rows
 from distrun._horovod import Request
-from distrun._horovod import poll as poll
 from distrun._operations import Handle, checked
-from distrun.process_sets import ProcessSet, global_process_set
+from distrun.process_sets import ProcessSet, global_process_set, has_peers
 
 from . import autograd
 from ._adapter import collective, place_of
+from ._changes import watched
 from ._oldest import COMPILE, have
 
 _compiling = torch.compiler.is_compiling
@@ -29,8 +29,25 @@ def _traced() -> Any:
     return _compiled
 
 
+def _guarded(
+    handle: Handle[Any], what: Call, tensors: list[torch.Tensor], ask: Request, *, in_place: bool = False
+) -> Handle[Any]:
+    """Of others than contiguous tensors a copy is in flight, and only the forms in place write it back."""
+    if has_peers(ask.process_set):
+        pairs = zip(what.names, tensors, strict=True)
+        handle.guard(watched([pair for pair in pairs if in_place or pair[1].is_contiguous()]))
+    return handle
+
+
 class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
     """The blocking forms differ: new tensors have gradients, and a compiled program has operators of torch.library."""
+
+    def begin(
+        self, kind: Kind, tensors: list[torch.Tensor], ask: Request, *, grouped: bool = False, in_place: bool = False
+    ) -> Handle[Any]:
+        what = ask.call(kind, len(tensors) if grouped else None)
+        handle = self.collectives.start(what, tensors, ask.process_set, in_place=in_place)
+        return _guarded(handle, what, tensors, ask, in_place=in_place)
 
     def run(
         self, kind: Kind, tensors: list[torch.Tensor], ask: Request, *, grouped: bool = False, in_place: bool = False
@@ -54,7 +71,10 @@ class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
         """Starts an alltoall; synchronize() gives the pair of output and received rows, also without splits."""
         rows, place, integers = split_rows(ask.splits), place_of(ask.splits), collective.adapter.integers
         what = ask.call(Kind.ALLTOALL)
-        return collective.exchange(tensor, rows, what, lambda output, received: (output, integers(received).to(place)))
+        handle: Handle[Any] = collective.exchange(
+            tensor, rows, what, lambda output, received: (output, integers(received).to(place))
+        )
+        return _guarded(handle, what, [tensor], ask)
 
     def alltoall(self, tensor: torch.Tensor, ask: Request) -> Any:
         """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
@@ -106,6 +126,14 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     if device < 0 or device >= torch.cuda.device_count():
         device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1
     return _collectives.join(process_set, device)
+
+
+def poll(handle: Handle[Any]) -> bool:
+    """True once the operation is complete: synchronize() will not block, and its tensors may be changed."""
+    complete = checked(handle).poll()
+    if complete:
+        handle.settle_if_complete()  # looks for changes that came too early
+    return complete
 
 
 def synchronize(handle: Handle[Any] | Callable[[], Any] | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ._advice import FREEZE
 from ._reducer import Options, Reducer
+from ._slot import too_late
 from .compression import Compression, Compressor
 from .ops import allreduce
 
@@ -89,6 +91,10 @@ class InFront(torch.optim.Optimizer):
         # makes no step of those that are not finite. Ranks agree on that: asked twice in such a step, all reduce twice.
         arrived, finite = self._reduced_for_scaler
         return arrived == self._reducer.arrived and bool(finite)
+
+    def _refuse_unscaling(self) -> None:
+        if self._reducer.outstanding():
+            raise too_late(self._reducer.first_outstanding(), "to be unscaled by GradScaler.unscale_")
 
     def synchronize(self) -> None:
         """Waits until the gradients of all ranks are reduced into the parameters' `grad`.
@@ -234,6 +240,21 @@ class InFront(torch.optim.Optimizer):
             self._add(param, f"noname.{self._next_group}.{index}")
         self._next_group += 1
 
+
+def _look_at_unscaling() -> None:
+    """torch does not count what a scaler does to gradients as changes of them."""
+    unscale = torch.amp.GradScaler.unscale_
+
+    @functools.wraps(unscale)
+    def unscale_(self: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        if isinstance(optimizer, InFront) and self.is_enabled():
+            optimizer._refuse_unscaling()
+        unscale(self, optimizer)
+
+    torch.amp.GradScaler.unscale_ = unscale_  # type: ignore[method-assign]
+
+
+_look_at_unscaling()
 
 _DistributedOptimizer = InFront  # Horovod's name, which programs import for annotations and isinstance
 

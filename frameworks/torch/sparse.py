@@ -9,9 +9,10 @@ import torch
 from distrun import _arguments, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import grouped_call, reduce_op
-from distrun.process_sets import ProcessSet, global_process_set
+from distrun.process_sets import ProcessSet, global_process_set, has_peers
 
 from ._adapter import collective
+from ._changes import watched
 
 
 def sparse_allreduce_async(
@@ -21,6 +22,25 @@ def sparse_allreduce_async(
 
     The result is not coalesced: ranks may have entries at the same place, and they add up.
     """
+    finish = start_sparse_allreduce(tensor, name, op, process_set)
+    if not has_peers(process_set):
+        return finish
+    check = watched([(name or "sparse, without a name", tensor)])
+
+    def checked() -> torch.Tensor:
+        error = check()
+        result = finish()
+        if error is not None:
+            raise error
+        return result
+
+    return checked
+
+
+def start_sparse_allreduce(
+    tensor: torch.Tensor, name: str | None, op: int | None, process_set: ProcessSet
+) -> Callable[[], torch.Tensor]:
+    """The same for a caller that looks for changes of the tensor itself."""
     reduce = reduce_op(op)
     if reduce not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise NotImplementedError(f"sparse tensors are reduced with Sum or Average, not {reduce.name.title()}.")

@@ -15,7 +15,8 @@ std::vector<Frame> HeadConnection::receive() {
 bool HeadConnection::beat(TimePoint now) {
   if (pipe_.closed() || held_) return false;
   if (heart_.speak(now)) send_bytes(FromAgent::kAlive, {});
-  if (!heart_.silent(now)) return false;
+  const bool unfinished = begun_.overdue(heart_.on() ? pipe_.begun() : 0, now, limit_);
+  if (!heart_.silent(now) && !unfinished) return false;
   pipe_.abandon();
   return true;
 }

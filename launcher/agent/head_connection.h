@@ -11,6 +11,7 @@
 #include "launcher/spawn/frames.h"
 #include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/poller.h"
+#include "runtime/net/bytes/link_watches.h"
 
 namespace distrun::launcher {
 
@@ -34,7 +35,11 @@ class HeadConnection {
   std::vector<Frame> receive();
 
   // Signs of life are given and expected from now on; the head is lost after `limit` without one. Zero: neither.
-  void start_heartbeat(Duration limit, TimePoint now) { heart_ = Heartbeat(limit, now); }
+  // The same if a message of its has begun and is not whole after that.
+  void start_heartbeat(Duration limit, TimePoint now) {
+    heart_ = Heartbeat(limit, now);
+    limit_ = limit;
+  }
   // The head has said that it will be silent, until it says something again.
   void hold(bool silent) { held_ = silent; }
   // Gives a sign of life if one is due. True if the head has been silent for too long: it counts as gone.
@@ -50,6 +55,8 @@ class HeadConnection {
  private:
   FramePipe pipe_;
   Heartbeat heart_;
+  Duration limit_ = Duration::zero();
+  net::BegunRecord begun_;
   bool held_ = false;
 };
 

@@ -30,6 +30,9 @@ struct Answer {
 
 using Row = std::vector<std::string>;
 
+// A check of hosts is to say which of them does not answer, not to wait for it.
+constexpr double kHostCheckSeconds = 60;
+
 Answer ask_library(const char* what) {
   const std::string path = library_path();
   if (path.empty()) return {.fault = "libdistrun.so was not found beside " + own_program() + "; install distrun again"};
@@ -149,6 +152,8 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
     return {.text = "distrun: check: " + word + " is no option; it runs no program of yours\n",
             .exit_code = exit_code::kUsage};
   }
+  outcome.options.end.check = true;
+  if (outcome.options.end.timeout == 0) outcome.options.end.timeout = kHostCheckSeconds;
   outcome.options.placement.ranks = 0;  // a --config file may have those of a job
   return outcome;
 }
@@ -172,7 +177,7 @@ int check_main(const std::vector<std::string>& arguments, const Environment& env
           "distrun check [--json]   in an allocation of several hosts\n  Starts one rank on each host "
           "and says what does not fit together: versions, GPUs, /dev/shm, limits, clocks, latency and bandwidth of "
           "every "
-          "pair.\n",
+          "pair. Ends after 60 s (--timeout) and says which hosts have not answered.\n",
           stdout);
       return 0;
     } else {

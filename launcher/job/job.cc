@@ -193,12 +193,24 @@ void Job::after_round() {
   }
   if (screen_->reader_gone()) ranks_.reader_gone();
   if (config_.end_by && now >= *config_.end_by && !ranks_.ending()) {
-    screen_.say("the job has run for " + seconds_text(config_.options().end.timeout) +
-                " s, which is its --timeout; ending it");
+    screen_.say(text_of_timeout());
     ranks_.time_out();
   }
   advance();
   if (state_ != start_.get()) start_.reset();
+}
+
+std::string Job::text_of_timeout() const {
+  const std::string seconds = seconds_text(config_.options().end.timeout) + " s";
+  if (!config_.options().end.check) return "the job has run for " + seconds + ", which is its --timeout; ending it";
+  std::vector<std::string> late;
+  for (const auto& agent : agents_.all()) {
+    if (running_ ? !ranks_.all_came(*agent) : !start_->has_answered(*agent)) late.push_back(agent->host);
+  }
+  const std::string who = late.empty() ? "all hosts have answered, and are still measuring"
+                                       : "no answer from " + join(late, ", ") + " (" + std::to_string(late.size()) +
+                                             " of " + std::to_string(agents_.size()) + " hosts)";
+  return "distrun check has not finished within " + seconds + ": " + who + "; --timeout gives it more time";
 }
 
 void Job::give_credit() {
@@ -285,8 +297,10 @@ void Job::explain(AgentLink& agent) {
 }
 
 void Job::beat(TimePoint now) {
-  for (AgentLink* const agent : agents_.beat(now)) {
-    agent->silence = "nothing has come from there for " + seconds_text(config_.host_timeout) + " s";
+  for (AgentLink* const agent : agents_.beat(now, duration_of(config_.host_timeout))) {
+    if (agent->silence.empty()) {
+      agent->silence = "nothing has come from there for " + seconds_text(config_.host_timeout) + " s";
+    }
     lose(*agent);
     agent->handle.pipe.abandon();
   }

@@ -54,6 +54,7 @@ class Job {
   void after_round();
   bool finished();
   void give_credit();
+  [[nodiscard]] std::string text_of_timeout() const;
   void fail(int code, const std::string& text);
 
   void receive(AgentLink& agent);

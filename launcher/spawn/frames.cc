@@ -58,6 +58,12 @@ bool FramePipe::greeted() {
   return true;
 }
 
+std::uint64_t FramePipe::begun() const {
+  if (closed_) return 0;
+  if (connection_) return connection_->begun();
+  return awaited_.empty() && !input_.empty() ? frames_ + 1 : 0;
+}
+
 void FramePipe::send(std::uint8_t type, std::span<const std::byte> payload) {
   if (closed_ || deaf_ || (!connection_ && !out_.valid())) return;
   DISTRUN_CHECK(payload.size() <= kMaxFramePayload, "a frame is too large");
@@ -145,6 +151,7 @@ std::vector<Frame> FramePipe::receive() {
     at += kHeader + length;
   }
   input_.erase(input_.begin(), input_.begin() + static_cast<std::ptrdiff_t>(at));
+  frames_ += frames.size();
   return frames;
 }
 

@@ -47,6 +47,9 @@ class FramePipe {
   // What came before the greeting, or instead of it.
   [[nodiscard]] const std::string& noise() const { return noise_; }
 
+  // The number of the frame, or record, of which a part has come and the rest has not; 0: there is none.
+  [[nodiscard]] std::uint64_t begun() const;
+
   void send(std::uint8_t type, std::span<const std::byte> payload);
   void flush();
   // Whole frames that have arrived. After end of file or a fault: closed().
@@ -65,6 +68,7 @@ class FramePipe {
   Fd in_;
   Fd out_;
   std::vector<std::byte> input_;
+  std::uint64_t frames_ = 0;  // that have come over the two descriptors
   std::deque<std::vector<std::byte>> queue_;
   std::size_t sent_of_front_ = 0;
   std::string awaited_;

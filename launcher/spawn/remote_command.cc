@@ -195,12 +195,16 @@ std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) 
   return cure.empty() ? why : why + "; " + cure;
 }
 
-std::string no_answer(double seconds, std::string_view printed) {
+std::string no_answer(double seconds, std::string_view printed, bool by_ssh) {
   const std::string said = last_lines(printed);
+  // Its key exchange is the first that does not fit into small packets.
+  const std::string silent =
+      by_ssh && said.empty() ? ". If ssh -v hangs there too, small packets pass and large ones do not: check the MTU"
+                             : "";
   return "the agent has not answered within " + seconds_text(seconds) +
          " s; does a program start quickly there, and is the home directory's file system up? A longer --start-timeout "
          "waits for it" +
-         (said.empty() ? "" : ". What starts it has printed: " + said);
+         silent + (said.empty() ? "" : ". What starts it has printed: " + said);
 }
 
 }  // namespace distrun::launcher

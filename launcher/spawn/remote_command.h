@@ -45,6 +45,6 @@ bool ssh_gave_up(std::string_view printed);
 // printed. `by_ssh`: by an ssh of ours, not by a command that has other ways and other options.
 std::string start_failure(int exit_code, std::string_view printed, bool by_ssh);
 // The same of one from which nothing has come for so many seconds.
-std::string no_answer(double seconds, std::string_view printed);
+std::string no_answer(double seconds, std::string_view printed, bool by_ssh);
 
 }  // namespace distrun::launcher

@@ -21,7 +21,7 @@ class AbsentBackend final : public Backend {
   bool progress() override { return false; }
   void completed(std::vector<Completed>&) override {}
   void abort(const Status&) override {}
-  [[nodiscard]] int lost_peer() const override { return -1; }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override { return std::nullopt; }
   Result<Memory> allocate(Device, std::size_t, std::span<const std::byte>) override { return why_; }
 
  private:

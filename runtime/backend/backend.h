@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/ended_link.h"
 #include "runtime/base/status.h"
 #include "runtime/base/types.h"
 
@@ -101,9 +103,9 @@ class Backend {
   // From any thread: every operation in flight, and every later one, fails with `why` at the next progress().
   // After completed() has reported them nothing of this backend touches their memory any more.
   virtual void abort(const Status& why) = 0;
-  // World rank of a peer seen to be gone, -1 if none. What needs that peer stands still; it completes with the cause
-  // that abort() gives once the engine knows it (or before, with the backend's own error, where a library decides so).
-  [[nodiscard]] virtual int lost_peer() const = 0;
+  // A peer seen to be gone, if any. What needs that peer stands still; it completes with the cause that abort() gives
+  // once the engine knows it (or before, with the backend's own error, where a library decides so).
+  [[nodiscard]] virtual std::optional<EndedLink> lost_peer() const = 0;
   // Memory of `device` for operations that are started later: outputs whose size only the engine knows, and what stands
   // in for a tensor. `element`, repeated, is its content; empty: any. kOutOfMemory.
   virtual Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element);

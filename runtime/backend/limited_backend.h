@@ -25,7 +25,7 @@ class LimitedBackend final : public Backend {
   bool progress() override { return inner_->progress(); }
   void completed(std::vector<Completed>& out) override { inner_->completed(out); }
   void abort(const Status& why) override { inner_->abort(why); }
-  [[nodiscard]] int lost_peer() const override { return inner_->lost_peer(); }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override { return inner_->lost_peer(); }
   Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element) override {
     return inner_->allocate(device, bytes, element);
   }

@@ -177,7 +177,7 @@ void Follower::stop_recording() {
 bool Follower::has_backend_lost(bool everywhere) const {
   const auto lost = [](const ProcessSet& set) {
     return std::any_of(set.backends.begin(), set.backends.end(),
-                       [](const auto& backend) { return backend && backend->lost_peer() >= 0; });
+                       [](const auto& backend) { return backend && backend->lost_peer().has_value(); });
   };
   const auto active = executor_.active();
   return everywhere
@@ -189,8 +189,13 @@ std::vector<LostPeer> Follower::lost_peers() const {
   std::vector<LostPeer> lost;
   for (const auto& [id, set] : sets_.all()) {
     for (const auto& backend : set.backends) {
-      const int rank = backend ? backend->lost_peer() : -1;
-      if (rank >= 0) lost.push_back({.rank = rank, .backend = backend->name(), .in_use = set.in_flight > 0});
+      auto link = backend ? backend->lost_peer() : std::nullopt;
+      if (!link) continue;
+      lost.push_back({.rank = link->peer,
+                      .backend = backend->name(),
+                      .end = link->end,
+                      .how = std::move(link->how),
+                      .in_use = set.in_flight > 0});
     }
   }
   return lost;

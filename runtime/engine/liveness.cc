@@ -14,6 +14,10 @@ namespace {
 constexpr Duration kHeartbeat = std::chrono::seconds(1);
 constexpr Duration kSuspended = std::chrono::seconds(3);
 
+std::string sign_of(std::string_view connection, const std::string& how) {
+  return "its " + std::string(connection) + " connection ended" + (how.empty() ? "" : ": " + how);
+}
+
 }  // namespace
 
 std::optional<Suspension> Liveness::see_clock(TimePoint now) {
@@ -67,18 +71,19 @@ void Liveness::drained(int rank) {
   if (rank != 0) detector_.forgive(rank);
 }
 
-bool Liveness::connections_ended(const std::vector<LostPeer>& peers, int control, TimePoint now) {
-  if (control >= 0) detector_.suspect(control, "its control connection ended", now);
+bool Liveness::connections_ended(const std::vector<LostPeer>& peers, const std::optional<EndedLink>& control,
+                                 TimePoint now) {
+  if (control) detector_.suspect(control->peer, sign_of("control", control->how), control->end, now);
   bool ask_leader = false;
   std::set<int> missed;
   std::set<int> gone;  // in good order, and not needed in these sets; another set may need them
   for (const LostPeer& peer : peers) {
     // What the control plane misses is needed: the leader, before the log has ended.
-    if (detector_.has_left(peer.rank) && !peer.in_use && control != peer.rank) {
+    if (detector_.has_left(peer.rank) && !peer.in_use && !(control && control->peer == peer.rank)) {
       gone.insert(peer.rank);
     } else {
       missed.insert(peer.rank);
-      ask_leader = suspect(peer.rank, "its " + std::string(peer.backend) + " connection ended", now) || ask_leader;
+      ask_leader = suspect(peer, now) || ask_leader;
     }
   }
   for (const int rank : gone) {
@@ -88,10 +93,10 @@ bool Liveness::connections_ended(const std::vector<LostPeer>& peers, int control
 }
 
 // Members end each for itself when the leader is silent, so a peer may have ended for that and not be the cause.
-bool Liveness::suspect(int rank, const std::string& sign, TimePoint now) {
-  const bool ask_leader = rank_ != 0 && rank != 0 && !detector_.suspects(rank);
-  if (ask_leader) detector_.suspect_silent_leader(rank, now);
-  detector_.suspect(rank, sign, now);
+bool Liveness::suspect(const LostPeer& peer, TimePoint now) {
+  const bool ask_leader = rank_ != 0 && peer.rank != 0 && !detector_.suspects(peer.rank);
+  if (ask_leader) detector_.suspect_silent_leader(peer.rank, now);
+  detector_.suspect(peer.rank, sign_of(peer.backend, peer.how), peer.end, now);
   return ask_leader;
 }
 

@@ -58,13 +58,13 @@ class Liveness {
   void launcher_gone(const Status& why) { detector_.launcher_gone(why, rank_); }
   // An operation or a message failed, and no rank is known to be the reason.
   void operation_failed(const Status& failure, TimePoint now) { detector_.suspect_operation(failure, now); }
-  // Connections that ended: of backends, and of the control plane (-1: none). True: ask the leader whether it is there.
-  bool connections_ended(const std::vector<LostPeer>& peers, int control, TimePoint now);
+  // Connections that ended: of backends, and of the control plane, if any. True: ask the leader whether it is there.
+  bool connections_ended(const std::vector<LostPeer>& peers, const std::optional<EndedLink>& control, TimePoint now);
   // The error that ends the job, once it is certain.
   [[nodiscard]] std::optional<ErrorInfo> verdict() const;
 
  private:
-  bool suspect(int rank, const std::string& sign, TimePoint now);
+  bool suspect(const LostPeer& peer, TimePoint now);
 
   const int rank_;
   FailureDetector detector_;

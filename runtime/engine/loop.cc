@@ -7,6 +7,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/engine/leader.h"
+#include "runtime/engine/readiness/mismatch.h"
 
 namespace distrun::engine {
 namespace {
@@ -41,6 +42,14 @@ std::unique_ptr<LeaderLink> leader_of(const EngineOptions& options, Outbox& outb
   return std::make_unique<Leader>(
       std::move(coordinator),
       Leader::Links{.outbox = outbox, .launcher = launcher, .plane = options.control_plane, .log = options.log});
+}
+
+Status malformed_message(const Status& why, int from, const std::vector<std::string>& hosts) {
+  ErrorInfo info{.code = Errc::kProtocol, .ranks = {from}, .cause = "a malformed message", .usable = false};
+  if (const auto host = static_cast<std::size_t>(from); host < hosts.size()) info.host = hosts[host];
+  info.link = LinkEnd::kMalformed;
+  info.message = describe_ranks(info.ranks, hosts) + " sent what is no message of distrun: " + why.message();
+  return Status(std::move(info));
 }
 
 }  // namespace
@@ -131,7 +140,7 @@ bool EngineLoop::receive() {
     moved = true;
     auto frame = decode(received_.bytes);
     if (!frame.ok()) {
-      fail(frame.status().with_context("rank " + std::to_string(received_.from)), true);
+      fail(malformed_message(frame.status(), received_.from, options_.hosts), true);
       continue;
     }
     leader_->has_read(received_.from, frame->index);
@@ -368,9 +377,9 @@ void EngineLoop::check_all() {
 // Cheap when all is well: no clock.
 bool EngineLoop::check_health() {
   if (leaving_.ended()) return false;
-  const int lost = options_.control_plane == nullptr ? -1 : options_.control_plane->lost().value_or(-1);
+  const auto lost = options_.control_plane == nullptr ? std::nullopt : options_.control_plane->lost();
   const Status& failure = follower_.executor().failure();
-  if (lost >= 0 || !failure.ok() || follower_.has_backend_lost(everywhere_)) {
+  if (lost || !failure.ok() || follower_.has_backend_lost(everywhere_)) {
     const TimePoint now = Clock::now();
     const bool ask_leader = liveness_.connections_ended(follower_.lost_peers(), lost, now);
     if (ask_leader) leader_->say(0, Liveness::clock_question(now));  // any answer will do

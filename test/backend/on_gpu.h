@@ -29,7 +29,7 @@ class OnGpu final : public backend::Backend {
   bool progress() override { return inner_->progress(); }
   void completed(std::vector<backend::Completed>& out) override { inner_->completed(out); }
   void abort(const Status& why) override { inner_->abort(why); }
-  [[nodiscard]] int lost_peer() const override { return inner_->lost_peer(); }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override { return inner_->lost_peer(); }
 
  private:
   std::unique_ptr<backend::Backend> inner_;

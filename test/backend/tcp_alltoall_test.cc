@@ -94,14 +94,14 @@ void look_around(Rank& rank, int victim, const SharedCount& noticed) {
   while (Clock::now() < end) {
     rank.hear();
     if (!rank.look()) std::this_thread::yield();
-    if (!told && (rank.backend().lost_peer() >= 0 || rank.in_flight() == 0)) {
+    if (!told && (rank.backend().lost_peer().has_value() || rank.in_flight() == 0)) {
       told = true;
       noticed.arrive();
     }
     if (end == deadline && noticed.count() > 0) end = deadline_after(0.2);
   }
   rank.expect(end < deadline, "nobody was reported lost");
-  const int lost = rank.backend().lost_peer();
+  const int lost = rank.backend().lost_peer().value_or(EndedLink{}).peer;
   rank.expect(lost == -1 || lost == victim, "rank " + std::to_string(lost) + " was reported lost");
 }
 
@@ -124,8 +124,8 @@ void kill_one(int size, int victim, bool in_setup, int looks) {
     if (in_setup) {
       look_around(rank, victim, noticed);
     } else {
-      rank.expect(rank.look_until([&] { return rank.backend().lost_peer() >= 0; }), "nobody was reported lost");
-      rank.expect(rank.backend().lost_peer() == victim, "the wrong rank was reported lost");
+      rank.expect(rank.look_until([&] { return rank.backend().lost_peer().has_value(); }), "nobody was reported lost");
+      rank.expect(rank.backend().lost_peer().value_or(EndedLink{}).peer == victim, "the wrong rank was reported lost");
     }
     // Nobody ends, which would look like a death too, before all have looked.
     count.arrive();

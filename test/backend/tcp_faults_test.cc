@@ -105,9 +105,11 @@ void kill_one(int size, int victim) {
     for (int i = 0; i < 3; ++i) rank.look();
     if (rank.index == victim) ::raise(SIGKILL);
     // Nobody but the engine knows the cause; here the ring's own news serves as the news.
-    rank.expect(rank.look_until([&] { return rank.backend().lost_peer() >= 0; }), "nobody was reported lost");
+    rank.expect(rank.look_until([&] { return rank.backend().lost_peer().has_value(); }), "nobody was reported lost");
     const bool neighbour = (rank.index + 1) % size == victim || (victim + 1) % size == rank.index;
-    if (neighbour) rank.expect(rank.backend().lost_peer() == victim, "the wrong neighbour was reported lost");
+    if (neighbour)
+      rank.expect(rank.backend().lost_peer().value_or(EndedLink{}).peer == victim,
+                  "the wrong neighbour was reported lost");
     const Status why(ErrorInfo{.code = Errc::kRankLost, .message = "rank was killed", .ranks = {victim}});
     rank.backend().abort(why);
     for (const auto& [token, status] : rank.finish()) {
@@ -184,7 +186,7 @@ TEST_CASE("tcp faults: who closes a group in good order is not lost, who gives u
       ring[0]->progress();
       events = *group.wait_set(0)->poll(Clock::now());
     }
-    CHECK(ring[0]->lost_peer() == -1);
+    CHECK(ring[0]->lost_peer().value_or(EndedLink{}).peer == -1);
   }
 }
 
@@ -194,7 +196,8 @@ TEST_CASE("tcp faults: an operation that needs a peer that has left is the peer'
     rank.run(flight.operation(), "allreduce");
     if (rank.index == 1) return;
     rank.start(flight.operation());
-    rank.expect(rank.look_until([&] { return rank.backend().lost_peer() == 1; }), "nobody was reported lost");
+    rank.expect(rank.look_until([&] { return rank.backend().lost_peer().value_or(EndedLink{}).peer == 1; }),
+                "nobody was reported lost");
     rank.backend().abort({Errc::kRankLeft, "rank 1 left"});
     for (const auto& [token, status] : rank.finish()) rank.expect(status.code() == Errc::kRankLeft, "not the cause");
   }));
@@ -211,12 +214,42 @@ TEST_CASE("tcp faults: a connection that ends between messages is missed when it
     const auto look = [&] {
       while (*member.wait_set->poll(Clock::now()) > 0) member.backend->progress();
       member.backend->progress();
-      return member.backend->lost_peer();
+      return member.backend->lost_peer().value_or(EndedLink{}).peer;
     };
     CHECK(look() == (in_a_message ? 0 : -1));
     Flight flight(10);
     REQUIRE(member.backend->start(flight.operation(), 1).ok());
     CHECK(look() >= 0);
+  }
+}
+
+// A library that closes a descriptor twice writes into ours.
+TEST_CASE("tcp faults: foreign bytes end the group at once and name their sender, also while nothing runs") {
+  const std::string foreign(777, 'x');
+  for (const bool from_left : {true, false}) {
+    for (const bool idle : {true, false}) {
+      CAPTURE(from_left, idle);
+      Member member(3);
+      Flight flight(10);
+      if (!idle) REQUIRE(member.backend->start(flight.operation(), 1).ok());
+      const int fd = (from_left ? member.left : member.right).get();
+      REQUIRE(::send(fd, foreign.data(), foreign.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(foreign.size()));
+      for (int i = 0; i < 3; ++i) {
+        REQUIRE(member.wait_set->poll(Clock::now()).ok());
+        member.backend->progress();
+      }
+      const auto lost = member.backend->lost_peer();
+      REQUIRE(lost);
+      CHECK(lost->peer == (from_left ? 0 : 2));
+      CHECK(lost->end == LinkEnd::kMalformed);
+      std::vector<Completed> completed;
+      member.backend->completed(completed);
+      REQUIRE(completed.size() == (idle ? 0 : 1));
+      const Status later = idle ? member.backend->start(flight.operation(), 2) : completed[0].status;
+      CHECK(later.info().ranks == std::vector{from_left ? 0 : 2});
+      CHECK(later.info().link == LinkEnd::kMalformed);
+      CHECK_FALSE(later.info().usable);
+    }
   }
 }
 
@@ -284,7 +317,7 @@ TEST_CASE("tcp faults: memory that cannot be read is the member's own fault and 
   CHECK(completed[0].status.info().own_memory);
   CHECK(completed[0].status.info().cause == "unusable memory");
   CHECK(completed[0].status.message().find("the memory of a tensor cannot be read") != std::string::npos);
-  CHECK(member.backend->lost_peer() == -1);
+  CHECK(member.backend->lost_peer().value_or(EndedLink{}).peer == -1);
 }
 
 TEST_CASE("tcp faults: so is memory that cannot be written, of a broadcast and of an all-to-all") {
@@ -311,7 +344,7 @@ TEST_CASE("tcp faults: so is memory that cannot be written, of a broadcast and o
       told.store(true);
       rank.expect(status.code() == Errc::kSystem, status.ok() ? "ok" : status.message());
       rank.expect(status.message().find("cannot be written; does it map a file") != std::string::npos, "the text");
-      rank.expect(rank.backend().lost_peer() == -1, "a neighbour is blamed");
+      rank.expect(rank.backend().lost_peer().value_or(EndedLink{}).peer == -1, "a neighbour is blamed");
     }));
   }
 }

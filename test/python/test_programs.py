@@ -23,6 +23,7 @@ TRAINING = [
     "local_sgd.py",
     "sync_batch_norm.py",
     "torch_as_written.py",
+    "torch_changed.py",
     "torch_compression.py",
     "torch_optimizer.py",
     "torch_scaled.py",

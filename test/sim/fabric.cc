@@ -67,7 +67,9 @@ class SimBackend final : public backend::Backend {
   void abort(const Status& why) override {
     if (endpoint_->aborted.ok()) endpoint_->aborted = why;
   }
-  [[nodiscard]] int lost_peer() const override { return endpoint_->lost; }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override {
+    return endpoint_->lost < 0 ? std::nullopt : std::optional(EndedLink{.peer = endpoint_->lost});
+  }
 
  private:
   Fabric& fabric_;

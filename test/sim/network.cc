@@ -45,9 +45,10 @@ class SimControlPlane final : public net::ControlPlane {
   [[nodiscard]] bool pending() const override { return !network_.at(rank_).outbox.empty(); }
   [[nodiscard]] net::Queued queued() const override { return network_.queued(rank_); }
   void may_go(int member) override { network_.may_go(member); }
-  [[nodiscard]] std::optional<int> lost() const override {
-    if (rank_ != 0) return network_.at(rank_).alone ? std::optional<int>(0) : std::nullopt;
-    return network_.missed_.empty() ? std::nullopt : std::optional<int>(network_.missed_.front());
+  [[nodiscard]] std::optional<EndedLink> lost() const override {
+    const auto ended = [](int member) { return EndedLink{.peer = member, .end = LinkEnd::kClosed}; };
+    if (rank_ != 0) return network_.at(rank_).alone ? std::optional(ended(0)) : std::nullopt;
+    return network_.missed_.empty() ? std::nullopt : std::optional(ended(network_.missed_.front()));
   }
 
  private:

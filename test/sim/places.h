@@ -48,6 +48,8 @@ class SimWaitSet final : public net::WaitSet {
   }
   Status modify(int, std::uint32_t) override { return {}; }
   void remove(int) override { on_ready_ = nullptr; }
+  void add_link(int, net::LinkWatch) override {}
+  void remove_link(int) override {}
   void add_sleepable(net::Sleepable*) override {}
   void remove_sleepable(net::Sleepable*) override {}
   void wake() override {}

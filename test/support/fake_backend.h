@@ -148,10 +148,11 @@ class FakeBackend final : public backend::Backend {
     const MutexLock lock(fabric_.mutex_);
     if (aborted_.ok()) aborted_ = why;
   }
-  [[nodiscard]] int lost_peer() const override {
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override {
     const MutexLock lock(fabric_.mutex_);
     const bool ours = std::find(members_.begin(), members_.end(), fabric_.dead_) != members_.end();
-    return ours && fabric_.dead_ != rank_ ? fabric_.dead_ : -1;
+    if (!ours || fabric_.dead_ == rank_) return std::nullopt;
+    return EndedLink{.peer = fabric_.dead_, .end = LinkEnd::kClosed};
   }
 
  private:

@@ -159,9 +159,9 @@ class FakeControlPlane : public net::ControlPlane {
     return {.most = group_.most_queued_.load(), .all = group_.all_queued_.load()};
   }
   void may_go(int member) override { group_.may_go(member); }
-  [[nodiscard]] std::optional<int> lost() const override {
+  [[nodiscard]] std::optional<EndedLink> lost() const override {
     const int member = group_.lost(member_);
-    return member < 0 ? std::nullopt : std::optional<int>(member);
+    return member < 0 ? std::nullopt : std::optional(EndedLink{.peer = member, .end = LinkEnd::kClosed});
   }
 
  private:

@@ -19,7 +19,7 @@ class IdleBackend : public backend::Backend {
   bool progress() override { return false; }
   void completed(std::vector<backend::Completed>&) override {}
   void abort(const Status&) override {}
-  [[nodiscard]] int lost_peer() const override { return -1; }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override { return std::nullopt; }
 
  private:
   std::string name_;

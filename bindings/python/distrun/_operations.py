@@ -208,6 +208,27 @@ class Handle(Generic[R]):
             tuple(raw.first_dims[: raw.num_members]) if raw.num_members else (),
         )
 
+    def guard(self, check: Callable[[], errors.DistrunError | None]) -> None:
+        """What `check` gives when the operation is complete is the outcome, unless the output cannot be made at all.
+
+        It runs once at least, and not again after None: an output writes to tensors too. Called before anybody waits.
+        """
+        finish = self._finish
+        passed: list[None] = []
+
+        def guarded(handle: Handle[R]) -> R:
+            assert finish is not None
+            error = None if passed else check()
+            if error is None:
+                passed.append(None)
+            value = finish(handle)
+            if error is not None:
+                raise error
+            return value
+
+        if finish is not None:  # else it is settled, by another thread
+            self._finish = guarded
+
     def keeps(self, what: object) -> bool:
         """True if `what` is what owns its memory, and it is not settled."""
         return self._keep is what

@@ -4,16 +4,21 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <span>
+#include <utility>
 
 #include "launcher/plan/hosts/text.h"
+#include "runtime/base/ended_link.h"
+#include "runtime/net/bytes/ack_watch.h"
 #include "runtime/net/bytes/socket.h"
 
 namespace distrun::launcher {
 namespace {
 
-constexpr std::size_t kMaxCallers = 128;
+constexpr std::size_t kMaxCallers = 128;  // that have not proved themselves
+constexpr std::size_t kMaxProved = 1024;  // a recorded question can be asked again
 constexpr int kAcceptsPerTurn = 256;
 // A listener that too many come to at once drops some without a word; that is worth another attempt.
 constexpr int kAttempts = 8;
@@ -30,6 +35,20 @@ bool send_all(int fd, std::span<const std::byte> bytes) {
 
 enum class Received { kAll, kWait, kGone };
 
+// Goes on sending what is large; `sent` counts.
+Received send_large(int fd, std::size_t& sent) {
+  // In one piece, for the kernel to fill its packets.
+  const std::vector<std::byte> rest(kLargeProbe - sent);
+  while (sent < kLargeProbe) {
+    const ssize_t n = ::send(fd, rest.data(), kLargeProbe - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return Received::kWait;
+    if (n < 0) return Received::kGone;
+    sent += static_cast<std::size_t>(n);
+  }
+  return Received::kAll;
+}
+
 // Adds what has come to the first `received` bytes of `into`.
 Received receive_into(int fd, std::span<std::byte> into, std::size_t& received) {
   while (received < into.size()) {
@@ -38,6 +57,19 @@ Received receive_into(int fd, std::span<std::byte> into, std::size_t& received) 
     if (n < 0 && errno == EAGAIN) return Received::kWait;
     if (n <= 0) return Received::kGone;
     received += static_cast<std::size_t>(n);
+  }
+  return Received::kAll;
+}
+
+// The same for what is large, whose bytes are nothing to anybody.
+Received receive_large(int fd, std::size_t& received) {
+  std::array<std::byte, 4096> bytes;
+  while (received < kLargeProbe) {
+    std::size_t taken = 0;
+    const std::size_t part = std::min(bytes.size(), kLargeProbe - received);
+    const Received outcome = receive_into(fd, std::span(bytes).first(part), taken);
+    received += taken;
+    if (outcome != Received::kAll) return outcome;
   }
   return Received::kAll;
 }
@@ -61,8 +93,20 @@ void ProbeListener::watch(Poller& poller) {
   if (words_ == nullptr) return;
   poller.watch(listening_.get(), POLLIN, [this](short) { accept_all(); });
   for (const auto& [id, caller] : callers_) {
-    poller.watch(caller.fd.get(), POLLIN, [this, it = id](short) { serve(it); });
+    const bool sends = caller.proved && caller.received == kLargeProbe;
+    poller.watch(caller.fd.get(), sends ? POLLOUT : POLLIN, [this, it = id](short) { serve(it); });
   }
+}
+
+// The oldest that has not proved itself goes; one that has only where there are too many of them too.
+void ProbeListener::make_room() {
+  const auto proved = static_cast<std::size_t>(
+      std::count_if(callers_.begin(), callers_.end(), [](const auto& one) { return one.second.proved; }));
+  const bool crowded = proved >= kMaxProved;
+  if (!crowded && callers_.size() - proved < kMaxCallers) return;
+  const auto oldest =
+      std::find_if(callers_.begin(), callers_.end(), [&](const auto& one) { return one.second.proved == crowded; });
+  callers_.erase(oldest);
 }
 
 void ProbeListener::accept_all() {
@@ -72,7 +116,7 @@ void ProbeListener::accept_all() {
     // probes are over.
     if (!fd.ok() && !callers_.empty()) callers_.erase(callers_.begin());
     if (!fd.ok() || !fd->valid()) return;
-    if (callers_.size() >= kMaxCallers) callers_.erase(callers_.begin());
+    make_room();
     const std::size_t id = next_id_++;
     callers_.emplace(id, Caller{.fd = *std::move(fd), .question = {}});
     // Most have asked by now.
@@ -83,11 +127,21 @@ void ProbeListener::accept_all() {
 void ProbeListener::serve(std::size_t id) {
   const auto it = callers_.find(id);
   if (it == callers_.end()) return;
-  Caller& caller = it->second;
-  const Received outcome = receive_into(caller.fd.get(), caller.question, caller.received);
-  if (outcome == Received::kWait) return;
-  if (outcome == Received::kAll) send_all(caller.fd.get(), words_->answer(caller.question, host_));
-  callers_.erase(it);
+  if (!goes_on(it->second)) callers_.erase(it);
+}
+
+bool ProbeListener::goes_on(Caller& caller) const {
+  if (!caller.proved) {
+    const Received outcome = receive_into(caller.fd.get(), caller.question, caller.received);
+    if (outcome != Received::kAll) return outcome == Received::kWait;
+    const net::ProbeWords::Answer answer = words_->answer(caller.question, host_);
+    caller.proved = send_all(caller.fd.get(), answer) && answer != net::ProbeWords::Answer{};
+    caller.received = 0;
+    if (!caller.proved) return false;
+  }
+  const Received outcome = receive_large(caller.fd.get(), caller.received);
+  if (outcome != Received::kAll) return outcome == Received::kWait;
+  return send_large(caller.fd.get(), caller.sent) == Received::kWait;
 }
 
 Prober::Prober(const net::JobKey& key, const ProbeSelf& self, std::vector<ProbeTarget> targets, ProbeLimits limits)
@@ -99,7 +153,9 @@ Prober::Prober(const net::JobKey& key, const ProbeSelf& self, std::vector<ProbeT
 
 void Prober::watch(Poller& poller) {
   for (auto& [id, connection] : connections_) {
-    const short events = connection.question ? POLLIN : POLLOUT;
+    // One whose turn has not come only may end.
+    const bool sends = !connection.question || (connection.large && connection.sent < kLargeProbe);
+    const short events = sends ? POLLOUT : POLLIN;
     poller.watch(connection.fd.get(), events, [this, it = id](short) { ready(it); });
   }
 }
@@ -107,9 +163,9 @@ void Prober::watch(Poller& poller) {
 std::optional<TimePoint> Prober::deadline() const {
   if (done()) return std::nullopt;
   if (!waiting_.empty() && connections_.size() < limits_.at_once) return TimePoint();
-  TimePoint next = *end_;
+  TimePoint next = TimePoint::max();
   for (const auto& [id, connection] : connections_) next = std::min(next, connection.until);
-  return next;
+  return waiting_.empty() ? next : std::min(next, *end_);
 }
 
 void Prober::progress(TimePoint now) {
@@ -125,12 +181,50 @@ void Prober::progress(TimePoint now) {
       connections_.emplace(next_id_++, std::move(connection));
     }
   }
+  go_on_with_proved(now);
+}
+
+// Whether a better address of the same host may still turn out to be reached.
+bool Prober::has_better(const Connection& connection) const {
+  const auto better = [&](const ProbeTarget& target) {
+    return target.host == connection.target.host && target.candidate < connection.target.candidate;
+  };
+  return std::any_of(waiting_.begin(), waiting_.end(), better) ||
+         std::any_of(connections_.begin(), connections_.end(),
+                     [&](const auto& one) { return better(one.second.target); });
+}
+
+// What is large goes to the best address of each host alone that answers: it takes a moment on a slow network.
+void Prober::go_on_with_proved(TimePoint now) {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    Connection& connection = it->second;
+    if (!connection.proved || connection.large || has_better(connection)) {
+      ++it;
+      continue;
+    }
+    const bool reached = std::any_of(results_.begin(), results_.end(), [&](const ProbeResult& result) {
+      return result.host == connection.target.host && result.failure.empty();
+    });
+    connection.large = true;
+    connection.until = now + limits_.each;
+    connection.moved = moved_so_far(connection);
+    // The kernel ends nothing before that.
+    net::allow_slow_reader(connection.fd.get());
+    Outcome outcome = reached ? Outcome(std::string()) : move_large(connection);
+    if (!outcome) {
+      ++it;
+      continue;
+    }
+    finish(connection.target, *std::move(outcome));
+    it = connections_.erase(it);
+  }
 }
 
 Prober::Outcome Prober::connect(Connection& connection) {
   if (++connection.attempts > kAttempts) return "the connection is closed before anything is said";
   connection.question.reset();
   connection.received = 0;
+  connection.proved = false;
   const auto address = net::parse_address(connection.target.address);
   if (!address.ok()) return address.status().message();
   auto fd = net::begin_connect(*address);
@@ -142,7 +236,10 @@ Prober::Outcome Prober::connect(Connection& connection) {
 void Prober::ready(std::size_t id) {
   const auto it = connections_.find(id);
   if (it == connections_.end()) return;
-  Outcome outcome = it->second.question ? receive(it->second) : ask(it->second);
+  Connection& connection = it->second;
+  Outcome outcome = !connection.question ? ask(connection)
+                    : connection.large   ? move_large(connection)
+                                         : receive(connection);
   if (!outcome) return;
   finish(it->second.target, *std::move(outcome));
   connections_.erase(it);
@@ -154,7 +251,15 @@ Prober::Outcome Prober::ask(Connection& connection) const {
   return send_all(connection.fd.get(), *connection.question) ? std::nullopt : connect(connection);
 }
 
+Prober::Outcome Prober::move_large(Connection& connection) {
+  Received outcome = send_large(connection.fd.get(), connection.sent);
+  if (outcome == Received::kAll) outcome = receive_large(connection.fd.get(), connection.received);
+  if (outcome == Received::kWait) return std::nullopt;
+  return outcome == Received::kAll ? std::string() : "the connection ends when more than a little is sent";
+}
+
 Prober::Outcome Prober::receive(Connection& connection) const {
+  if (connection.proved) return connect(connection);  // readable before its turn: it has ended
   switch (receive_into(connection.fd.get(), connection.answer, connection.received)) {
     case Received::kWait:
       return std::nullopt;
@@ -163,7 +268,11 @@ Prober::Outcome Prober::receive(Connection& connection) const {
     case Received::kAll:
       break;
   }
-  return judge(connection);
+  std::string failure = judge(connection);
+  if (!failure.empty()) return failure;
+  connection.proved = true;
+  connection.received = 0;
+  return std::nullopt;
 }
 
 std::string Prober::judge(const Connection& connection) const {
@@ -185,16 +294,35 @@ void Prober::finish(const ProbeTarget& target, std::string failure) {
   results_.push_back({.host = target.host, .candidate = target.candidate, .failure = std::move(failure)});
 }
 
+std::uint64_t Prober::moved_so_far(const Connection& connection) {
+  const auto facts = net::ack_facts(connection.fd.get());
+  return connection.received + (facts ? facts->acknowledged : 0);
+}
+
+// What is large takes as long as it moves. Whose turn has not come waits for others.
+bool Prober::moves(Connection& connection, TimePoint now) const {
+  if (!connection.proved || now >= *end_ - limits_.all + limits_.large) return false;
+  const std::uint64_t moved = moved_so_far(connection);
+  if (connection.large && moved == std::exchange(connection.moved, moved)) return false;
+  connection.until = now + limits_.each;
+  return true;
+}
+
+std::string Prober::why_late(const Connection& connection) const {
+  if (connection.proved) return kLargeMessagesLost;
+  return (connection.question ? "it takes connections but has said nothing for "
+                              : "a dead route, or a firewall drops packets: no answer within ") +
+         seconds_of(connection.until - connection.since);
+}
+
 void Prober::expire(TimePoint now) {
   for (auto it = connections_.begin(); it != connections_.end();) {
-    const Connection& connection = it->second;
-    if (connection.until > now) {
+    Connection& connection = it->second;
+    if (connection.until > now || moves(connection, now)) {
       ++it;
       continue;
     }
-    finish(connection.target, (connection.question ? "it takes connections but has said nothing for "
-                                                   : "a dead route, or a firewall drops packets: no answer within ") +
-                                  seconds_of(connection.until - connection.since));
+    finish(connection.target, why_late(connection));
     it = connections_.erase(it);
   }
   if (now < *end_) return;

@@ -1,7 +1,8 @@
 // Do the hosts reach each other? Each listens on all its addresses and connects to those of the others; a connection
 // counts when both ends have shown the job's key (runtime/net/secure/probe_words.h) and the right host has answered,
-// which an address that every host has (a container bridge's) does not bring about. For a Poller's loop, without
-// threads: watch(), wait until deadline(), progress().
+// which an address that every host has (a container bridge's) does not bring about. Then each end sends the other more
+// than one packet holds, whatever the MTU: a path may drop large packets and pass small ones. For a Poller's loop,
+// without threads: watch(), wait until deadline(), progress().
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,11 @@ struct ProbeSelf {
   std::string job_id;
 };
 
+// More than fits into one packet anywhere: the MTU of loopback is 65,536, and no other one is larger.
+inline constexpr std::size_t kLargeProbe = std::size_t{66} << 10;
+
 // Strangers cost it 128 descriptors at most, the oldest silent one making room for a newcomer, and no more time than
-// the probes of a job may take: then it is closed.
+// the probes of a job may take: then it is closed. Who has proved itself is kept.
 class ProbeListener {
  public:
   // On all addresses of this host, at a free port. Whoever connects waits for answer().
@@ -43,13 +47,17 @@ class ProbeListener {
   struct Caller {
     Fd fd;
     net::ProbeWords::Question question;
-    std::size_t received = 0;
+    std::size_t received = 0;  // of the question; then of what is large
+    std::size_t sent = 0;      // of what is large
+    bool proved = false;
   };
 
   ProbeListener(Fd listening, std::uint16_t port) : listening_(std::move(listening)), port_(port) {}
 
   void accept_all();
+  void make_room();
   void serve(std::size_t id);
+  [[nodiscard]] bool goes_on(Caller& caller) const;
 
   Fd listening_;
   std::uint16_t port_;
@@ -62,7 +70,8 @@ class ProbeListener {
 // A connect to a dead route is swallowed without an answer, so everything has an end.
 struct ProbeLimits {
   Duration each = std::chrono::seconds(3);
-  Duration all = std::chrono::seconds(8);  // what has not ended by then has failed
+  Duration all = std::chrono::seconds(8);     // what has not ended by then has failed, unless large messages still move
+  Duration large = std::chrono::seconds(25);  // the same for all of it
   std::size_t at_once = 64;
 };
 
@@ -91,7 +100,11 @@ class Prober {
     Fd fd;
     std::optional<net::ProbeWords::Question> question;  // once it has been asked
     net::ProbeWords::Answer answer{};
-    std::size_t received = 0;
+    std::size_t received = 0;  // of the answer; then of what is large
+    bool proved = false;       // the right host has answered
+    bool large = false;        // what is large is under way
+    std::size_t sent = 0;      // of it
+    std::uint64_t moved = 0;   // bytes of it that had moved when it was looked at last
   };
   // Nothing while it goes on; why it has failed, or an empty text: reached.
   using Outcome = std::optional<std::string>;
@@ -99,9 +112,15 @@ class Prober {
   [[nodiscard]] static Outcome connect(Connection& connection);
   [[nodiscard]] Outcome ask(Connection& connection) const;
   [[nodiscard]] Outcome receive(Connection& connection) const;
+  [[nodiscard]] static Outcome move_large(Connection& connection);
   [[nodiscard]] std::string judge(const Connection& connection) const;
   void ready(std::size_t id);
   void finish(const ProbeTarget& target, std::string failure);
+  void go_on_with_proved(TimePoint now);
+  [[nodiscard]] bool has_better(const Connection& connection) const;
+  static std::uint64_t moved_so_far(const Connection& connection);
+  [[nodiscard]] bool moves(Connection& connection, TimePoint now) const;
+  [[nodiscard]] std::string why_late(const Connection& connection) const;
   void expire(TimePoint now);
 
   const net::ProbeWords words_;

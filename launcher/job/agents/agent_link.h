@@ -12,6 +12,7 @@
 #include "launcher/protocol/messages.h"
 #include "launcher/spawn/agent_spawner.h"
 #include "launcher/spawn/heartbeat.h"
+#include "runtime/net/bytes/link_watches.h"
 
 namespace distrun::launcher {
 
@@ -35,6 +36,7 @@ struct AgentLink {
   std::optional<HostFacts> facts{};
   std::optional<std::vector<ProbeResult>> probes{};
   Heartbeat heart{};
+  net::BegunRecord begun{};
   EndDeadline end_deadline{};
   std::string tried{};    // that another host was to start it, and why it has not
   std::string printed{};  // the end of what carries it wrote to its standard error

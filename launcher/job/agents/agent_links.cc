@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/plan/hosts/text.h"
+
 namespace distrun::launcher {
 namespace {
 
@@ -60,18 +62,25 @@ std::optional<TimePoint> AgentLinks::deadline(std::optional<TimePoint> kill_by) 
   std::optional<TimePoint> next = last_words_by_;
   for (const auto& link : links_) {
     if (!link->up() || link->over()) continue;
+    if (!link->done() && link->handle.pipe.begun() != 0) next = earlier(next, link->begun.due());
     if (!link->done() && link->heart.on()) next = earlier(next, link->heart.deadline());
     next = earlier(next, link->end_deadline.end(kill_by));
   }
   return next;
 }
 
-std::vector<AgentLink*> AgentLinks::beat(TimePoint now) {
+std::vector<AgentLink*> AgentLinks::beat(TimePoint now, Duration limit) {
   std::vector<AgentLink*> silent;
   for (auto& link : links_) {
     if (!link->up() || link->done() || link->handle.pipe.closed()) continue;
     if (link->heart.speak(now)) link->send(ToAgent::kAlive, encode(Alive{}));
-    if (link->heart.silent(now)) silent.push_back(link.get());
+    if (link->begun.overdue(link->handle.pipe.begun(), now, limit)) {
+      link->silence = "a message of its agent has begun and was not whole after " +
+                      seconds_text(std::chrono::duration<double>(limit).count()) + " s";
+      silent.push_back(link.get());
+    } else if (link->heart.silent(now)) {
+      silent.push_back(link.get());
+    }
   }
   return silent;
 }

@@ -41,8 +41,9 @@ class AgentLinks {
   void watch(Poller& poller, bool errors, const OnReadable& on_readable);
   // `kill_by`: when agents are to have killed what is left, if they were told to.
   [[nodiscard]] std::optional<TimePoint> deadline(std::optional<TimePoint> kill_by) const;
-  // Speaks to agents that wait for that. Returns those from which nothing has come for too long.
-  std::vector<AgentLink*> beat(TimePoint now);
+  // Speaks to agents that wait for that. Returns those from which nothing has come for too long, or whose message has
+  // begun and is not whole after `limit`, which their `silence` says.
+  std::vector<AgentLink*> beat(TimePoint now, Duration limit);
   // Agents that do not do what they were told to, or whose carriers stay when all is over.
   [[nodiscard]] std::vector<AgentLink*> overdue(TimePoint now, std::optional<TimePoint> kill_by) const;
   // The agent, or what carries it, whose process has been reaped; null: it was another child.

@@ -131,6 +131,12 @@ std::string RankMonitor::ranks_there(const AgentLink& agent) const {
   return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
 }
 
+bool RankMonitor::all_came(const AgentLink& agent) const {
+  const std::vector<int> ranks = members_.ranks_on(agent.index);
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [this](int rank) { return came_.contains(rank) || verdict_.end_of(rank); });
+}
+
 void RankMonitor::interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms) {
   JobActions actions = verdict_.interrupted(signal, now);
   actions.stop->kill_after = std::min(actions.stop->kill_after, kill_after_ms);
@@ -159,6 +165,7 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
   switch (notice.kind) {
     case net::StoreNotice::Kind::kJoined:
       unreachable_.explained(notice.rank);
+      came_.insert(notice.rank);
       return carry_out(verdict_.joined(notice.rank));
     case net::StoreNotice::Kind::kLeft:
       return carry_out(verdict_.left(notice.rank));

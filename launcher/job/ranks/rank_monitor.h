@@ -65,6 +65,9 @@ class RankMonitor {
   // "Rank 2 there is", "Ranks 2-3 there are".
   [[nodiscard]] std::string ranks_there(const AgentLink& agent) const;
 
+  // They have used the runtime, or have ended.
+  [[nodiscard]] bool all_came(const AgentLink& agent) const;
+
   // The job ends for a reason that is none of the ranks'.
   void interrupt(int signal, TimePoint now) { carry_out(verdict_.interrupted(signal, now)); }
   // As interrupt(), with this time at most from TERM to KILL.
@@ -101,7 +104,8 @@ class RankMonitor {
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
   std::optional<CarrierLoss> carrier_;  // with --mpi
-  std::uint64_t round_ = 0;             // of looking at the rendezvous
+  std::set<int> came_;       // ranks that have used the runtime
+  std::uint64_t round_ = 0;  // of looking at the rendezvous
   std::optional<std::string> stop_;
   std::optional<TimePoint> kill_by_;
   std::optional<TimePoint> kill_servers_by_;

@@ -86,9 +86,9 @@ void JobStart::start_agents(TimePoint now) {
     AgentLink& agent = agents_[i];
     const std::chrono::duration<double> limit = config_.start.answer;
     agents_.take_errors(agent);
-    add_fault(exit_code::kUnusable, "host " + agent.host + ": " +
-                                        no_answer(limit.count(), agent.printed + agent.handle.pipe.noise()) +
-                                        agent.tried);
+    add_fault(exit_code::kUnusable,
+              "host " + agent.host + ": " +
+                  no_answer(limit.count(), agent.printed + agent.handle.pipe.noise(), agent.by_ssh) + agent.tried);
     tree_.take_back_from(agent, "it has not come up itself");
     agent.drop();
   }
@@ -248,6 +248,10 @@ void JobStart::open_probes() {
   for (const auto& agent : agents_.all()) {
     agent->send(ToAgent::kProbe, encode(probes_.order(static_cast<int>(agent->index))));
   }
+}
+
+bool JobStart::has_answered(const AgentLink& agent) const {
+  return agent.state >= AgentLink::State::kAnswered && (phase_ != Phase::kProbing || agent.probes.has_value());
 }
 
 void JobStart::probed(AgentLink& agent, const Probed& answer) {

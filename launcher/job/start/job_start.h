@@ -45,6 +45,8 @@ class JobStart final : public JobState {
     std::string text;
   };
   [[nodiscard]] const Refusal& refusal() const { return refusal_; }
+  // It has said all that it was asked so far.
+  [[nodiscard]] bool has_answered(const AgentLink& agent) const;
   // Tells the user what is planned, and the agents to start their ranks.
   void start_ranks();
 

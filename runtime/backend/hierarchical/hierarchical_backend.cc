@@ -85,9 +85,10 @@ Result<Memory> HierarchicalBackend::allocate(Device device, std::size_t bytes, s
   return parts_.flat->allocate(device, bytes, element);
 }
 
-int HierarchicalBackend::lost_peer() const {
+std::optional<EndedLink> HierarchicalBackend::lost_peer() const {
   for (const Backend* stage : stages_) {
-    if (stage != nullptr && stage->lost_peer() >= 0) return stage->lost_peer();
+    if (stage == nullptr) continue;
+    if (auto lost = stage->lost_peer()) return lost;
   }
   return parts_.flat->lost_peer();
 }

@@ -38,7 +38,7 @@ class HierarchicalBackend final : public Backend {
   bool progress() override;
   void completed(std::vector<Completed>& out) override;
   void abort(const Status& why) override;
-  [[nodiscard]] int lost_peer() const override;
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override;
   Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element) override;
 
  private:

@@ -101,7 +101,10 @@ class PluginBackend final : public Backend {
     if (wait_set_ != nullptr) wait_set_->wake();
   }
 
-  [[nodiscard]] int lost_peer() const override { return group_.host().lost_peer(); }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override {
+    const int rank = group_.host().lost_peer();
+    return rank < 0 ? std::nullopt : std::optional(EndedLink{.peer = rank});
+  }
 
   Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element) override {
     if (device.type == DeviceType::kCpu) return Backend::allocate(device, bytes, element);

@@ -60,7 +60,7 @@ class SelfBackend final : public Backend {
   }
 
   void abort(const Status& why) override { aborted_.set(why); }
-  [[nodiscard]] int lost_peer() const override { return -1; }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override { return std::nullopt; }
 
  private:
   struct Queued {

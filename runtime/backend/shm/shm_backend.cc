@@ -80,9 +80,10 @@ void ShmBackend::completed(std::vector<Completed>& out) {
   finished_.clear();
 }
 
-int ShmBackend::lost_peer() const {
+std::optional<EndedLink> ShmBackend::lost_peer() const {
   const auto lost = link_->lost();
-  return lost && std::find(members_.begin(), members_.end(), *lost) != members_.end() ? *lost : -1;
+  if (!lost || std::find(members_.begin(), members_.end(), *lost) == members_.end()) return std::nullopt;
+  return EndedLink{.peer = *lost, .end = LinkEnd::kClosed};
 }
 
 bool ShmBackend::fail_all() {

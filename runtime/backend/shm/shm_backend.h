@@ -44,7 +44,7 @@ class ShmBackend final : public Backend {
   bool progress() override;
   void completed(std::vector<Completed>& out) override;
   void abort(const Status& why) override { aborted_.set(why); }
-  [[nodiscard]] int lost_peer() const override;
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override;
 
  private:
   bool step();

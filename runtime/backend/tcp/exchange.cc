@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/net/bytes/socket.h"
+
 namespace distrun::backend::tcp {
 namespace {
 
@@ -19,8 +21,13 @@ constexpr std::size_t kRounds = 4;
 
 }  // namespace
 
-Exchange::Exchange(const std::vector<int>& members, std::size_t index, std::size_t chunk_bytes, net::WaitSet& wait_set)
-    : index_(index), chunk_bytes_(chunk_bytes), wait_set_(wait_set), links_(members.size()) {
+Exchange::Exchange(const std::vector<int>& members, std::size_t index, std::size_t chunk_bytes, net::WaitSet& wait_set,
+                   Duration host_timeout)
+    : index_(index),
+      chunk_bytes_(chunk_bytes),
+      wait_set_(wait_set),
+      host_timeout_(host_timeout),
+      links_(members.size()) {
   for (std::size_t peer = 0; peer < links_.size(); ++peer) links_[peer].rank = members[peer];
 }
 
@@ -39,6 +46,16 @@ void Exchange::connected(std::size_t peer, Fd fd) {
   news_ = true;
   const Status status = wait_set_.add(link.fd.get(), link.interest, [this, &link](std::uint32_t) { on_event(link); });
   link.watched = status.ok();
+  if (status.ok()) {
+    wait_set_.add_link(link.fd.get(), {.limit = host_timeout_,
+                                       .begun = [&link] { return link.reader.begun(); },
+                                       .ended =
+                                           [this, &link](LinkEnd how, const std::string& text) {
+                                             end(link, how, text);
+                                             if (!lost_) lost_ = link.ended;
+                                             news_ = true;
+                                           }});
+  }
   set_failure(status);
 }
 
@@ -109,7 +126,7 @@ bool Exchange::send_to(std::size_t peer) {
   if (io == Io::kGone) {
     link.readable = true;
     while (failure_.ok() && receive_from(peer)) continue;  // its last word, if it had one
-    if (!link.gone) link_gone(link, false);
+    if (!link.gone) link_gone(link, false, link.writer.error());
   }
   return false;
 }
@@ -133,7 +150,7 @@ bool Exchange::receive_idle(Link& link) {
   if (!link.readable || link.reader.has_header()) return false;
   const Io io = link.reader.read_header(link.fd.get());
   if (io == Io::kBlocked) link.readable = false;
-  if (io == Io::kGone) link_gone(link, link.reader.at_boundary());
+  if (io == Io::kGone) link_gone(link, link.reader.at_boundary(), link.reader.error());
   if (io != Io::kDone) return false;
   const Result<Header> header = link.reader.header();
   if (!header.ok() || header->kind != MessageKind::kData) accept_header(link);
@@ -153,7 +170,7 @@ bool Exchange::receive_expected(Link& link, std::size_t peer) {
   if (io == Io::kBlocked) link.readable = false;
   if (link.reader.has_header() && !accept_header(link)) return true;
   if (io == Io::kFault) set_failure(memory_fault(Access::kWrite));
-  if (io == Io::kGone) link_gone(link, false);
+  if (io == Io::kGone) link_gone(link, false, link.reader.error());
   if (io != Io::kDone) return false;
   link.received += link.expected->bytes;
   link.expected.reset();
@@ -170,12 +187,12 @@ bool Exchange::accept_header(Link& link) {
   const Result<Header> header = link.reader.header();
   if (header.ok() && link.expected && *header == *link.expected) return true;
   if (!header.ok()) {
-    set_failure(header.status());
+    set_failure(malformed(link.rank, header.status()));
   } else if (header->kind != MessageKind::kData) {
     link.aborted = header->kind == MessageKind::kAbort;
     if (link.aborted) others_gave_up();
-    if (link.aborted && header->rank >= 0 && lost_ < 0) lost_ = header->rank;
-    link_gone(link, true);
+    if (link.aborted && header->rank >= 0 && !lost_) lost_ = EndedLink{.peer = header->rank};
+    link_gone(link, true, 0);
   } else {
     set_failure(wrong_message(link.rank, *header, *link.expected));
   }
@@ -212,10 +229,10 @@ bool Exchange::needs(int rank) const {
 }
 
 void Exchange::find_lost() {
-  for (std::size_t peer = 0; peer < links_.size() && lost_ < 0; ++peer) {
+  for (std::size_t peer = 0; peer < links_.size() && !lost_; ++peer) {
     const Link& link = links_[peer];
     if (!link.gone || link.aborted || !needed(peer)) continue;
-    if (link.why.ok()) lost_ = link.rank;
+    if (link.why.ok()) lost_ = link.ended;
     if (!link.why.ok() && !others_gave_up_) set_failure(link.why);
   }
 }
@@ -243,13 +260,19 @@ void Exchange::update_interest(Link& link) {
 void Exchange::unwatch(Link& link) {
   if (!link.watched) return;
   wait_set_.remove(link.fd.get());
+  wait_set_.remove_link(link.fd.get());
   link.watched = false;
 }
 
-void Exchange::link_gone(Link& link, bool between_messages) {
+void Exchange::link_gone(Link& link, bool between_messages, int error) {
+  end(link, net::link_end_of(error), error == 0 ? "" : net::link_end_text(error));
+  if ((!between_messages || error != 0) && !lost_) lost_ = link.ended;
+}
+
+void Exchange::end(Link& link, LinkEnd how, std::string text) {
   link.gone = true;
+  link.ended = {.peer = link.rank, .end = how, .how = std::move(text)};
   unwatch(link);
-  if (!between_messages && lost_ < 0) lost_ = link.rank;
 }
 
 void Exchange::set_failure(const Status& why) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/backend/backend.h"
@@ -24,7 +25,8 @@ namespace distrun::backend::tcp {
 class Exchange {
  public:
   // `members` are world ranks; this one is at `index`.
-  Exchange(const std::vector<int>& members, std::size_t index, std::size_t chunk_bytes, net::WaitSet& wait_set);
+  Exchange(const std::vector<int>& members, std::size_t index, std::size_t chunk_bytes, net::WaitSet& wait_set,
+           Duration host_timeout);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -41,8 +43,8 @@ class Exchange {
   bool progress(std::vector<Completed>& completed);
   // What nobody else sees: a protocol error, or a member that cannot be reached. The owner then calls fail().
   [[nodiscard]] const Status& failure() const { return failure_; }
-  // World rank of a member whose connection has ended and that an operation needs; -1 if none.
-  [[nodiscard]] int lost() const { return lost_; }
+  // A member whose connection has ended and that an operation needs, or has failed while none did.
+  [[nodiscard]] const std::optional<EndedLink>& lost() const { return lost_; }
   // Whether an operation has something to send to that world rank or to receive from it.
   [[nodiscard]] bool needs(int rank) const;
   // Tells the others as far as the sockets take it; who is in the middle of a message waits for its engine's news.
@@ -57,6 +59,7 @@ class Exchange {
     GuardedFd fd;                // invalid until it is connected
     bool gone = false;           // no byte will be moved any more
     bool aborted = false;        // gone because the member gave up, which is not its death
+    EndedLink ended{};           // once gone
     bool watched = false;        // in the wait set
     std::uint32_t interest = 0;  // as in the wait set
     bool readable = true;        // until the socket says no, and again when the wait set says so
@@ -84,19 +87,21 @@ class Exchange {
   void on_event(Link& link);
   void update_interest(Link& link);
   void unwatch(Link& link);
-  void link_gone(Link& link, bool between_messages);
+  void link_gone(Link& link, bool between_messages, int error);
+  void end(Link& link, LinkEnd how, std::string text);
   void set_failure(const Status& why);
 
   const std::size_t index_;
   const std::size_t chunk_bytes_;
   net::WaitSet& wait_set_;
+  const Duration host_timeout_;
   std::vector<Link> links_;  // by member; this one's own is never used
   PairwiseTransfers transfers_;
   bool open_ = false;
   bool news_ = false;  // something happened to a link since the last look
   bool others_gave_up_ = false;
   Status failure_;  // the first one
-  int lost_ = -1;
+  std::optional<EndedLink> lost_;
 };
 
 }  // namespace distrun::backend::tcp

@@ -56,11 +56,26 @@ std::string to_string(const Header& header) {
          std::to_string(header.bytes) + " bytes)";
 }
 
+Status malformed(int rank, const Status& why) {
+  return Status(ErrorInfo{.code = Errc::kProtocol,
+                          .message = "tcp: rank " + std::to_string(rank) + " sent what is no message of distrun: " +
+                                     why.message() + ". Does its program write to a descriptor that it has closed?",
+                          .ranks = {rank},
+                          .cause = "a malformed message",
+                          .usable = false,
+                          .link = LinkEnd::kMalformed});
+}
+
 Status wrong_message(int rank, const Header& got, const Header& expected) {
-  return {Errc::kProtocol, "tcp: rank " + std::to_string(rank) + " sent " + to_string(got) + " where " +
-                               to_string(expected) +
-                               " was expected: the ranks do not run the same operations in the same order. This is a "
-                               "bug in distrun; please report it."};
+  return Status(ErrorInfo{.code = Errc::kProtocol,
+                          .message = "tcp: rank " + std::to_string(rank) + " sent " + to_string(got) + " where " +
+                                     to_string(expected) +
+                                     " was expected: the ranks do not run the same operations in the same order. "
+                                     "This is a bug in distrun; please report it.",
+                          .ranks = {rank},
+                          .cause = "a message out of order",
+                          .usable = false,
+                          .link = LinkEnd::kMalformed});
 }
 
 }  // namespace distrun::backend::tcp

@@ -35,6 +35,8 @@ using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 HeaderBytes encode(const Header& header);
 Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes);
 std::string to_string(const Header& header);  // "message 3 of allreduce 17 (float32, 4096 bytes)"
+// World rank `rank` sent what no member sends, as `why` says.
+Status malformed(int rank, const Status& why);
 // World rank `rank` sent `got`.
 Status wrong_message(int rank, const Header& got, const Header& expected);
 

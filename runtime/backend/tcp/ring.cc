@@ -94,7 +94,7 @@ std::string any_port_of(const std::string& host) {
 
 Result<Ring> make_ring(const GroupSpec& group, const Services& services, TimePoint deadline) {
   const Seat seat{.group = group, .services = services, .deadline = deadline};
-  Ring ring{.size = seat.size(), .index = seat.index()};
+  Ring ring{.size = seat.size(), .index = seat.index(), .host_timeout = duration_of(services.world->host_timeout)};
   if (seat.size() == 1) return ring;
   ring.left_rank = seat.left();
   ring.right_rank = seat.right();

@@ -25,6 +25,7 @@ struct Ring {
   int right_rank = -1;
   GuardedFd left;   // authenticated, non-blocking
   GuardedFd right;  // the same
+  Duration host_timeout = Duration::max();
 };
 
 // Collective over the group; all members get a ring, or all get an error that names the member that failed.

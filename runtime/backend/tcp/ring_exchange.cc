@@ -3,8 +3,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <string>
 #include <utility>
+
+#include "runtime/net/bytes/socket.h"
 
 namespace distrun::backend::tcp {
 namespace {
@@ -17,6 +18,7 @@ constexpr int kMaxRounds = 64;
 void RingLink::unwatch(net::WaitSet* wait_set) {
   if (!watched) return;
   wait_set->remove(fd.get());
+  wait_set->remove_link(fd.get());
   watched = false;
 }
 
@@ -31,6 +33,7 @@ RingExchange::RingExchange(Ring ring, Tuning tuning, net::WaitSet* wait_set)
       index_(ring.index),
       tuning_(tuning),
       wait_set_(wait_set),
+      host_timeout_(ring.host_timeout),
       pool_(tuning.chunk_bytes, 2 * tuning.window) {
   left_.fd = std::move(ring.left);
   left_.peer = ring.left_rank;
@@ -54,7 +57,20 @@ Status RingExchange::watch() {
     if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_against_stream();
   }));
   right_.watched = true;
+  watch_link(left_, reader_);
+  watch_link(right_, answer_reader_);
   return {};
+}
+
+// For as long as it is in the wait set.
+void RingExchange::watch_link(RingLink& link, const MessageReader& reader) {
+  wait_set_->add_link(link.fd.get(), {.limit = host_timeout_,
+                                      .begun = [&reader] { return reader.begun(); },
+                                      .ended =
+                                          [this, &link](LinkEnd how, const std::string& text) {
+                                            end(link, how, text);
+                                            if (!lost_) lost_ = link.ended;
+                                          }});
 }
 
 Status RingExchange::start(const Operation& operation, std::uint64_t token, std::uint64_t sequence) {
@@ -98,7 +114,7 @@ bool RingExchange::send_some() {
   if (io == Io::kFault) set_failure(memory_fault(Access::kRead));
   if (io == Io::kGone) {
     read_against_stream();  // its last word, if it had one
-    if (!right_.gone) link_gone(right_, false);
+    if (!right_.gone) link_gone(right_, false, writer_.error());
   }
   return false;
 }
@@ -115,11 +131,11 @@ bool RingExchange::receive_idle() {
   if (!left_.ready || size_ == 1 || reader_.has_header()) return false;
   const Io io = reader_.read_header(left_.fd.get());
   if (io == Io::kBlocked) left_.ready = false;
-  if (io == Io::kGone) link_gone(left_, reader_.at_boundary());
+  if (io == Io::kGone) link_gone(left_, reader_.at_boundary(), reader_.error());
   if (io != Io::kDone) return false;
   const Result<Header> header = reader_.header();
   if (!header.ok()) {
-    set_failure(header.status());
+    set_failure(malformed(left_.peer, header.status()));
   } else if (header->kind != MessageKind::kData) {
     on_farewell(*header, left_);
   }
@@ -140,7 +156,7 @@ bool RingExchange::receive_expected(RingTransfer& transfer) {
     set_failure(memory_fault(Access::kWrite));
     return true;
   }
-  if (io == Io::kGone) link_gone(left_, false);
+  if (io == Io::kGone) link_gone(left_, false, reader_.error());
   if (io != Io::kDone) return false;
   transfer.end_receive();
   reader_.next();
@@ -153,7 +169,7 @@ bool RingExchange::accept_header() {
   const Result<Header> header = reader_.header();
   if (header.ok() && *header == *expected_) return true;
   if (!header.ok()) {
-    set_failure(header.status());
+    set_failure(malformed(left_.peer, header.status()));
   } else if (header->kind != MessageKind::kData) {
     on_farewell(*header, left_);
   } else {
@@ -166,15 +182,14 @@ bool RingExchange::accept_header() {
 void RingExchange::read_against_stream() {
   if (right_.gone) return;
   const Io io = answer_reader_.read_header(right_.fd.get());
-  if (io == Io::kGone) link_gone(right_, answer_reader_.at_boundary());
+  if (io == Io::kGone) link_gone(right_, answer_reader_.at_boundary(), answer_reader_.error());
   if (io != Io::kDone) return;
   const Result<Header> header = answer_reader_.header();
   if (header.ok() && header->kind != MessageKind::kData) {
     on_farewell(*header, right_);
   } else {
-    set_failure({Errc::kProtocol, "tcp: rank " + std::to_string(right_.peer) +
-                                      " sent data against the ring's direction. This "
-                                      "is a bug in distrun; please report it."});
+    set_failure(malformed(
+        right_.peer, header.ok() ? Status(Errc::kProtocol, "data against the ring's direction") : header.status()));
   }
 }
 
@@ -209,23 +224,30 @@ void RingExchange::update_interest() {
 
 void RingExchange::on_farewell(const Header& header, RingLink& link) {
   link.aborted = header.kind == MessageKind::kAbort;
-  if (link.aborted && header.rank >= 0 && lost_ < 0) lost_ = header.rank;
-  link_gone(link, true);
+  if (link.aborted && header.rank >= 0 && !lost_) lost_ = EndedLink{.peer = header.rank};
+  link_gone(link, true, 0);
 }
 
-void RingExchange::link_gone(RingLink& link, bool between_messages) {
+// An end of file between messages may be the peer's goodbye, which the socket did not take. An error never is: nobody
+// may use the connection for hours, so it counts at once.
+void RingExchange::link_gone(RingLink& link, bool between_messages, int error) {
+  end(link, net::link_end_of(error), error == 0 ? "" : net::link_end_text(error));
+  if ((!between_messages || error != 0) && !lost_) lost_ = link.ended;
+}
+
+void RingExchange::end(RingLink& link, LinkEnd how, std::string text) {
   link.gone = true;
+  link.ended = {.peer = link.peer, .end = how, .how = std::move(text)};
   link.unwatch(wait_set_);
-  if (!between_messages && lost_ < 0) lost_ = link.peer;
 }
 
 // A neighbour that closed its group is missed only by an operation that needs it, and so is one whose connection ended
 // between two messages: the goodbye is sent only as far as the socket takes it. One that gave up has told, or its
 // engine will tell, whose fault it is.
 void RingExchange::find_lost() {
-  if (lost_ >= 0) return;
-  if (left_.gone && !left_.aborted && receiving_ < transfers_.size()) lost_ = left_.peer;
-  if (right_.gone && !right_.aborted && sending_ < transfers_.size()) lost_ = right_.peer;
+  if (lost_) return;
+  if (left_.gone && !left_.aborted && receiving_ < transfers_.size()) lost_ = left_.ended;
+  if (right_.gone && !right_.aborted && sending_ < transfers_.size()) lost_ = right_.ended;
 }
 
 void RingExchange::set_failure(const Status& why) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/backend/backend.h"
@@ -24,10 +25,11 @@ struct RingLink {
   bool ready = true;           // the socket may move more: true until it says no, and again when the wait set says so
   bool gone = false;           // no byte will be moved any more
   bool aborted = false;        // gone because the peer gave up, which is not its death
+  EndedLink ended{};           // once gone
   bool watched = false;        // in the wait set
   std::uint32_t interest = 0;  // as in the wait set
 
-  void unwatch(net::WaitSet* wait_set);
+  void unwatch(net::WaitSet* wait_set);  // until then its end is looked for
   Status set_interest(net::WaitSet* wait_set, std::uint32_t wanted);
 };
 
@@ -46,13 +48,13 @@ class RingExchange {
   bool progress(std::vector<Completed>& completed);
   // What nobody else sees: a protocol error, or memory that cannot be read or written. The owner then calls fail().
   [[nodiscard]] const Status& failure() const { return failure_; }
-  // World rank of a neighbour whose connection has ended and that an operation needs, or whose loss a neighbour has
-  // told; -1 if none.
-  [[nodiscard]] int lost() const { return lost_; }
+  // A neighbour whose connection has ended and that an operation needs, or has failed while none did; or a member whose
+  // loss a neighbour has told.
+  [[nodiscard]] const std::optional<EndedLink>& lost() const { return lost_; }
   // A neighbour has given up, whose engine tells everybody why.
   [[nodiscard]] bool neighbour_gave_up() const { return left_.aborted || right_.aborted; }
-  // World rank of the left neighbour if its connection has ended and it has not given up, else -1.
-  [[nodiscard]] int left_gone() const { return left_.gone && !left_.aborted ? left_.peer : -1; }
+  // Of the left neighbour, if its connection has ended and it has not given up; else null.
+  [[nodiscard]] const EndedLink* left_gone() const { return left_.gone && !left_.aborted ? &left_.ended : nullptr; }
 
   // Tells both neighbours as far as the sockets take it: who is in the middle of a message sees only the end of file.
   void tell(const Header& farewell);
@@ -72,7 +74,9 @@ class RingExchange {
   void update_interest();
 
   void on_farewell(const Header& header, RingLink& link);
-  void link_gone(RingLink& link, bool between_messages);
+  void watch_link(RingLink& link, const MessageReader& reader);
+  void link_gone(RingLink& link, bool between_messages, int error);
+  void end(RingLink& link, LinkEnd how, std::string text);
   void find_lost();
   void set_failure(const Status& why);
 
@@ -80,6 +84,7 @@ class RingExchange {
   const std::size_t index_;
   const Tuning tuning_;
   net::WaitSet* const wait_set_;
+  const Duration host_timeout_;
   RingLink left_, right_;
   MessageReader reader_;         // from the left
   MessageReader answer_reader_;  // from the right, against the stream
@@ -91,7 +96,7 @@ class RingExchange {
   std::size_t receiving_ = 0;
   std::optional<Header> expected_;  // of the message that reader_ has the memory for
   Status failure_;                  // the first one
-  int lost_ = -1;
+  std::optional<EndedLink> lost_;
 };
 
 }  // namespace distrun::backend::tcp

@@ -77,7 +77,8 @@ Io MessageWriter::write(int fd) {
     const ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      return unmoved(errno);
+      error_ = errno;
+      return unmoved(error_);
     }
     pieces_.advance(static_cast<std::size_t>(sent));
   }
@@ -90,8 +91,10 @@ Io MessageReader::receive(int fd, Pieces& into) {
     const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT);
     if (got < 0) {
       if (errno == EINTR) continue;
-      return unmoved(errno);
+      error_ = errno;
+      return unmoved(error_);
     }
+    error_ = 0;
     if (got == 0) return Io::kGone;
     into.advance(static_cast<std::size_t>(got));
     take(static_cast<std::size_t>(got));
@@ -122,6 +125,7 @@ Io MessageReader::read(int fd) {
 }
 
 void MessageReader::next() {
+  ++messages_;
   header_read_ = 0;
   payload_.clear();
 }

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "runtime/backend/tcp/message.h"
@@ -47,10 +48,12 @@ class MessageWriter {
   void begin(const Header& header);
   Pieces& pieces() { return pieces_; }
   Io write(int fd);
+  [[nodiscard]] int error() const { return error_; }  // errno's, after Io::kGone
 
  private:
   HeaderBytes header_{};
   Pieces pieces_;
+  int error_ = 0;
 };
 
 class MessageReader {
@@ -63,8 +66,12 @@ class MessageReader {
   // Header and payload. kDone when both are complete; has_header() may turn true before.
   Io read(int fd);
   [[nodiscard]] bool has_header() const { return header_read_ == kHeaderBytes; }
+  // The number of the message whose header has not come as a whole, from 1; 0: there is none. Its payload may take as
+  // long as it likes.
+  [[nodiscard]] std::uint64_t begun() const { return at_boundary() || has_header() ? 0 : messages_ + 1; }
   [[nodiscard]] bool at_boundary() const { return header_read_ == 0; }  // nothing of the next message has been read
   [[nodiscard]] bool complete() const { return has_header() && payload_.empty(); }
+  [[nodiscard]] int error() const { return error_; }  // errno's, after Io::kGone; 0: end of file
   [[nodiscard]] Result<Header> header() const { return decode(header_); }
   void next();  // the message has been dealt with
 
@@ -76,6 +83,8 @@ class MessageReader {
   std::size_t header_read_ = 0;
   Pieces payload_;
   Pieces both_;  // scratch of read()
+  int error_ = 0;
+  std::uint64_t messages_ = 0;  // dealt with
 };
 
 }  // namespace distrun::backend::tcp

@@ -60,7 +60,7 @@ Status TcpBackend::start_exchange(const Operation& operation, std::uint64_t toke
 // All members get here together: at the first all-to-all in their common order.
 Status TcpBackend::make_mesh() {
   exchange_ = std::make_unique<Exchange>(group_.members, static_cast<std::size_t>(group_.index), chunk_bytes_,
-                                         *services_.wait_set);
+                                         *services_.wait_set, duration_of(services_.world->host_timeout));
   auto mesh =
       Mesh::open(group_, services_,
                  {.connected = [this](std::size_t peer, Fd fd) { exchange_->connected(peer, std::move(fd)); },
@@ -116,20 +116,24 @@ void TcpBackend::abort(const Status& why) {
 }
 
 void TcpBackend::find_lost_peer() {
-  if (lost_ < 0) lost_ = ring_.lost();
-  if (lost_ >= 0 || exchange_ == nullptr) return;
+  if (!lost_) lost_ = ring_.lost();
+  if (lost_ || exchange_ == nullptr) return;
   lost_ = exchange_->lost();
   // It has not connected, and will not.
-  const int left = ring_.left_gone();
-  if (lost_ < 0 && left >= 0 && mesh_->awaits(left) && exchange_->needs(left)) lost_ = left;
+  const EndedLink* const left = ring_.left_gone();
+  if (!lost_ && left != nullptr && mesh_->awaits(left->peer) && exchange_->needs(left->peer)) lost_ = *left;
 }
 
 void TcpBackend::fail(const Status& why) {
   failed_ = why;
-  if (lost_ < 0) lost_ = ring_.lost();
+  if (!lost_) lost_ = ring_.lost();
   const ErrorInfo& info = why.info();
+  // Also of an idle group, whose next operation may be far away.
+  const bool by_member = info.link != LinkEnd::kUnknown && !info.ranks.empty();
+  if (!lost_ && by_member) lost_ = EndedLink{.peer = info.ranks.front(), .end = info.link, .how = info.cause};
   const bool names_rank = info.code == Errc::kRankLost && !info.ranks.empty();
-  const Header farewell{.kind = MessageKind::kAbort, .rank = names_rank ? info.ranks.front() : lost_};
+  const int cause = names_rank ? info.ranks.front() : lost_ ? lost_->peer : -1;
+  const Header farewell{.kind = MessageKind::kAbort, .rank = cause};
   if (mesh_ != nullptr) mesh_->stop();
   if (exchange_ != nullptr) exchange_->fail(farewell, why, completed_);
   ring_.fail(farewell, why, completed_);

@@ -40,7 +40,7 @@ class TcpBackend final : public Backend {
   bool progress() override;
   void completed(std::vector<Completed>& out) override;
   void abort(const Status& why) override;
-  [[nodiscard]] int lost_peer() const override { return lost_; }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override { return lost_; }
 
  private:
   explicit TcpBackend(TcpOptions options);
@@ -60,7 +60,7 @@ class TcpBackend final : public Backend {
   bool meets_ = false;  // the members' addresses are on their way around the ring
   std::vector<Completed> completed_;
   Status failed_;
-  int lost_ = -1;
+  std::optional<EndedLink> lost_;
   AbortState abort_;
 };
 

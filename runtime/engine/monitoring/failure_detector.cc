@@ -68,9 +68,11 @@ void FailureDetector::suspect_until(Suspicion suspicion) {
   }
 }
 
-void FailureDetector::suspect(int rank, const std::string& sign, TimePoint now) {
+void FailureDetector::suspect(int rank, const std::string& sign, LinkEnd end, TimePoint now) {
   if (certain_) return;
-  suspect_until({.rank = rank, .error = lost(rank, "", sign), .until = now + kGrace});
+  ErrorInfo error = lost(rank, "", sign);
+  error.link = end;
+  suspect_until({.rank = rank, .error = std::move(error), .until = now + kGrace});
 }
 
 void FailureDetector::suspect_silent_leader(int gone, TimePoint now) {
@@ -88,6 +90,7 @@ void FailureDetector::suspect_operation(const Status& failure, TimePoint now) {
   if (certain_) return;
   ErrorInfo error = failure.info();
   error.usable = false;
+  if (error.host.empty() && !error.ranks.empty()) error.host = host_of(error.ranks.front());
   suspect_until({.rank = -1, .error = std::move(error), .until = now + kGrace});
 }
 

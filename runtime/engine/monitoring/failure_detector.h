@@ -22,8 +22,8 @@ class FailureDetector {
   void heard(const net::JobEvent& event, TimePoint now);  // from the launcher
   // Of the rank `own`, this one: the others may have theirs, where a network has failed.
   void launcher_gone(const Status& why, int own);
-  // This rank's connection ended: "its connection to rank 0 ended".
-  void suspect(int rank, const std::string& sign, TimePoint now);
+  // This rank's connection to `rank` ended: "its control connection ended".
+  void suspect(int rank, const std::string& sign, LinkEnd end, TimePoint now);
   // A member's peer has gone, and the leader is asked whether it is there: where it is silent, that may be why the peer
   // ended, and it is named first. forgive() when it answers.
   void suspect_silent_leader(int gone, TimePoint now);

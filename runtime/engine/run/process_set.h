@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct ProcessSet {
 struct LostPeer {
   int rank = -1;
   std::string_view backend;
+  LinkEnd end = LinkEnd::kUnknown;
+  std::string how{};
   bool in_use = false;  // its set has operations in flight
 };
 

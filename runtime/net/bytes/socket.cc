@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <system_error>
 
 namespace distrun::net {
 namespace {
@@ -286,10 +287,14 @@ Result<Fd> begin_connect(const Address& address) {
   return begin_connect(**list, kSynRetries);
 }
 
-Status finish_connect(int fd) {
+int pending_error(int fd) {
   int error = 0;
   socklen_t size = sizeof(error);
-  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 ? errno : error;
+}
+
+Status finish_connect(int fd) {
+  int error = pending_error(fd);
   if (error == 0 && connected_to_itself(fd)) error = ECONNREFUSED;
   if (error != 0) return errno_status("connecting failed", error);
   expect_prompt_peer(fd);
@@ -341,6 +346,28 @@ void set_host_timeout(int fd, double seconds) {
 
 void allow_slow_reader(int fd) { set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); }
 
+LinkEnd link_end_of(int error) {
+  switch (error) {
+    case 0:
+      return LinkEnd::kClosed;
+    case ECONNRESET:
+    case EPIPE:
+      return LinkEnd::kReset;
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+      return LinkEnd::kSilent;
+    default:
+      return LinkEnd::kUnknown;
+  }
+}
+
+std::string link_end_text(int error) {
+  return error == 0 ? "closed by the other side" : std::generic_category().message(error);
+}
+
 int unix_peer_pid(int fd) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
@@ -365,6 +392,19 @@ Result<std::string> local_host_towards(const Address& remote) {
     error = errno_status("no interface leads to " + to_string(remote), errno);
   }
   return error;
+}
+
+Result<Fd> begin_connect_to_peer_of(int fd) {
+  SocketAddress remote{.storage = {}, .size = sizeof(sockaddr_storage)};
+  if (::getpeername(fd, remote.get(), &remote.size) != 0) return errno_status("getpeername failed", errno);
+  const Address address = numeric(remote);
+  if (address.host.empty()) return Status(Errc::kSystem, "no TCP connection");
+  return begin_connect(address);
+}
+
+bool is_between_hosts(int fd) {
+  const std::string own = local_host_of(fd);
+  return !own.empty() && !ends_share_address(fd);
 }
 
 bool ends_share_address(int fd) {

@@ -9,6 +9,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/link_end.h"
 #include "runtime/base/status.h"
 
 namespace distrun::net {
@@ -34,6 +35,9 @@ Result<Fd> connect_stream(const Address& address, TimePoint deadline);
 // 35 s).
 Result<Fd> begin_connect(const Address& address);
 Status finish_connect(int fd);
+// To the address of the other side of `fd`, a TCP connection. For who wants to know whether anything comes from there.
+Result<Fd> begin_connect_to_peer_of(int fd);
+int pending_error(int fd);  // takes it; 0: none
 // Next connection of a listener: kOk with an invalid Fd when none waits (or one that gave up already).
 Result<Fd> accept_stream(int listener);
 
@@ -49,9 +53,16 @@ void allow_slow_reader(int fd);
 // force.
 void set_host_timeout(int fd, double seconds);
 
+// How a connection ended from which a call got `error`, errno's; 0: end of file.
+LinkEnd link_end_of(int error);
+// The same in words: "Connection timed out".
+std::string link_end_text(int error);
+
 // The numeric address of the interface through which `remote` (TCP) is reached. Sends nothing.
 Result<std::string> local_host_towards(const Address& remote);
 
+// TCP, and the ends have different addresses.
+bool is_between_hosts(int fd);
 // Both ends have one address, as where a process connects to an interface of its own machine; a unix socket has none.
 bool ends_share_address(int fd);
 int unix_peer_pid(int fd);          // 0 when the kernel does not know

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <unordered_map>
@@ -37,16 +38,23 @@ class EpollWaitSet : public WaitSet {
     if (callbacks_.erase(fd) > 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   }
 
+  void add_link(int fd, LinkWatch watch) override {
+    if (is_between_hosts(fd)) links_.add(fd, std::move(watch));
+  }
+  void remove_link(int fd) override { links_.remove(fd); }
+
   void add_sleepable(Sleepable* sleepable) override { sleepables_.push_back(sleepable); }
   void remove_sleepable(Sleepable* sleepable) override { std::erase(sleepables_, sleepable); }
 
   Result<int> poll(TimePoint until, const LookAgain& look_again) override {
     Result<Round> round = wait(0);
     if (!round.ok()) return round.status();
+    links_.used();
+    look_at_links(*round);
     if (round->any() || until <= Clock::now()) return round->callbacks;
     for (Sleepable* sleepable : sleepables_) sleepable->arm();
     const bool found_work = look_again && look_again();
-    if (!found_work) round = wait(epoll_milliseconds(until));
+    if (!found_work) round = block(until);
     for (Sleepable* sleepable : sleepables_) sleepable->disarm();
     if (!round.ok()) return round.status();
     return round->callbacks;
@@ -71,6 +79,22 @@ class EpollWaitSet : public WaitSet {
     event.data.fd = fd;
     if (::epoll_ctl(epoll_.get(), operation, fd, &event) == 0) return {};
     return errno_status("watching descriptor " + std::to_string(fd), errno);
+  }
+
+  // Once a second at most, and never where no connection leads to another host.
+  void look_at_links(Round& round) {
+    if (links_.due() == TimePoint::max()) return;
+    if (const TimePoint now = Clock::now(); links_.due() <= now) round.callbacks += links_.look(now);
+  }
+
+  Result<Round> block(TimePoint until) {
+    for (;;) {
+      const TimePoint next = std::min(until, links_.due());
+      Result<Round> round = wait(epoll_milliseconds(next));
+      if (!round.ok() || round->any()) return round;
+      look_at_links(*round);
+      if (round->any() || Clock::now() >= until) return round;
+    }
   }
 
   Result<Round> wait(int milliseconds) {
@@ -101,6 +125,7 @@ class EpollWaitSet : public WaitSet {
   GuardedFd event_;
   std::unordered_map<int, std::shared_ptr<Callback>> callbacks_;
   std::vector<Sleepable*> sleepables_;
+  LinkWatches links_;
 };
 
 }  // namespace

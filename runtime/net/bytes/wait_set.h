@@ -8,6 +8,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/net/bytes/link_watches.h"
 
 namespace distrun::net {
 
@@ -33,6 +34,11 @@ class WaitSet {
   virtual Status add(int fd, std::uint32_t events, Callback on_ready) = 0;
   virtual Status modify(int fd, std::uint32_t events) = 0;
   virtual void remove(int fd) = 0;
+  // A connection to another host, which nobody sends anything while its network is broken: its end is found while this
+  // is polled, and so is that of one whose record is never made whole. Descriptors that lead nowhere else are ignored.
+  // remove_link() before `fd` is closed.
+  virtual void add_link(int fd, LinkWatch watch) = 0;
+  virtual void remove_link(int fd) = 0;
   virtual void add_sleepable(Sleepable* sleepable) = 0;  // not owned; remove before it dies
   virtual void remove_sleepable(Sleepable* sleepable) = 0;
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/ended_link.h"
 #include "runtime/base/status.h"
 
 namespace distrun::net {
@@ -51,9 +52,9 @@ class ControlPlane {
   // Leader only: `member` has left in good order. The end of its connection is no loss, and what it does not read any
   // more is dropped.
   virtual void may_go(int member) = 0;
-  // The first member whose connection ended, if any, but for those that may go. Only the leader sees every member;
+  // The first connection that ended, if any, but for those of members that may go. Only the leader sees every member;
   // members see the leader.
-  [[nodiscard]] virtual std::optional<int> lost() const = 0;
+  [[nodiscard]] virtual std::optional<EndedLink> lost() const = 0;
 };
 
 }  // namespace distrun::net

@@ -201,7 +201,7 @@ class ShmControl final : public ControlPlane {
     return queued;
   }
   void may_go(int member) override { peers_[static_cast<std::size_t>(member - 1)].may_go = true; }
-  [[nodiscard]] std::optional<int> lost() const override;
+  [[nodiscard]] std::optional<EndedLink> lost() const override;
 
  private:
   [[nodiscard]] bool ended(const ShmPeer& peer) const { return peer.in.broken() || link_.gone(peer.rank); }
@@ -272,9 +272,11 @@ bool ShmControl::progress() {
   return moved;
 }
 
-std::optional<int> ShmControl::lost() const {
+std::optional<EndedLink> ShmControl::lost() const {
   for (const ShmPeer& peer : peers_)
-    if (!peer.may_go && ended(peer) && !peer.in.ready() && !peer.in.pullable()) return peer.rank;
+    if (!peer.may_go && ended(peer) && !peer.in.ready() && !peer.in.pullable()) {
+      return EndedLink{.peer = peer.rank, .end = LinkEnd::kClosed};
+    }
   return std::nullopt;
 }
 

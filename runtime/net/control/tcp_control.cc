@@ -41,7 +41,7 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] bool pending() const override;
   [[nodiscard]] Queued queued() const override;
   void may_go(int member) override;
-  [[nodiscard]] std::optional<int> lost() const override { return lost_; }
+  [[nodiscard]] std::optional<EndedLink> lost() const override;
 
  private:
   bool flush(int member);
@@ -66,6 +66,9 @@ TcpControl::TcpControl(int rank, std::vector<std::unique_ptr<SecureSocket>> sock
 
 TcpControl::~TcpControl() {
   if (epoll_.valid()) wait_set_->remove(epoll_.get());
+  for (const TcpPeer& one : peers_) {
+    if (one.socket) wait_set_->remove_link(one.socket->fd());
+  }
 }
 
 Status TcpControl::open(double host_timeout) {
@@ -79,9 +82,15 @@ Status TcpControl::open(double host_timeout) {
     }
     peer(member).watched = EPOLLIN;
     set_host_timeout(peer(member).socket->fd(), host_timeout);
-    // An engine that makes the backends of a set does not read meanwhile, nor does one that was stopped. That a host is
-    // gone is seen by connections on which nothing is under way: this one mostly, the store's, and the agent's.
+    // An engine that makes the backends of a set does not read meanwhile, nor does one that was stopped.
     allow_slow_reader(peer(member).socket->fd());
+    wait_set_->add_link(peer(member).socket->fd(), {.limit = duration_of(host_timeout),
+                                                    .begun = [this, member] { return peer(member).socket->begun(); },
+                                                    .ended =
+                                                        [this, member](LinkEnd end, const std::string& how) {
+                                                          if (peer(member).lost.ok())
+                                                            lose(member, peer(member).socket->give_up(end, how));
+                                                        }});
   }
   DISTRUN_RETURN_IF_ERROR(wait_set_->add(epoll.get(), EPOLLIN, [this](std::uint32_t) { progress(); }));
   epoll_ = std::move(epoll);
@@ -183,10 +192,17 @@ void TcpControl::lose(int member, const Status& how) {
   TcpPeer& of = peer(member);
   // Its end of file would keep the wait set awake for ever.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, of.socket->fd(), nullptr);
+  wait_set_->remove_link(of.socket->fd());
   of.watched = 0;
   of.lost = how;
   std::erase(unsent_, member);
   if (!lost_ && !of.may_go) lost_ = member;
+}
+
+std::optional<EndedLink> TcpControl::lost() const {
+  if (!lost_) return std::nullopt;
+  const ErrorInfo& how = peers_[static_cast<std::size_t>(*lost_)].lost.info();
+  return EndedLink{.peer = *lost_, .end = how.link, .how = how.cause};
 }
 
 void TcpControl::may_go(int member) {

@@ -15,6 +15,10 @@ constexpr std::size_t kSmallBuffer = 4096;  // per connection; grows to one reco
 constexpr std::byte kLast{0};
 constexpr std::byte kMore{1};
 
+Status broken_stream(LinkEnd end, const char* how) {
+  return Status(ErrorInfo{.code = Errc::kProtocol, .message = how, .usable = false, .link = end});
+}
+
 std::size_t record_length(const std::byte* at) {
   return std::to_integer<std::size_t>(at[0]) | std::to_integer<std::size_t>(at[1]) << 8;
 }
@@ -55,17 +59,18 @@ void FrameOpener::commit(std::size_t bytes) {
 Result<bool> FrameOpener::next(std::vector<std::byte>& out) {
   while (end_ - begin_ >= kLengthBytes) {
     const std::size_t length = record_length(&buffer_[begin_]);
-    if (length < kNoiseTagBytes + 1) return Status(Errc::kProtocol, "a record is too short");
+    if (length < kNoiseTagBytes + 1) return broken_stream(LinkEnd::kMalformed, "a record is too short");
     if (end_ - begin_ < kLengthBytes + length) return false;
     const auto sealed = std::span<const std::byte>(buffer_).subspan(begin_ + kLengthBytes, length);
     if (!cipher_.decrypt({}, sealed, frame_)) {
-      return Status(Errc::kProtocol, "a record's tag is wrong: it was changed on the way");
+      return broken_stream(LinkEnd::kTampered, "a record's tag is wrong: it was changed on the way");
     }
     begin_ += kLengthBytes + length;
+    ++records_;
     const std::byte mark = frame_.back();
     frame_.pop_back();
-    if (mark != kLast && mark != kMore) return Status(Errc::kProtocol, "a record of an unknown kind");
-    if (frame_.size() > kMaxFrame) return Status(Errc::kProtocol, "a frame above 16 MiB");
+    if (mark != kLast && mark != kMore) return broken_stream(LinkEnd::kMalformed, "a record of an unknown kind");
+    if (frame_.size() > kMaxFrame) return broken_stream(LinkEnd::kMalformed, "a frame above 16 MiB");
     if (mark == kLast) {
       out = std::move(frame_);
       frame_.clear();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -34,12 +35,15 @@ class FrameOpener {
   Result<bool> next(std::vector<std::byte>& out);
   // True when no byte of an unfinished record or frame is held.
   [[nodiscard]] bool empty() const { return begin_ == end_ && frame_.empty(); }
+  // The number of the record of which a part is held, from 1; 0: there is none.
+  [[nodiscard]] std::uint64_t begun() const { return begin_ == end_ ? 0 : records_ + 1; }
 
  private:
   NoiseCipher cipher_;
   std::vector<std::byte> buffer_;  // received and not yet decrypted: [begin_, end_)
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  std::uint64_t records_ = 0;     // taken so far
   std::vector<std::byte> frame_;  // decrypted records of the frame under way
 };
 

@@ -56,6 +56,11 @@ class SecureSocket {
   [[nodiscard]] virtual bool wants_write() const = 0;
   [[nodiscard]] virtual std::size_t queued() const = 0;  // bytes that flush() has still to write
 
+  // The number of the record of which a part has come and the rest has not; 0: there is none.
+  [[nodiscard]] virtual std::uint64_t begun() const = 0;
+  // The owner has found the connection at its end. Returns the error that both directions give from now on.
+  virtual Status give_up(LinkEnd end, const std::string& how) = 0;
+
   // Blocking forms for set-up, with a deadline.
   virtual Status send_frame_blocking(std::span<const std::byte> frame, TimePoint deadline) = 0;
   virtual Result<std::vector<std::byte>> receive_frame_blocking(TimePoint deadline) = 0;

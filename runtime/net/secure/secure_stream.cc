@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <system_error>
 
 #include "runtime/net/bytes/socket.h"
 
@@ -13,8 +12,6 @@ namespace {
 
 // Above this much already written, the queue's front is dropped even though its end has not gone out.
 constexpr std::size_t kCompactAbove = std::size_t{1} << 20;
-
-std::string error_text(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 
@@ -28,14 +25,23 @@ SecureStream::SecureStream(Fd fd, NoiseSession session, Hello peer, std::vector<
           remote_text(fd_.get()) + " (" + peer_.purpose + ")";
 }
 
-Status SecureStream::gone(const std::string& how) const {
-  ErrorInfo info{.code = Errc::kRankLost, .message = "the connection to " + name_ + " ended: " + how, .cause = how};
+Status SecureStream::gone(int error) const { return gone(link_end_of(error), link_end_text(error)); }
+
+Status SecureStream::gone(LinkEnd end, const std::string& how) const {
+  ErrorInfo info{
+      .code = Errc::kRankLost, .message = "the connection to " + name_ + " ended: " + how, .cause = how, .link = end};
   if (peer_.from >= 0) info.ranks.push_back(peer_.from);
   info.usable = false;
   return Status(std::move(info));
 }
 
-Status SecureStream::broken(const Status& why) const { return why.with_context("the connection to " + name_); }
+Status SecureStream::broken(const Status& why) const {
+  ErrorInfo info = why.info();
+  info.cause = info.message;
+  info.message = "the connection to " + name_ + ": " + info.message;
+  if (peer_.from >= 0) info.ranks.push_back(peer_.from);
+  return Status(std::move(info));
+}
 
 Status SecureStream::send_frame(std::span<const std::byte> frame) {
   if (frame.size() > kMaxFrame) {
@@ -59,7 +65,7 @@ Status SecureStream::flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return {};
     } else if (errno != EINTR) {
-      send_error_ = gone(error_text(errno));
+      send_error_ = gone(errno);
     }
   }
   // All written, or never to be written: wants_write() is false from here on, so that nobody waits for room.
@@ -77,9 +83,9 @@ Result<bool> SecureStream::receive_some() {
       opener_.commit(static_cast<std::size_t>(n));
       return true;
     }
-    if (n == 0) return gone("closed by the other side");
+    if (n == 0) return gone(0);
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    if (errno != EINTR) return gone(error_text(errno));
+    if (errno != EINTR) return gone(errno);
   }
 }
 
@@ -93,6 +99,12 @@ Result<bool> SecureStream::receive_frame(std::vector<std::byte>& out) {
     if (!more.ok()) return receive_error_ = more.status();
     if (!*more) return false;
   }
+}
+
+Status SecureStream::give_up(LinkEnd end, const std::string& how) {
+  if (receive_error_.ok()) receive_error_ = gone(end, how);
+  if (send_error_.ok()) send_error_ = receive_error_;
+  return receive_error_;
 }
 
 Status SecureStream::send_frame_blocking(std::span<const std::byte> frame, TimePoint deadline) {

@@ -25,12 +25,15 @@ class SecureStream final : public SecureSocket {
   Status flush() override;
   [[nodiscard]] bool wants_write() const override { return queued() > 0; }
   [[nodiscard]] std::size_t queued() const override { return queue_.size() - sent_; }
+  [[nodiscard]] std::uint64_t begun() const override { return opener_.begun(); }
+  Status give_up(LinkEnd end, const std::string& how) override;
   Status send_frame_blocking(std::span<const std::byte> frame, TimePoint deadline) override;
   Result<std::vector<std::byte>> receive_frame_blocking(TimePoint deadline) override;
   Result<Fd> release_plain() override;
 
  private:
-  [[nodiscard]] Status gone(const std::string& how) const;
+  [[nodiscard]] Status gone(int error) const;  // errno's; 0: end of file
+  [[nodiscard]] Status gone(LinkEnd end, const std::string& how) const;
   [[nodiscard]] Status broken(const Status& why) const;
   Result<bool> receive_some();  // false when the socket has nothing now
 

@@ -272,7 +272,7 @@ void SocketStoreClient::dispatch(const StoreReply& reply) {
 }
 
 void SocketStoreClient::lose(const Status& how) {
-  ErrorInfo info{.code = Errc::kRankLost, .usable = false};
+  ErrorInfo info{.code = Errc::kRankLost, .usable = false, .link = how.info().link};
   if (keeper_ < 0) {
     // Where all have lost it, all say so.
     info.message = server_ + " is gone, or the network to it: " + how.message();

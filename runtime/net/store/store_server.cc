@@ -1,12 +1,15 @@
 #include "runtime/net/store/store_server.h"
 
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <map>
 
 #include "runtime/base/system/fork_guard.h"
+#include "runtime/net/bytes/link_watches.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/identity/world.h"
 
@@ -14,12 +17,14 @@ namespace distrun::net {
 namespace {
 
 constexpr std::uint64_t kListenerData = ~std::uint64_t{0};  // epoll data; a rank's is its number
+constexpr std::uint64_t kClockData = kListenerData - 1;
 // A rank that does not read its answers is not listened to until it does.
 constexpr std::size_t kMaxQueued = std::size_t{4} << 20;
 
 struct ServedRank {
   std::unique_ptr<SecureSocket> socket;
   std::uint32_t watched = 0;  // what epoll is told
+  BegunRecord begun;
 };
 
 class Server final : public StoreServer {
@@ -40,7 +45,10 @@ class Server final : public StoreServer {
   void handle(int rank, const StoreRequest& request);
   void send(int rank, const StoreReply& reply);
   void flush(int rank);
-  void lose(int rank, const std::string& how);
+  void lose(int rank, LinkEnd end, const std::string& how);
+  void lose(int rank, const Status& how) { lose(rank, how.info().link, how.message()); }
+  void start_clock();
+  void look_at_records(TimePoint now);
   void note(StoreNotice notice) { notices_.push_back(std::move(notice)); }
 
   const StoreServerOptions options_;
@@ -50,6 +58,8 @@ class Server final : public StoreServer {
   std::vector<JobEvent> events_;       // all of them, for those who join later
   std::vector<StoreNotice> notices_;
   GuardedFd epoll_;
+  GuardedFd clock_;  // ticks while a record of some rank has begun; made for the first one
+  bool ticks_ = false;
 };
 
 Status Server::open(const JobKey& key) {
@@ -75,6 +85,8 @@ void Server::progress(TimePoint now) {
       listener_->progress(
           now, [this](const Hello& hello) { return accept(hello); },
           [this](std::unique_ptr<SecureSocket> socket) { join(std::move(socket)); });
+    } else if (data == kClockData) {
+      look_at_records(now);
     } else {
       serve(static_cast<int>(data));
     }
@@ -107,7 +119,7 @@ void Server::join(std::unique_ptr<SecureSocket> socket) {
   note({.kind = StoreNotice::Kind::kJoined, .rank = rank, .pid = pid});
   epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<std::uint64_t>(rank)}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    return lose(rank, errno_status("epoll_ctl failed", errno).message());
+    return lose(rank, errno_status("epoll_ctl failed", errno));
   }
   for (const JobEvent& past : events_) send(rank, {.kind = StoreReply::Kind::kEvent, .event = past});
   flush(rank);
@@ -122,19 +134,53 @@ void Server::serve(int rank) {
       if (socket.queued() > kMaxQueued) return;  // comes back when there is room to write
     }
     const auto received = socket.receive_frame(frame);
-    if (!received.ok()) return lose(rank, received.status().message());
+    if (!received.ok()) return lose(rank, received.status());
     if (!*received) break;
     const auto request = decode_request(frame);
-    if (!request.ok()) return lose(rank, request.status().message());
+    if (!request.ok()) return lose(rank, LinkEnd::kMalformed, request.status().message());
     handle(rank, *request);
   }
+  const auto client = clients_.find(rank);
+  if (client != clients_.end() && client->second.socket->begun() != 0) start_clock();
   flush(rank);
+}
+
+// Where there is none to be had, a record that is never made whole is waited for.
+void Server::start_clock() {
+  if (ticks_) return;
+  if (!clock_.valid()) {
+    clock_ = GuardedFd(Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = kClockData}};
+    if (!clock_.valid() || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, clock_.get(), &event) != 0) return;
+  }
+  const itimerspec each_second{.it_interval = {.tv_sec = 1, .tv_nsec = 0}, .it_value = {.tv_sec = 1, .tv_nsec = 0}};
+  ticks_ = ::timerfd_settime(clock_.get(), 0, &each_second, nullptr) == 0;
+}
+
+void Server::look_at_records(TimePoint now) {
+  std::uint64_t times = 0;
+  [[maybe_unused]] const ssize_t n = ::read(clock_.get(), &times, sizeof(times));
+  const Duration limit = duration_of(options_.host_timeout);
+  std::vector<int> overdue;
+  bool any = false;
+  for (auto& [rank, client] : clients_) {
+    if (client.begun.overdue(client.socket->begun(), now, limit)) overdue.push_back(rank);
+    any = any || client.begun.waits();
+  }
+  for (const int rank : overdue) {
+    const int fd = clients_.find(rank)->second.socket->fd();
+    lose(rank, LinkEnd::kUnfinished, text_of_end(fd, LinkEnd::kUnfinished, limit));
+  }
+  if (any) return;
+  const itimerspec never{};
+  ::timerfd_settime(clock_.get(), 0, &never, nullptr);
+  ticks_ = false;
 }
 
 void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kLeave) {
     note({.kind = StoreNotice::Kind::kLeft, .rank = rank});
-    return lose(rank, "closed, as the rank has left");  // which it waits for
+    return lose(rank, LinkEnd::kClosed, "closed, as the rank has left");  // which it waits for
   }
   if (request.kind == StoreRequest::Kind::kFailure) {
     return note({.kind = StoreNotice::Kind::kFailed, .rank = rank, .failure = request.failure});
@@ -145,7 +191,8 @@ void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall ||
       request.kind == StoreRequest::Kind::kLoss) {
     if (request.rank < 0 || request.rank >= options_.size) {
-      return lose(rank, "it spoke of rank " + std::to_string(request.rank) + ", which this job does not have");
+      return lose(rank, LinkEnd::kMalformed,
+                  "it spoke of rank " + std::to_string(request.rank) + ", which this job does not have");
     }
     if (request.kind == StoreRequest::Kind::kLoss) {
       return note({.kind = StoreNotice::Kind::kFollows, .rank = rank, .other = request.rank});
@@ -188,13 +235,13 @@ void Server::publish(const JobEvent& event) {
   }
 }
 
-void Server::lose(int rank, const std::string& how) {
+void Server::lose(int rank, LinkEnd end, const std::string& how) {
   const auto client = clients_.find(rank);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->second.socket->fd(), nullptr);
   const int pid = client->second.socket->peer().pid;
   clients_.erase(client);
   table_.forget(rank);
-  note({.kind = StoreNotice::Kind::kDisconnected, .rank = rank, .pid = pid, .text = how});
+  note({.kind = StoreNotice::Kind::kDisconnected, .rank = rank, .pid = pid, .end = end, .text = how});
 }
 
 }  // namespace

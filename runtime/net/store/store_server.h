@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/link_end.h"
 #include "runtime/base/status.h"
 #include "runtime/net/identity/world.h"
 #include "runtime/net/secure/secure_socket.h"
@@ -43,6 +44,7 @@ struct StoreNotice {
   int rank = -1;
   int other = -1;  // kFollows
   int pid = 0;
+  LinkEnd end = LinkEnd::kUnknown;  // kDisconnected
   std::string text;
   RankFailure failure;
 };

@@ -74,6 +74,13 @@ def plain_factors_are_cheap() -> None:
     assert not asked.called
 
 
+def arrays_that_are_more_than_numbers() -> None:
+    rows = np.ma.ones(2 * hvd.size())
+    for operation in (hvd.allreduce, hvd.allgather, hvd.alltoall, hvd.reducescatter, lambda x: hvd.broadcast(x, 0)):
+        raises(ValueError, "a masked array", operation, rows)
+    raises(ValueError, "a masked array", hvd.grouped_allreduce, [X, rows])
+
+
 def roots_and_variables() -> None:
     one = tf.Variable(X)
     for root, kind, text in ((1 << 32, ValueError, "not 4294967296"), ("0", TypeError, "'0'"), (0.5, TypeError, "0.5")):
@@ -135,6 +142,7 @@ def twice() -> None:
 names_and_sets()
 factors_and_compression()
 plain_factors_are_cheap()
+arrays_that_are_more_than_numbers()
 roots_and_variables()
 gradients()
 twice()

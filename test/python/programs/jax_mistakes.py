@@ -38,6 +38,22 @@ def check_compression() -> None:
                 make(compression=given)
 
 
+class InUnits(np.ndarray):
+    def __array_finalize__(self, other: Any) -> None:
+        self.unit = getattr(other, "unit", "m")
+
+
+def check_arrays_that_are_more_than_numbers() -> None:
+    rows = np.ones(2 * hvd.size(), np.float32)
+    for given, text in ((rows.view(InUnits), "InUnits may carry more"), (np.ma.array(rows), "a masked array")):
+        for call in (*WITHOUT_ROOT, functools.partial(hvd.broadcast, root_rank=0)):
+            for way in WAYS.values():
+                with raises(ValueError, text):
+                    way(lambda call=call, given=given: call(given))()
+        with raises(ValueError, text):
+            hvd.broadcast_parameters({"w": given})
+
+
 def check_names() -> None:
     broadcast = functools.partial(hvd.broadcast, root_rank=0)
     for given, kind, text in (

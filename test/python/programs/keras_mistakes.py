@@ -132,6 +132,11 @@ def check_what_is_no_optimizer() -> None:
     told(lambda: hvd.DistributedOptimizer(sgd), ValueError, "is no optimizer", "make one of it: SGD()")
 
 
+def check_arrays_that_are_more_than_numbers() -> None:
+    for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter, lambda value: hvd.broadcast(value, 0)):
+        told(lambda call=call: call(np.ma.ones(2 * hvd.size())), ValueError, "a masked array")
+
+
 def check_roots() -> None:
     ones, made = np.ones(2), model()
     for wrong, kind in (("0", TypeError), (0.0, TypeError), (None, TypeError), (1 << 40, ValueError)):

@@ -120,7 +120,7 @@ def check_buffers_and_state() -> None:
     averager.load_state_dict({"steps": 1})
     assert averager.step() and averager.state_dict() == {"steps": 2}
     assert layer.running_mean.tolist() == [(hvd.size() - 1) / 2] * 2
-    assert layer.num_batches_tracked.item() == hvd.rank()
+    assert layer.num_batches_tracked.item() == 0  # of rank 0
 
 
 def check_tied_weights() -> None:
@@ -148,17 +148,17 @@ def check_complex_numbers_and_new_buffers() -> None:
     mean = (hvd.size() - 1) / 2
     module = nn.Module()
     module.weight = nn.Parameter(torch.full((3, 2), 1 + 2j) * hvd.rank())
-    module.register_buffer("mean", torch.zeros(2))
+    module.register_buffer("running_mean", torch.zeros(2))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.0, momentum=0.9)
     module.weight.grad = torch.full((3, 2), 3 - 1j) * hvd.rank()
     optimizer.step()
     averager = hvd.periodic_average(module, 1, optimizer=optimizer)
-    first = module.mean
-    module.mean = torch.full((2,), float(hvd.rank()))
+    first = module.running_mean
+    module.running_mean = torch.full((2,), float(hvd.rank()))
     averager.average()
     assert torch.equal(module.weight, torch.full((3, 2), 1 + 2j) * mean)
     assert torch.equal(optimizer.state[module.weight]["momentum_buffer"], torch.full((3, 2), 3 - 1j) * mean)
-    assert module.mean.tolist() == [mean] * 2 and first.tolist() == [0.0] * 2
+    assert module.running_mean.tolist() == [mean] * 2 and first.tolist() == [0.0] * 2
 
 
 def check_buffers_that_differ() -> None:
@@ -175,13 +175,120 @@ def check_buffers_that_differ() -> None:
         if rank == 0:
             module.register_buffer("mine", torch.full((2,), 7.0))
         averager.average()
-        assert bool((module.weight == mean).all()) and module.all.tolist() == [mean] * 3
+        assert bool((module.weight == mean).all()) and module.all.tolist() == [0.0] * 3
         if hvd.size() > 1:
             assert module.cache.tolist() == [rank] * (2 + rank) and module.wide.tolist() == [rank] * 2
         assert rank != 0 or module.mine.tolist() == [7.0] * 2
     nothing = nn.Module()
     nothing.register_buffer("cache", torch.full((2 + rank,), float(rank)))
     hvd.periodic_average(nothing, 1).average()
+
+
+def check_unit_vectors_fit_the_averaged_weights() -> None:
+    """spectral_norm's of either kind: the mean of the ranks' is shorter, and the layer's norm was 5 instead of 1."""
+    for normalized in (nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm):
+        for own in (False, True):
+            torch.manual_seed(hvd.rank())
+            layer = normalized(nn.Linear(16, 16))
+            names = [name.rpartition(".")[2] for name, _ in layer.named_buffers()]
+            model = nn.Sequential(layer, nn.Linear(16, 1)).eval()
+            averager = hvd.periodic_average(model, 1, buffers=dict.fromkeys(names, "own") if own else None)
+            before = [buffer.clone() for buffer in layer.buffers()]
+            averager.average()
+            model(torch.zeros(1, 16))
+            norm = float(torch.linalg.matrix_norm(layer.weight.detach(), 2))
+            if own:
+                assert all(map(torch.equal, before, layer.buffers()))
+            else:
+                assert 1.0 - 1e-4 < norm < 1.1, norm
+                vectors = hvd.allgather_object([buffer.clone() for buffer in layer.buffers()])
+                assert all(map(torch.equal, vectors[0], layer.buffers())) and len(vectors[0]) == 2
+            assert all(abs(float(buffer.norm()) - 1.0) < 1e-5 for buffer in layer.buffers())
+            assert not any(module.training for module in model.modules())
+
+
+class Kinds(nn.Module):
+    """Buffers of every kind, filled with the rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rank = hvd.rank()
+        self.weight = nn.Parameter(torch.full((2,), float(rank)))
+        self.register_buffer("running_mean", torch.full((2,), float(rank)))
+        self.register_buffer("running_count", torch.full((2,), rank))
+        self.register_buffer("not_running_mean", torch.full((2,), float(rank)))
+        self.register_buffer("queue", torch.full((2,), float(rank)))
+        self.register_buffer("mask", torch.full((2,), rank == 0))
+        self.register_buffer("phase", torch.full((2,), rank + 1j))
+        self.register_buffer("narrow", torch.full((2,), float(rank)).to(torch.float8_e4m3fn))
+        self.register_buffer("unsigned", torch.full((2,), rank, dtype=torch.uint16))
+
+    def told(self) -> dict[str, complex]:
+        pairs = [*self.named_parameters(), *self.named_buffers()]
+        return {name: complex(tensor[1].to(torch.complex64).item()) for name, tensor in pairs}
+
+
+def check_every_kind_of_buffer() -> None:
+    rank, mean = hvd.rank(), (hvd.size() - 1) / 2
+    module = Kinds()
+    hvd.periodic_average(module, 1).average()
+    first = dict.fromkeys(("running_count", "not_running_mean", "queue", "narrow", "unsigned"), 0)
+    assert module.told() == {"weight": mean, "running_mean": mean, "mask": 1, "phase": 1j, **first}, module.told()
+    module = nn.ModuleDict({"a": Kinds(), "b": Kinds()})
+    options = {"queue": "own", "a.queue": "average", "running_mean": "first", "b.phase": "average", "mask": "own"}
+    hvd.periodic_average(module, 1, buffers=options).average()
+    a, b = module["a"].told(), module["b"].told()
+    assert a["queue"] == mean and b["queue"] == rank
+    assert a["running_mean"] == b["running_mean"] == 0
+    assert a["phase"] == 1j and b["phase"] == mean + 1j
+    assert a["mask"] == (rank == 0) and a["weight"] == mean
+
+
+def check_buffers_of_a_set() -> None:
+    """The first is the set's lowest rank, whose number in the job may be another."""
+    size, rank = hvd.size(), hvd.rank()
+    if size < 3:
+        return
+    members = list(range(size))[-2:]
+    ours = hvd.add_process_set(members)
+    if rank in members:
+        module = Kinds()
+        hvd.periodic_average(module, 1, process_set=ours).average()
+        told = module.told()
+        assert told["queue"] == members[0] and told["weight"] == told["running_mean"] == sum(members) / len(members)
+    hvd.remove_process_set(ours)
+
+
+def check_tensors_that_the_program_calls_buffers() -> None:
+    """A state_dict does not tell which they are."""
+    state = {"weight": torch.full((2,), float(hvd.rank())), "weight_u": torch.full((2,), float(hvd.rank()))}
+    hvd.periodic_average(state, 1, buffers={"weight_u": "first"}).average()
+    assert state["weight"].tolist() == [(hvd.size() - 1) / 2] * 2 and state["weight_u"].tolist() == [0.0] * 2
+
+
+def check_buffers_that_are_refused() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+    wrong: list[tuple[dict[object, object], list[str]]] = [
+        ({"queue": "first"}, ["'queue'", "no buffer", "0.running_mean", "0.num_batches_tracked"]),
+        ({"mean": "first"}, ["'mean'", "no buffer"]),
+        ({"running_mean": "mean"}, ["'running_mean': 'mean'", "'average', 'first'", "'own'"]),
+        ({"running_mean": None}, ["'running_mean': None", "'own'"]),
+        ({3: "own"}, ["3: 'own'"]),
+        ({"1.weight": "own"}, ["'1.weight'", "is a parameter"]),
+        ({"num_batches_tracked": "average"}, ["0.num_batches_tracked is torch.int64", "'first' or 'own'"]),
+    ]
+    for buffers, texts in wrong:
+        with raises(ValueError, *texts):
+            hvd.periodic_average(module, 1, buffers=buffers)
+    with raises(ValueError, "'queue'", "no buffer"):
+        hvd.periodic_average(dict(module.state_dict()), 1, buffers={"queue": "own"})
+    if hvd.size() == 1:
+        return
+    averager = hvd.periodic_average(module, 1, buffers={"running_mean": "own" if hvd.rank() == 0 else "first"})
+    averager.average()  # as a buffer that some rank has not
+    averager = hvd.periodic_average(module, 1, buffers={"running_mean": "average" if hvd.rank() == 0 else "first"})
+    with raises(hvd.InvalidArgument, "0.running_mean", "'average'", "'first'", "buffers="):
+        averager.average()
 
 
 def check_what_is_refused() -> None:

@@ -96,6 +96,45 @@ def check_memory_that_is_not_contiguous() -> None:
     np.testing.assert_array_equal(hvd.allreduce(foreign, op=hvd.Sum), everyone((3,), np.float32).sum(axis=0))
 
 
+class InUnits(np.ndarray):
+    """As astropy's and unyt's are."""
+
+    def __new__(cls, values: Any, unit: str) -> InUnits:
+        made = np.asarray(values, float).view(cls)
+        made.unit = unit
+        return made
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.unit = getattr(other, "unit", None)
+
+
+class WithMethods(np.ndarray):
+    def doubled(self) -> Any:
+        return 2 * self
+
+
+def check_results_have_the_class_of_arrays_that_are_numbers_alone() -> None:
+    size = hvd.size()
+    for kind in (np.matrix, WithMethods):
+        array = np.ones((size, 2)).view(kind)
+        strided = np.ones((size, 4)).view(kind)[:, ::2]
+        for given in (array, strided, array.astype(">f8")):
+            results = [
+                hvd.allreduce(given, op=hvd.Sum),
+                hvd.allreduce(given, op=hvd.Sum, compression=hvd.Compression.fp16),
+                hvd.allgather(given),
+                hvd.broadcast(given, 0),
+                hvd.alltoall(given),
+                hvd.alltoall(given, [1] * size)[0],
+                hvd.reducescatter(given),
+                *hvd.grouped_allreduce([given, np.ones(2)])[:1],
+            ]
+            assert all(type(one) is kind for one in results), [type(one) for one in results]
+            np.testing.assert_array_equal(np.asarray(results[0]), np.full((size, 2), float(size)))
+        assert type(hvd.allreduce_(array)) is kind
+    assert type(hvd.grouped_allreduce([np.ones(2), np.ones((1, 1)).view(np.matrix)])[0]) is np.ndarray
+
+
 def check_what_is_refused_here_leaves_the_others_unharmed() -> None:
     constant = mine((3,), np.float32)
     constant.flags.writeable = False
@@ -118,6 +157,8 @@ def check_what_is_refused_here_leaves_the_others_unharmed() -> None:
     for form in forms:
         with raises(ValueError, "a masked array", "filled()"):
             form(masked)
+        with raises(ValueError, "InUnits", "more than its numbers", "numpy.asarray()"):
+            form(InUnits([1.0, 2.0], "km" if hvd.rank() else "m"))
     array = mine((3,), np.float64)
     handle = hvd.allreduce_async_(array, name="resize")
     with raises(ValueError, "resize"):

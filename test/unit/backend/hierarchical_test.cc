@@ -100,7 +100,7 @@ class Stage final : public Backend {
     ended_.clear();
   }
   void abort(const Status&) override {}
-  [[nodiscard]] int lost_peer() const override { return -1; }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override { return std::nullopt; }
   Result<Memory> stage(Device, std::size_t bytes) override {
     ++staged;
     return Backend::stage({}, bytes);

@@ -31,7 +31,7 @@ std::pair<Fd, Fd> make_pair() {
 
 struct Member {
   Member(const std::vector<int>& members, std::size_t index) : wait_set(*net::WaitSet::create()) {
-    exchange = std::make_unique<Exchange>(members, index, kChunkBytes, *wait_set);
+    exchange = std::make_unique<Exchange>(members, index, kChunkBytes, *wait_set, Duration::max());
     exchange->open();
   }
   bool turn() {
@@ -104,7 +104,7 @@ void check(std::size_t size, std::size_t block, bool even) {
   }
   for (std::size_t m = 0; m < size; ++m) {
     REQUIRE(members[m]->completed.size() == 2);
-    REQUIRE(members[m]->exchange->lost() == -1);
+    REQUIRE(members[m]->exchange->lost().value_or(EndedLink{}).peer == -1);
     REQUIRE(members[m]->exchange->failure().ok());
     REQUIRE(members[m]->out == expected[m]);
   }
@@ -148,7 +148,7 @@ TEST_CASE("tcp exchange: a block goes straight to its owner, and an empty one ta
 
 TEST_CASE("tcp exchange: nothing completes before the members know where to find each other") {
   const auto wait_set = *net::WaitSet::create();
-  Exchange exchange({0, 1}, 0, kChunkBytes, *wait_set);
+  Exchange exchange({0, 1}, 0, kChunkBytes, *wait_set, Duration::max());
   const std::vector<std::size_t> counts(4, 0);
   const Segment segment;
   exchange.start({.kind = OpKind::kAlltoall, .segments = {&segment, 1}, .counts = counts}, 1, 1);
@@ -176,7 +176,7 @@ TEST_CASE("tcp exchange: who is gone or cannot be reached is missed by the opera
     member.start(counts, 1);
     while (member.turn()) continue;
     CHECK(member.completed.size() == 1);
-    CHECK(member.exchange->lost() == -1);
+    CHECK(member.exchange->lost().value_or(EndedLink{}).peer == -1);
     CHECK(member.exchange->failure().ok());
     CHECK_FALSE(member.exchange->needs(27));
 
@@ -186,7 +186,7 @@ TEST_CASE("tcp exchange: who is gone or cannot be reached is missed by the opera
     CHECK(member.exchange->needs(27));
     CHECK_FALSE(member.exchange->needs(17));
     while (member.turn()) continue;
-    CHECK(member.exchange->lost() == (reached ? 27 : -1));
+    CHECK(member.exchange->lost().value_or(EndedLink{}).peer == (reached ? 27 : -1));
     CHECK(member.exchange->failure().ok() == reached);
     if (!reached) CHECK(member.exchange->failure().message() == why.message());
     CHECK(member.completed.size() == 1);
@@ -207,7 +207,7 @@ TEST_CASE("tcp exchange: who gives up tells the others whose loss it was, and it
   REQUIRE(members[1]->completed.size() == 1);
   CHECK(members[1]->completed[0].status.message() == why.message());
   while (members[0]->turn()) continue;
-  CHECK(members[0]->exchange->lost() == 99);
+  CHECK(members[0]->exchange->lost().value_or(EndedLink{}).peer == 99);
   CHECK(members[0]->completed.empty());
 }
 
@@ -221,11 +221,11 @@ TEST_CASE("tcp exchange: who gives up in the middle of a message is not lost bef
   while (members[1]->turn()) continue;  // until the socket is full
   members[1]->exchange->fail({.kind = MessageKind::kAbort}, {Errc::kSystem, "no way"}, members[1]->completed);
   while (members[0]->turn()) continue;
-  CHECK(members[0]->exchange->lost() == -1);
+  CHECK(members[0]->exchange->lost().value_or(EndedLink{}).peer == -1);
   CHECK(members[0]->exchange->failure().ok());
   members[1]->exchange.reset();
   while (members[0]->turn()) continue;
-  CHECK(members[0]->exchange->lost() == 17);
+  CHECK(members[0]->exchange->lost().value_or(EndedLink{}).peer == 17);
 }
 
 TEST_CASE("tcp exchange: once a member has given up, nobody who cannot be reached is the cause") {
@@ -244,7 +244,7 @@ TEST_CASE("tcp exchange: once a member has given up, nobody who cannot be reache
     members[0]->exchange->unreachable(2, {Errc::kSystem, "connecting failed"});
     while (members[0]->turn()) continue;
     CHECK(members[0]->exchange->failure().ok());
-    CHECK(members[0]->exchange->lost() == -1);
+    CHECK(members[0]->exchange->lost().value_or(EndedLink{}).peer == -1);
     CHECK(members[0]->completed.empty());
   }
 }

@@ -1,4 +1,5 @@
 // All members of a ring in one thread, over socket pairs that hold little. They take turns in random order.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "runtime/backend/tcp/pairwise.h"
 #include "runtime/backend/tcp/ring_exchange.h"
+#include "runtime/net/bytes/socket.h"
 
 namespace distrun::backend::tcp {
 namespace {
@@ -92,7 +94,7 @@ TEST_CASE("tcp ring exchange: operations run in their order and all of them end"
       CHECK(seat.completed[0].token == 101);
       CHECK(seat.completed[1].token == 102);
       CHECK(std::ranges::count(seat.data, sum * members / 2) == 5000);
-      CHECK(seat.ring->lost() == -1);
+      CHECK(seat.ring->lost().value_or(EndedLink{}).peer == -1);
       CHECK(seat.ring->failure().ok());
     }
   }
@@ -102,14 +104,44 @@ TEST_CASE("tcp ring exchange: a neighbour that is gone is lost to the operations
   auto seats = make_seats(3);
   seats[0].ring.reset();
   while (seats[1].turn()) continue;
-  CHECK(seats[1].ring->lost() == -1);
-  CHECK(seats[1].ring->left_gone() == 10);
+  CHECK(seats[1].ring->lost().value_or(EndedLink{}).peer == -1);
+  CHECK(seats[1].ring->left_gone()->peer == 10);
   seats[1].data = {1.0F};
   seats[1].start({}, 1);
   while (seats[1].turn()) continue;
-  CHECK(seats[1].ring->lost() == 10);
+  CHECK(seats[1].ring->lost().value_or(EndedLink{}).peer == 10);
   CHECK(seats[1].completed.empty());
   CHECK_FALSE(seats[1].ring->neighbour_gave_up());
+}
+
+// Nothing says goodbye with an error, and no operation may come for hours.
+TEST_CASE("tcp ring exchange: a connection that fails counts while nothing uses it, and says how it ended") {
+  net::Address address{.host = "127.0.0.1"};
+  const Fd listener = *net::listen_stream(address);
+  Fd left = *net::connect_stream(address, deadline_after(30));
+  REQUIRE(net::wait_ready(listener.get(), POLLIN, deadline_after(30)).ok());
+  Fd there = *net::accept_stream(listener.get());
+  const auto wait_set = *net::WaitSet::create();
+  RingExchange ring({.size = 3,
+                     .index = 1,
+                     .left_rank = 10,
+                     .right_rank = 12,
+                     .left = GuardedFd(std::move(left)),
+                     .right = std::move(make_link().first)},
+                    kSmall, wait_set.get());
+  REQUIRE(ring.watch().ok());
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(::setsockopt(there.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0);
+  there.reset();
+  std::vector<Completed> completed;
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(wait_set->poll(Clock::now()).ok());
+    ring.progress(completed);
+  }
+  REQUIRE(ring.lost());
+  CHECK(ring.lost()->peer == 10);
+  CHECK(ring.lost()->end == LinkEnd::kReset);
+  CHECK_FALSE(ring.lost()->how.empty());
 }
 
 TEST_CASE("tcp ring exchange: who gives up tells both neighbours whose loss it was") {
@@ -124,8 +156,8 @@ TEST_CASE("tcp ring exchange: who gives up tells both neighbours whose loss it w
   for (const std::size_t neighbour : {1U, 2U}) {
     while (seats[neighbour].turn()) continue;
     CHECK(seats[neighbour].ring->neighbour_gave_up());
-    CHECK(seats[neighbour].ring->lost() == 99);
-    CHECK(seats[neighbour].ring->left_gone() == -1);
+    CHECK(seats[neighbour].ring->lost().value_or(EndedLink{}).peer == 99);
+    CHECK(seats[neighbour].ring->left_gone() == nullptr);
   }
 }
 
@@ -133,9 +165,9 @@ TEST_CASE("tcp ring exchange: a neighbour that says goodbye is not lost") {
   auto seats = make_seats(2);
   seats[0].ring->tell({.kind = MessageKind::kGoodbye});
   while (seats[1].turn()) continue;
-  CHECK(seats[1].ring->lost() == -1);
+  CHECK(seats[1].ring->lost().value_or(EndedLink{}).peer == -1);
   CHECK_FALSE(seats[1].ring->neighbour_gave_up());
-  CHECK(seats[1].ring->left_gone() == 10);
+  CHECK(seats[1].ring->left_gone()->peer == 10);
 }
 
 TEST_CASE("tcp ring exchange: members that do not run the same operations get a protocol error") {

@@ -35,7 +35,7 @@ class SlowBackend final : public backend::Backend {
     for (const std::uint64_t token : std::exchange(tokens_, {})) out.push_back({.token = token, .status = {}});
   }
   void abort(const Status&) override {}
-  [[nodiscard]] int lost_peer() const override { return -1; }
+  [[nodiscard]] std::optional<EndedLink> lost_peer() const override { return std::nullopt; }
 
  private:
   const backend::Capabilities capabilities_{.ops = ~0U, .dtypes = ~0U, .devices = 1, .scatter_gather = true};

@@ -37,8 +37,8 @@ TEST_CASE("the launcher's word is certain at once and has the cause") {
 
 TEST_CASE("a connection that ended waits a second for the cause") {
   FailureDetector detector(kHosts);
-  detector.suspect(1, "its control connection ended", kStart);
-  detector.suspect(1, "seen again", kStart + milliseconds(500));
+  detector.suspect(1, "its control connection ended", LinkEnd::kClosed, kStart);
+  detector.suspect(1, "seen again", LinkEnd::kClosed, kStart + milliseconds(500));
   CHECK_FALSE(detector.verdict(kStart + milliseconds(999)));
   CHECK(*detector.deadline() == kStart + FailureDetector::kGrace);
   const auto alone = detector.verdict(kStart + milliseconds(1000));
@@ -83,10 +83,10 @@ TEST_CASE("a rank that exits with 0: left if it said so, RankLeft if not") {
 TEST_CASE("a rank that left is missed only while something needs it") {
   FailureDetector detector(kHosts);
   detector.left(2);
-  detector.suspect(2, "its shm connection ended", kStart);
+  detector.suspect(2, "its shm connection ended", LinkEnd::kClosed, kStart);
   detector.forgive(2);
   CHECK_FALSE(detector.deadline());
-  detector.suspect(2, "its shm connection ended", kStart);
+  detector.suspect(2, "its shm connection ended", LinkEnd::kClosed, kStart);
   const auto error = detector.verdict(kStart + FailureDetector::kGrace);
   REQUIRE(error);
   CHECK(error->code == Errc::kRankLeft);
@@ -96,7 +96,7 @@ TEST_CASE("a rank that left is missed only while something needs it") {
 TEST_CASE("a silent leader is named before the peer that may have gone because of it, unless it answers or has ended") {
   FailureDetector detector(kHosts);
   detector.suspect_silent_leader(2, kStart);
-  detector.suspect(2, "its shm connection ended", kStart);
+  detector.suspect(2, "its shm connection ended", LinkEnd::kClosed, kStart);
   const TimePoint due = kStart + FailureDetector::kGrace;
   SECTION("it stays silent") {
     CHECK(detector.verdict(due)->code == Errc::kTimeout);
@@ -110,7 +110,7 @@ TEST_CASE("a silent leader is named before the peer that may have gone because o
     CHECK(detector.verdict(due)->ranks == std::vector<int>{2});
   }
   SECTION("its connection ends") {
-    detector.suspect(0, "its control connection ended", kStart);
+    detector.suspect(0, "its control connection ended", LinkEnd::kClosed, kStart);
     CHECK(detector.verdict(due)->code == Errc::kRankLost);
     CHECK(detector.verdict(due)->ranks == std::vector<int>{0});
   }
@@ -121,7 +121,7 @@ TEST_CASE("a rank that is named wins over the operation that failed because of i
   detector.suspect_operation({Errc::kSystem, "connection reset"}, kStart);
   CHECK(detector.verdict(kStart + FailureDetector::kGrace)->code == Errc::kSystem);
   // However long this rank was kept from looking: the operation alone would not say who is the cause.
-  detector.suspect(1, "its tcp connection ended", kStart + milliseconds(200));
+  detector.suspect(1, "its tcp connection ended", LinkEnd::kClosed, kStart + milliseconds(200));
   CHECK(detector.deadline() == kStart + FailureDetector::kGrace);
   const auto error = detector.verdict(kStart + FailureDetector::kGrace);
   CHECK(error->code == Errc::kRankLost);

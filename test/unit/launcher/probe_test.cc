@@ -273,6 +273,155 @@ TEST_CASE("what answers without the key is told apart") {
   CHECK(has(prober.take_results()[0].failure, "does not belong to the job"));
 }
 
+// Answers as a host of the job does, and then leaves its end of the connection to `then`.
+struct Answerer {
+  Answerer(const JobKey& key, std::function<void(int)> and_then) : words(key, "job"), then(std::move(and_then)) {
+    door = *net::listen_stream(address);
+  }
+  void watch(Poller& poller) {
+    poller.watch(door.get(), POLLIN, [this](short) { asking.push_back(*net::accept_stream(door.get())); });
+    for (std::size_t i = 0; i < asking.size(); ++i) {
+      if (asking[i].valid()) poller.watch(asking[i].get(), POLLIN, [this, i](short) { answer(asking[i]); });
+    }
+  }
+  void answer(Fd& fd) {
+    net::ProbeWords::Question question{};
+    REQUIRE(::recv(fd.get(), question.data(), question.size(), 0) == 64);
+    const auto bytes = words.answer(question, 0);
+    REQUIRE(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == 36);
+    then(fd.get());
+    answered.push_back(std::move(fd));
+  }
+  // Until the prober is done; `each` once in a while.
+  void run(
+      Prober& prober, ProbeListener* other, const std::function<void()>& each = [] {}) {
+    Poller poller;
+    while (!prober.done()) {
+      poller.clear();
+      watch(poller);
+      if (other != nullptr) other->watch(poller);
+      prober.watch(poller);
+      REQUIRE(poller.wait(earlier(prober.deadline(), deadline_after(0.02))).ok());
+      prober.progress(Clock::now());
+      each();
+    }
+  }
+  net::ProbeWords words;
+  std::function<void(int)> then;
+  net::Address address{.host = "127.0.0.1"};
+  Fd door;
+  std::vector<Fd> asking, answered;
+};
+
+TEST_CASE("a path on which small messages pass and large ones do not is told with its cure") {
+  const JobKey key = JobKey::generate();
+  // As if what is large were dropped, on the way there or back.
+  Answerer host(key, [](int) {});
+  Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(host.address)}},
+                {.each = std::chrono::milliseconds(300)});
+  host.run(prober, nullptr);
+  CHECK(prober.take_results()[0].failure == "small messages pass, large ones do not: check the MTU");
+}
+
+TEST_CASE("what is large is more than one packet, each way") {
+  const JobKey key = JobKey::generate();
+  ProbeListener end = listener(key, {.host = 0, .job_id = "job"});
+  net::Address address = *net::parse_address(at("127.0.0.1", end));
+  const Fd fd = *net::connect_stream(address, deadline_after(30));
+  const net::ProbeWords words(key, "job");
+  const auto question = words.question(1, 0);
+  REQUIRE(::send(fd.get(), question.data(), question.size(), MSG_NOSIGNAL) == 64);
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  const std::vector<char> bytes(kLargeProbe);
+  std::vector<char> scratch(2 * kLargeProbe);
+  Poller poller;
+  bool ended = false;
+  while (!ended) {
+    poller.clear();
+    end.watch(poller);
+    poller.watch(fd.get(), POLLIN, [](short) {});
+    REQUIRE(poller.wait(deadline_after(1)).ok());
+    for (;;) {
+      const ssize_t n = ::recv(fd.get(), scratch.data(), scratch.size(), MSG_DONTWAIT);
+      if (n == 0) ended = true;
+      if (n <= 0) break;
+      received += static_cast<std::size_t>(n);
+    }
+    if (sent == 0 && received >= 36) CHECK(received == 36);  // it waits for this side's
+    const ssize_t n =
+        received < 36 ? 0 : ::send(fd.get(), bytes.data(), kLargeProbe - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) sent += static_cast<std::size_t>(n);
+  }
+  CHECK(received == 36 + kLargeProbe);
+  CHECK(kLargeProbe > 65536);
+}
+
+TEST_CASE("a slow network that moves what is large is reached, in more time than a small answer has") {
+  const JobKey key = JobKey::generate();
+  int peer = -1;
+  Answerer host(key, [&](int fd) { peer = fd; });
+  Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(host.address)}},
+                {.each = std::chrono::milliseconds(300)});
+  const TimePoint begun = Clock::now();
+  TimePoint next = begun;
+  std::vector<char> bytes(1 << 20);
+  std::size_t sent = 0;
+  host.run(prober, nullptr, [&] {
+    if (peer < 0 || Clock::now() < next) return;
+    next = Clock::now() + std::chrono::milliseconds(50);
+    while (::recv(peer, bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) continue;
+    const std::size_t part = std::min<std::size_t>(4096, kLargeProbe - sent);
+    const ssize_t n = part == 0 ? 0 : ::send(peer, bytes.data(), part, MSG_NOSIGNAL);
+    sent += static_cast<std::size_t>(std::max<ssize_t>(0, n));
+  });
+  CHECK(prober.take_results()[0].failure.empty());
+  CHECK(Clock::now() - begun > std::chrono::milliseconds(600));
+}
+
+TEST_CASE("of a host's addresses the best one that answers gets what is large") {
+  const JobKey key = JobKey::generate();
+  ProbeListener end = listener(key, {.host = 0, .job_id = "job"});
+  Answerer small(key, [](int) {});
+  // The second is not tried with what is large, which it would not take.
+  Prober prober(key, {.host = 1, .job_id = "job"},
+                {{.host = 0, .candidate = 0, .address = at("127.0.0.1", end)},
+                 {.host = 0, .candidate = 1, .address = net::to_string(small.address)}},
+                {.each = std::chrono::seconds(20)});
+  const TimePoint begun = Clock::now();
+  small.run(prober, &end);
+  CHECK(Clock::now() - begun < std::chrono::seconds(15));
+  for (const ProbeResult& result : prober.take_results()) CHECK(result.failure.empty());
+}
+
+TEST_CASE("a caller that has proved itself is kept, however many strangers come") {
+  const JobKey key = JobKey::generate();
+  ProbeListener busy = listener(key, {.host = 0, .job_id = "job"});
+  const net::Address address = *net::parse_address(at("127.0.0.1", busy));
+  const Fd known = *net::connect_stream(address, deadline_after(30));
+  const net::ProbeWords words(key, "job");
+  const auto question = words.question(1, 0);
+  REQUIRE(::send(known.get(), question.data(), question.size(), MSG_NOSIGNAL) == 64);
+  const auto turn = [&] {
+    Poller poller;
+    busy.watch(poller);
+    REQUIRE(poller.wait(deadline_after(0.05)).ok());
+  };
+  turn();
+  turn();
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 300; ++i) {
+    strangers.push_back(*net::begin_connect(address));
+    if (i % 50 == 0) turn();
+  }
+  turn();
+  turn();
+  net::ProbeWords::Answer answer{};
+  REQUIRE(::recv(known.get(), answer.data(), answer.size(), MSG_WAITALL | MSG_DONTWAIT) == 36);
+  char more = 0;
+  CHECK(::recv(known.get(), &more, 1, MSG_DONTWAIT) == -1);  // no end of file
+}
+
 TEST_CASE("nothing to probe is done at once") {
   Prober prober(JobKey::generate(), {.host = 0, .job_id = "job"}, {});
   CHECK(prober.done());

@@ -211,6 +211,57 @@ TEST_CASE("writing to a peer that has gone is an error, not a signal, and does n
   CHECK(*pair.server->receive_frame_blocking(soon()) == pattern(9));
 }
 
+// A library that closes a descriptor twice writes into ours.
+TEST_CASE("foreign bytes in a stream are found, or begin a record that is never made whole", "[secure_socket]") {
+  const auto received = [](const Connection& pair) {
+    REQUIRE(wait_ready(pair.server->fd(), POLLIN, soon()).ok());
+    Bytes frame;
+    return pair.server->receive_frame(frame);
+  };
+  const auto write = [](const Connection& pair, const std::string& bytes) {
+    REQUIRE(::send(pair.client->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+  };
+  for (const char* address : {"127.0.0.1:0", "unix:@"}) {
+    const Connection wrong_tag = connect_pair(address);
+    write(wrong_tag, std::string{64, '\0'} + std::string(64, 'x'));
+    const auto tampered = received(wrong_tag);
+    REQUIRE_FALSE(tampered.ok());
+    CHECK(tampered.status().info().link == LinkEnd::kTampered);
+    CHECK(tampered.status().info().ranks == std::vector{3});
+    CHECK_FALSE(tampered.status().info().usable);
+
+    const Connection too_short = connect_pair(address);
+    write(too_short, std::string(777, '\0'));
+    CHECK(received(too_short).status().info().link == LinkEnd::kMalformed);
+
+    const Connection long_one = connect_pair(address);
+    CHECK(long_one.server->begun() == 0);
+    write(long_one, std::string(777, 'x'));
+    const auto unfinished = received(long_one);
+    REQUIRE(unfinished.ok());
+    CHECK_FALSE(*unfinished);
+    CHECK(long_one.server->begun() == 1);
+    const Status ended = long_one.server->give_up(LinkEnd::kUnfinished, "not whole");
+    CHECK(ended.info().link == LinkEnd::kUnfinished);
+    CHECK(ended.info().ranks == std::vector{3});
+    Bytes frame;
+    CHECK(long_one.server->receive_frame(frame).status().info().cause == "not whole");
+    CHECK_FALSE(long_one.server->send_frame({}).ok());
+  }
+}
+
+TEST_CASE("records are counted", "[secure_socket]") {
+  const Connection pair = connect_pair("unix:@");
+  REQUIRE(pair.client->send_frame_blocking(pattern(200000), soon()).ok());
+  REQUIRE(pair.server->receive_frame_blocking(soon()).ok());
+  CHECK(pair.server->begun() == 0);
+  REQUIRE(::send(pair.client->fd(), "x", 1, MSG_NOSIGNAL) == 1);
+  REQUIRE(wait_ready(pair.server->fd(), POLLIN, soon()).ok());
+  Bytes frame;
+  REQUIRE(pair.server->receive_frame(frame).ok());
+  CHECK(pair.server->begun() == 5);  // 200,000 bytes take four
+}
+
 TEST_CASE("every wait has a deadline", "[secure_socket]") {
   Connection pair = connect_pair("unix:@");
   const TimePoint past = Clock::now();

@@ -352,6 +352,36 @@ TEST_CASE("an authenticated rank that talks nonsense is disconnected, others are
   CHECK(good->set("still", "here").ok());
 }
 
+TEST_CASE("a rank in whose stream something begins and never ends is disconnected", "[store]") {
+  const JobKey key = JobKey::generate();
+  const auto server =
+      StoreServer::create(key, {.bind_address = "127.0.0.1:0", .job_id = "job", .size = 2, .host_timeout = 2});
+  REQUIRE(server.ok());
+  auto connecting = std::async(std::launch::async, [&] {
+    return connect_secure((*server)->address(), key, {.purpose = "store", .job_id = "job", .from = 1}, soon());
+  });
+  std::vector<StoreNotice> notices;
+  const auto serve = [&](TimePoint until, std::size_t wanted) {
+    while (notices.size() < wanted && Clock::now() < until) {
+      if (wait_ready((*server)->fd(), POLLIN, until).ok()) (*server)->progress(Clock::now());
+      for (StoreNotice& one : (*server)->take_notices()) notices.push_back(std::move(one));
+    }
+  };
+  serve(soon(), 1);
+  const auto socket = connecting.get();
+  REQUIRE(socket.ok());
+  const std::string foreign(777, 'x');
+  REQUIRE(::write((*socket)->fd(), foreign.data(), foreign.size()) == 777);
+  serve(deadline_after(1.5), 2);
+  REQUIRE(notices.size() == 1);  // the rest may still come
+  serve(soon(), 2);
+  REQUIRE(notices.size() == 2);
+  CHECK(notices[1].kind == Kind::kDisconnected);
+  CHECK(notices[1].rank == 1);
+  CHECK(notices[1].end == LinkEnd::kUnfinished);
+  CHECK(notices[1].text.find("was not whole after 2 s") != std::string::npos);
+}
+
 TEST_CASE("a rank that asks for much and reads nothing is held back, and gets it all in the end", "[store]") {
   StoreThread server(2);
   const auto good = server.connect(0);

@@ -72,7 +72,7 @@ struct Member {
   }
   int wait_for_loss() {
     while (!control->lost()) EXPECT_OK(wait_set->poll(soon()));
-    return *control->lost();
+    return control->lost()->peer;
   }
 
   World world;

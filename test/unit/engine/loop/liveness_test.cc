@@ -30,8 +30,8 @@ TEST_CASE("a process that was stopped sees a gap, one that waited for others doe
 TEST_CASE("a member that misses a peer asks the leader first, once") {
   Liveness liveness(options(1));
   const std::vector<LostPeer> peers{{.rank = 2, .backend = "tcp", .in_use = true}};
-  CHECK(liveness.connections_ended(peers, -1, kLongAgo));
-  CHECK_FALSE(liveness.connections_ended(peers, -1, kLongAgo));
+  CHECK(liveness.connections_ended(peers, std::nullopt, kLongAgo));
+  CHECK_FALSE(liveness.connections_ended(peers, std::nullopt, kLongAgo));
   CHECK(liveness.verdict()->code == Errc::kTimeout);  // the leader is silent
   CHECK(liveness.answered(0, {.number = kPingClock}));
   const auto verdict = liveness.verdict();
@@ -43,19 +43,38 @@ TEST_CASE("a member that misses a peer asks the leader first, once") {
 TEST_CASE("the leader asks nobody, and a lost control connection counts") {
   Liveness liveness(options(0));
   CHECK_FALSE(liveness.verdict());
-  CHECK_FALSE(liveness.connections_ended({}, 1, kLongAgo));
+  CHECK_FALSE(liveness.connections_ended({}, EndedLink{.peer = 1}, kLongAgo));
   REQUIRE(liveness.verdict());
   CHECK(liveness.verdict()->message.find("control connection") != std::string::npos);
+}
+
+TEST_CASE("how a connection ended is kept, in words too") {
+  Liveness of_backend(options(0));
+  of_backend.connections_ended(
+      {{.rank = 2, .backend = "tcp", .end = LinkEnd::kSilent, .how = "nothing is acknowledged"}}, std::nullopt,
+      kLongAgo);
+  CHECK(of_backend.verdict()->link == LinkEnd::kSilent);
+  CHECK(of_backend.verdict()->cause == "its tcp connection ended: nothing is acknowledged");
+  Liveness of_control(options(0));
+  of_control.connections_ended({}, EndedLink{.peer = 1, .end = LinkEnd::kTampered, .how = "a wrong tag"}, kLongAgo);
+  CHECK(of_control.verdict()->link == LinkEnd::kTampered);
+  CHECK(of_control.verdict()->cause == "its control connection ended: a wrong tag");
+}
+
+TEST_CASE("an operation that failed because of a rank names its host") {
+  Liveness liveness(options(0));
+  liveness.operation_failed(Status(ErrorInfo{.code = Errc::kProtocol, .message = "bad", .ranks = {2}}), kLongAgo);
+  CHECK(liveness.verdict()->host == "node1");
 }
 
 TEST_CASE("a rank that left is missed only where something needs it") {
   Liveness liveness(options(0));
   liveness.left(2);
   CHECK(liveness.has_left(2));
-  liveness.connections_ended({{.rank = 2, .backend = "tcp", .in_use = false}}, -1, kLongAgo);
+  liveness.connections_ended({{.rank = 2, .backend = "tcp", .in_use = false}}, std::nullopt, kLongAgo);
   CHECK_FALSE(liveness.verdict());
-  liveness.connections_ended({{.rank = 2, .backend = "tcp"}, {.rank = 2, .backend = "shm", .in_use = true}}, -1,
-                             kLongAgo);
+  liveness.connections_ended({{.rank = 2, .backend = "tcp"}, {.rank = 2, .backend = "shm", .in_use = true}},
+                             std::nullopt, kLongAgo);
   CHECK(liveness.verdict());
   liveness.drained(2);
   CHECK_FALSE(liveness.verdict());

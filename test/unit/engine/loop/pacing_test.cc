@@ -14,6 +14,8 @@ class CountingWaitSet final : public net::WaitSet {
   Status add(int, std::uint32_t, Callback) override { return {}; }
   Status modify(int, std::uint32_t) override { return {}; }
   void remove(int) override {}
+  void add_link(int, net::LinkWatch) override {}
+  void remove_link(int) override {}
   void add_sleepable(net::Sleepable*) override {}
   void remove_sleepable(net::Sleepable*) override {}
   Result<int> poll(TimePoint, const LookAgain&) override { return 0; }

@@ -1,7 +1,11 @@
 #include "launcher/agent/head_connection.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
+#include <vector>
 
 #include "launcher/spawn/process.h"
 
@@ -38,6 +42,24 @@ TEST_CASE("messages to the head are frames of their type") {
   REQUIRE(frames.size() == 2);
   CHECK(decode<RankStarted>(frames[0].payload)->rank == 3);
   CHECK(static_cast<FromAgent>(frames[1].type) == FromAgent::kNote);
+}
+
+TEST_CASE("foreign bytes of the head's begin a message that is never whole, and are its end") {
+  Connected both;
+  both.agent->start_heartbeat(milliseconds(1500), Clock::now());
+  std::vector<std::byte> foreign(777);
+  foreign[2] = std::byte{0x40};  // 4 MiB
+  REQUIRE(::write(both.head.out(), foreign.data(), foreign.size()) == 777);
+  // The head lives: its signs of life are swallowed.
+  const TimePoint begun = Clock::now();
+  const TimePoint end = begun + seconds(30);
+  while (!both.agent->beat(Clock::now()) && Clock::now() < end) {
+    both.head.send(static_cast<std::uint8_t>(ToAgent::kAlive), {});
+    CHECK(both.agent->receive().empty());
+    ::poll(nullptr, 0, 50);
+  }
+  CHECK(both.agent->closed());
+  CHECK(Clock::now() - begun >= milliseconds(1500));
 }
 
 TEST_CASE("signs of life are given every second, and silence of the head is its end") {

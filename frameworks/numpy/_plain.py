@@ -1,0 +1,92 @@
+"""Arrays that are their numbers and nothing more; the same rule for every operation, and for every front end.
+
+The ranks' values would be computed with as they are, and a result has no unit, mask, index or label. So a value that
+has one is refused by its type's name. A class of arrays that adds methods alone is kept: its results have that class.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+# What a class of arrays changes that has more to tell than its numbers.
+_HOOKS = ("__array_finalize__", "__array_ufunc__", "__array_function__", "__array_wrap__", "__array__")
+# Packages whose arrays are numbers, or are read from a file as numbers.
+_PLAIN_PACKAGES = (
+    "numpy",
+    "torch",
+    "jax",
+    "jaxlib",
+    "tensorflow",
+    "keras",
+    "tf_keras",
+    "mxnet",
+    "h5py",
+    "zarr",
+    "PIL",
+    "cupy",
+)
+_NUMBERS = (bool, int, float, complex)
+
+
+def checked(value: Any) -> Any:
+    """The value; ValueError where it carries more than its numbers."""
+    kind = type(value)
+    if kind is np.ndarray or kind in _NUMBERS:
+        return value
+    if kind in (list, tuple):
+        for one in value:
+            checked(one)
+    elif isinstance(value, np.ndarray):
+        _check_array(value)
+    elif isinstance(value, numbers.Number | np.generic):
+        if getattr(value, "__dict__", None):
+            raise _refusal(value, "float()")
+    elif _is_wrapper(value):
+        raise _refusal(value, "numpy.asarray()")
+    return value
+
+
+def in_class_of(like: Any, array: Any) -> Any:
+    """The array, in the class of `like`, which has been checked. Results lie in no file, and have no records."""
+    kind = type(like)
+    return array if kind in (np.ndarray, np.memmap, np.recarray) else array.view(kind)
+
+
+def _check_array(value: Any) -> None:
+    kind = type(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            "a masked array would travel without its mask; pass what its filled() gives, "
+            "and numpy.ma.getmaskarray() of it as an array of its own."
+        )
+    if kind in (np.matrix, np.memmap, np.recarray):
+        return
+    changed = any(getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in _HOOKS)
+    slots = any(getattr(one, "__slots__", ()) for one in kind.__mro__)
+    if changed or slots or getattr(value, "__dict__", None):
+        raise _refusal(value, "numpy.asarray()")
+
+
+def _is_wrapper(value: Any) -> bool:
+    """Something that makes an array of itself, as pandas, xarray and pint have it."""
+    if type(value).__module__.partition(".")[0] in _PLAIN_PACKAGES:
+        return False
+    if not any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__array_struct__")):
+        return False
+    try:
+        memoryview(value)  # bytes in memory have no more to tell
+    except TypeError:
+        return True
+    return False
+
+
+def _refusal(value: Any, cure: str) -> ValueError:
+    kind = type(value)
+    return ValueError(
+        f"a {kind.__module__}.{kind.__qualname__} may carry more than its numbers (a unit, a mask, an index, labels), "
+        f"which would be lost on the way, and may not be the same on all ranks. Pass {cure} of it, and give the result "
+        "its meaning again."
+    )

@@ -1,0 +1,79 @@
+#include "runtime/net/bytes/ack_watch.h"
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace distrun::net {
+namespace {
+
+// Who looks once a second and has not done so for longer was stopped: what has come meanwhile is still to be handled.
+constexpr Duration kStopped = std::chrono::seconds(3);
+
+// The kernel's struct tcp_info, which the C library has only the beginning of. Later kernels append.
+struct KernelTcpInfo {
+  std::uint8_t state, ca_state, retransmits, probes, backoff, options, scales, flags;
+  std::uint32_t rto, ato, snd_mss, rcv_mss, unacked, sacked, lost, retrans, fackets;
+  std::uint32_t last_data_sent, last_ack_sent, last_data_recv, last_ack_recv;  // milliseconds ago
+  std::array<std::uint32_t, 11> other;                                         // path MTU to all retransmissions
+  std::uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received;
+  std::uint32_t segs_out, segs_in, notsent_bytes, min_rtt, data_segs_in, data_segs_out;
+  std::uint64_t delivery_rate, busy_time, rwnd_limited, sndbuf_limited;
+  std::uint32_t delivered, delivered_ce;
+  std::uint64_t bytes_sent, bytes_retrans;
+  std::uint32_t dsack_dups, reord_seen, rcv_ooopack, snd_wnd;
+};
+static_assert(offsetof(KernelTcpInfo, pacing_rate) == 104 && offsetof(KernelTcpInfo, snd_wnd) == 228);
+
+}  // namespace
+
+std::optional<AckFacts> ack_facts(int fd) {
+  KernelTcpInfo info{};
+  socklen_t size = sizeof(info);
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  int unacknowledged = 0;  // with what is not sent yet
+  if (::ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) return std::nullopt;
+  const auto all = static_cast<std::size_t>(std::max(unacknowledged, 0));
+  const std::size_t unsent = std::min<std::size_t>(info.notsent_bytes, all);
+  const bool knows_window = size >= sizeof(info);
+  const bool closed = knows_window && info.snd_wnd == 0;
+  // A retransmission into a closed window is a probe too, though not counted as one.
+  const bool again = closed && info.unacked > 0 && info.last_data_sent < info.last_ack_recv;
+  return AckFacts{.acknowledged = info.bytes_acked,
+                  .in_flight = info.unacked > 0 ? all - unsent : 0,
+                  .queued = unsent,
+                  .window_closed = closed,
+                  .asked = info.probes > 0 || again,
+                  .since_heard = std::chrono::milliseconds(info.last_ack_recv)};
+}
+
+AckWatch::State AckWatch::look(const AckFacts& facts, TimePoint now, Duration limit, bool reached) {
+  if (end_ != LinkEnd::kUnknown) return State::kEnded;
+  const bool open = facts.in_flight > 0 && !facts.window_closed;
+  const Missing missing = open ? Missing::kAcknowledgement : facts.asked ? Missing::kAnswer : Missing::kNothing;
+  // Other bytes may go on being acknowledged while one packet is lost again and again. Of a full window any answer
+  // will do.
+  const bool moved =
+      missing == Missing::kAcknowledgement ? facts.acknowledged != acknowledged_ : now - facts.since_heard > since_;
+  const Duration gap = now - looked_;
+  looked_ = now;
+  acknowledged_ = facts.acknowledged;
+  if (missing != missing_ || moved) since_ = now;
+  missing_ = missing;
+  if (missing == Missing::kNothing) return facts.in_flight + facts.queued > 0 ? State::kWaiting : State::kQuiet;
+  if (gap > kStopped) since_ = std::min(now, since_ + gap);
+  const Duration waited = now - since_;
+  if (waited < limit / 2) return State::kWaiting;
+  if (waited < (reached ? std::max(limit, kPatience) : limit)) return State::kDoubtful;
+  const bool large = reached && missing == Missing::kAcknowledgement && facts.in_flight > kSmall;
+  end_ = large ? LinkEnd::kLargeSilent : LinkEnd::kSilent;
+  return State::kEnded;
+}
+
+}  // namespace distrun::net

@@ -1,0 +1,99 @@
+#include "runtime/net/bytes/link_watches.h"
+
+#include <poll.h>
+
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/ended_link.h"
+#include "runtime/net/bytes/socket.h"
+
+namespace distrun::net {
+namespace {
+
+constexpr Duration kPaused = 3 * LinkWatches::kInterval;
+
+}  // namespace
+
+std::string text_of_end(int fd, LinkEnd end, Duration limit) {
+  const std::string seconds = std::to_string(std::chrono::round<std::chrono::seconds>(limit).count()) + " s";
+  const std::string here = local_host_of(fd);
+  const std::string there = remote_text(fd);
+  switch (end) {
+    case LinkEnd::kLargeSilent:
+      return std::string(kLargeMessagesLost) + " (from " + here + " to " + there + ")";
+    case LinkEnd::kUnfinished:
+      return "a message from " + there + " has begun and was not whole after " + seconds +
+             "; has its process written to a descriptor that it had closed?";
+    default:
+      return there + " has acknowledged nothing of what " + here + " has sent to it for " + seconds;
+  }
+}
+
+// A time for which this process did not look does not count: what has come in it is still in the kernel.
+bool BegunRecord::overdue(std::uint64_t record, TimePoint now, Duration limit) {
+  const Duration gap = now - std::exchange(looked_, now);
+  if (record != std::exchange(record_, record)) since_ = now;
+  if (gap > kPaused) since_ = now;
+  return record != 0 && now - since_ >= limit;
+}
+
+int LinkWatches::look(TimePoint now) {
+  looked_ = now;
+  bool quiet = true;
+  std::vector<std::pair<int, LinkEnd>> ended;
+  for (auto& [fd, link] : links_) {
+    const LinkEnd end = judge(fd, link, now, quiet);
+    if (end != LinkEnd::kUnknown) ended.emplace_back(fd, end);
+  }
+  quiet_ = quiet;
+  for (const auto& [fd, end] : ended) {
+    const auto found = links_.find(fd);
+    if (found == links_.end()) continue;  // another one's end has removed it
+    const LinkWatch watch = std::move(found->second.watch);
+    links_.erase(found);
+    watch.ended(end, text_of_end(fd, end, watch.limit));
+  }
+  return static_cast<int>(ended.size());
+}
+
+LinkEnd LinkWatches::judge(int fd, Link& link, TimePoint now, bool& quiet) {
+  const std::uint64_t record = link.watch.begun ? link.watch.begun() : 0;
+  if (link.begun.overdue(record, now, link.watch.limit)) return LinkEnd::kUnfinished;
+  if (link.begun.waits()) quiet = false;
+  const auto facts = ack_facts(fd);
+  if (!facts) return LinkEnd::kUnknown;
+  switch (link.acks.look(*facts, now, link.watch.limit, link.reached)) {
+    case AckWatch::State::kQuiet:
+      break;
+    case AckWatch::State::kWaiting:
+      link.question.reset();
+      link.reached = false;
+      quiet = false;
+      break;
+    case AckWatch::State::kDoubtful:
+      link.reached = link.reached || answers(fd, link);
+      quiet = false;
+      break;
+    case AckWatch::State::kEnded:
+      return link.acks.end();
+  }
+  return LinkEnd::kUnknown;
+}
+
+// Asks, and looks for the answer the next time. That nobody listens there is an answer of the host's too.
+bool LinkWatches::answers(int fd, Link& link) {
+  pollfd item{.fd = link.question.get(), .events = POLLOUT, .revents = 0};
+  if (link.question.valid() && ::poll(&item, 1, 0) > 0) {
+    const int error = pending_error(link.question.get());
+    link.question.reset();
+    if (error == 0 || error == ECONNREFUSED) return true;
+  }
+  if (link.question.valid()) return false;
+  auto question = begin_connect_to_peer_of(fd);
+  if (question.ok()) link.question = *std::move(question);
+  return false;
+}
+
+}  // namespace distrun::net

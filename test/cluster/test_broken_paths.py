@@ -1,0 +1,129 @@
+"""Paths between hosts on which only some packets arrive, and streams with bytes of somebody else: the job ends, says
+why and names who is concerned. A reader that is stopped is none of that."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from .jobs import LOOP, PROGRAMS, Job, assert_nothing_left, run
+from .rig import Cluster, Host
+
+PYTHON = sys.executable
+HOST_TIMEOUT = ("--host-timeout", "5")
+MTU = "small messages pass, large ones do not: check the MTU"
+# The limit, a moment for the launcher, an end of the ranks by TERM; and a machine that does much else.
+NOTICED = 45.0
+# No operation runs: two ranks wait for the third one's part.
+AGREEING = """
+import time, numpy, distrun.numpy as hvd
+hvd.init()
+hvd.allreduce(numpy.ones(9))
+print("ready", hvd.rank(), 0, flush=True)
+time.sleep(900) if hvd.rank() == 0 else hvd.allreduce(numpy.ones(9), name="late")
+"""
+LOSE_LARGE = """
+add table inet holes
+add chain inet holes into {{ type filter hook input priority 0; }}
+add rule inet holes into ip saddr {four} meta length > 1000 drop
+add rule inet holes into ip6 saddr {six} meta length > 1000 drop
+"""
+
+
+def lose_large(one: Host, other: Host) -> None:
+    """Drops packets above 1,000 bytes between the two, and tells nobody."""
+    for here, there in ((one, other), (other, one)):
+        six = f"fd99::{int(there.address.rpartition('.')[2]):x}"
+        here.run(["nft", "-f", "-"], input=LOSE_LARGE.format(four=there.address, six=six), check=True)
+
+
+@pytest.fixture
+def hosts(cluster: Cluster) -> Iterator[Cluster]:
+    yield cluster
+    for host in cluster.hosts:
+        host.run(["nft", "delete", "table", "inet", "holes"])
+
+
+def end(job: Job, began: float) -> int:
+    code = job.finish(NOTICED)
+    assert job.ended - began < NOTICED
+    return code
+
+
+@pytest.mark.parametrize("backend", ["auto", "gloo"])
+def test_large_packets_that_are_lost_are_found_before_the_ranks_start(hosts: Cluster, backend: str) -> None:
+    lose_large(hosts["h1"], hosts["h2"])
+    done = run(hosts.head, "--backend", backend, "-H", "h1:1,h2:1", "hostname", timeout=60)
+    assert done.returncode == 69, done.stderr
+    assert MTU in done.stderr and "h1" in done.stderr and "h2" in done.stderr and "10.99.0.2" in done.stderr
+    assert_nothing_left(hosts["h1"], hosts["h2"])
+
+
+def test_a_check_of_hosts_finds_large_packets_that_are_lost(hosts: Cluster) -> None:
+    lose_large(hosts["h1"], hosts["h3"])
+    done = run(hosts.head, "check", "-H", "h1,h2,h3", timeout=70)
+    assert done.returncode != 0
+    assert MTU in done.stderr and "10.99.0.3" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("backend", ["auto", "tcp"])
+def test_large_packets_that_are_lost_later_end_the_job(hosts: Cluster, backend: str) -> None:
+    job = Job(hosts.head, *HOST_TIMEOUT, "--backend", backend, "-H", "h1:1,h2:1", PYTHON, str(LOOP), "1000000", "0.01")
+    job.ranks(2)
+    lose_large(hosts["h1"], hosts["h2"])
+    began = time.monotonic()
+    assert end(job, began) != 0
+    assert MTU in job.text, job.text
+    assert_nothing_left(hosts["h1"], hosts["h2"])
+
+
+@pytest.mark.parametrize("options", [("-np", "5"), ("-np", "3", "--backend", "tcp")], ids=["auto", "tcp"])
+@pytest.mark.parametrize("pair", ["h1-h3", "h2-h3"])
+def test_two_hosts_that_lose_each_other_end_the_job(cluster: Cluster, options: tuple[str, ...], pair: str) -> None:
+    slots = "h1:2,h2:2,h3:1" if options[1] == "5" else "h1:1,h2:1,h3:1"
+    job = Job(cluster.head, *HOST_TIMEOUT, *options, "-H", slots, PYTHON, str(LOOP), "1000000", "0.01")
+    job.ranks(int(options[1]))
+    one, other = pair.split("-")
+    cluster[one].drop("both", peer=other)
+    assert end(job, time.monotonic()) != 0
+    assert job.found(r"raised \d+ \w+ ranks=\[\d"), job.text
+    assert_nothing_left(*cluster.hosts[:3])
+
+
+def test_two_hosts_that_lose_each_other_are_missed_while_no_operation_runs(cluster: Cluster) -> None:
+    job = Job(cluster.head, *HOST_TIMEOUT, "--backend", "tcp", "-H", "h1:1,h2:1,h3:1", PYTHON, "-c", AGREEING)
+    job.ranks(3)
+    cluster["h2"].drop("both", peer="h3")
+    assert end(job, time.monotonic()) != 0
+    assert re.search(r"RankLost: .*rank [12] on h[23]", job.text), job.text
+    assert_nothing_left(*cluster.hosts[:3])
+
+
+# Each of a rank's connections: to the store, on the control plane, and both neighbours' in the ring.
+@pytest.mark.parametrize("writer", [0, 1])
+@pytest.mark.parametrize("index", [0, 1, 2, 3])
+def test_foreign_bytes_in_a_stream_end_the_job_with_their_writers_name(
+    cluster: Cluster, writer: int, index: int
+) -> None:
+    program = str(PROGRAMS / "foreign.py")
+    options = (*HOST_TIMEOUT, "--backend", "tcp", "-H", "h1:1,h2:1")
+    job = Job(cluster.head, *options, PYTHON, program, str(writer), str(index))
+    (wrote,) = job.wait_for(r"^(?:\[\d+\] ?)?(?:.*)(wrote into|none)")
+    assert wrote[1] != "none", job.text
+    assert end(job, time.monotonic()) != 0
+    assert re.search(rf"rank {writer}\b", job.text), job.text
+    assert_nothing_left(cluster["h1"], cluster["h2"])
+
+
+def test_a_rank_that_is_stopped_for_longer_than_the_limit_is_no_broken_network(cluster: Cluster) -> None:
+    job = Job(cluster.head, *HOST_TIMEOUT, "--backend", "tcp", "-H", "h1:1,h2:1", PYTHON, str(LOOP), "60", "0.01")
+    pids = job.ranks(2)
+    cluster["h2"].run(["kill", f"-{int(signal.SIGSTOP)}", str(pids[1])], check=True)
+    time.sleep(14)
+    cluster["h2"].run(["kill", f"-{int(signal.SIGCONT)}", str(pids[1])], check=True)
+    assert job.finish(60) == 0, job.text
