@@ -13,6 +13,16 @@
 
 namespace distrun::launcher {
 
+namespace {
+
+// With --mpi each agent has one rank.
+CarrierLoss::Where place_of(const AgentLink& agent, const Membership& members) {
+  const std::vector<int> ranks = members.ranks_on(agent.index);
+  return {.agent = static_cast<int>(agent.index), .rank = ranks.empty() ? -1 : ranks.front(), .host = agent.host};
+}
+
+}  // namespace
+
 Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
     : config_(config),
       signals_(std::move(signals)),
@@ -157,7 +167,15 @@ void Job::watch() {
   poller_.clear();
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
   if (const int carrier = spawner_.carrier(); carrier >= 0) {
-    poller_.watch(carrier, POLLIN, [this](short) { lose_carrier(); });
+    // What MPI's launcher has started ends with it.
+    poller_.watch(carrier, POLLIN, [this](short) {
+      const auto end = spawner_.carrier_end();
+      if (!end) return;
+      if (CarrierLoss* const parts = ranks_.carrier(); parts != nullptr && state_ == running_.get()) {
+        parts->launcher_ended(*end, Clock::now());
+      }
+      if (state_ == start_.get()) fail(exit_code::kUnusable, carrier_text(*end) + " while the job was starting");
+    });
   }
   ranks_.watch(poller_);
   state_->watch(poller_);
@@ -222,7 +240,9 @@ void Job::give_credit() {
 }
 
 bool Job::finished() {
-  if (state_ == running_.get() && agents_.all_over() && !ranks_.awaits_carrier()) enter_ending();
+  const CarrierLoss* const parts = ranks_.carrier();
+  const bool awaits_cause = parts != nullptr && parts->deadline();
+  if (state_ == running_.get() && agents_.all_over() && !awaits_cause) enter_ending();
   if (!ending_) return false;
   if (agents_.all_over()) reap();
   return ending_->finished(Clock::now());
@@ -241,8 +261,9 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
     case FromAgent::kNote:
       return screen_.say(std::string(net::as_text(frame.payload)));
     case FromAgent::kCarrierNews:
-      if (const auto news = decode<CarrierNews>(frame.payload); news.ok()) {
-        ranks_.carrier_news(agent, *news, Clock::now());
+      if (CarrierLoss* const parts = ranks_.carrier(); parts != nullptr) {
+        const auto news = decode<CarrierNews>(frame.payload);
+        if (news.ok()) parts->heard(*news, place_of(agent, ranks_.members()), Clock::now());
       }
       return;
     case FromAgent::kPreempted: {
@@ -276,18 +297,13 @@ void Job::lose(AgentLink& agent) {
   agent.lose(ranks_.ending(), Clock::now());
   ranks_.ranks_gone(agent);
   input_.taken(agent.index, false);
-  if (state_ == running_.get() && ranks_.awaits_cause(agent, Clock::now())) return;
+  CarrierLoss* const parts = ranks_.carrier();
+  if (parts != nullptr && state_ == running_.get() && agent.silence.empty()) {
+    return parts->wrapper_lost(place_of(agent, ranks_.members()), 0, Clock::now());
+  }
   if (agent.gone() || !agent.silence.empty()) explain(agent);
   if (agent.lost()) state_->on_lost(agent);
   advance();
-}
-
-// What MPI's launcher has started ends with it.
-void Job::lose_carrier() {
-  const auto end = spawner_.carrier_end();
-  if (!end || ranks_.ending()) return;
-  if (state_ == running_.get()) return ranks_.carrier_ended(*end, Clock::now());
-  if (state_ == start_.get()) fail(exit_code::kUnusable, carrier_text(*end) + " while the job was starting");
 }
 
 void Job::explain(AgentLink& agent) {

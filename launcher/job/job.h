@@ -60,7 +60,6 @@ class Job {
   void receive(AgentLink& agent);
   void handle(AgentLink& agent, const Frame& frame);
   void lose(AgentLink& agent);
-  void lose_carrier();
   void explain(AgentLink& agent);
   void beat(TimePoint now);
   void give_up(TimePoint now);

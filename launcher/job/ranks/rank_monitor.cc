@@ -33,14 +33,23 @@ void RankMonitor::watch(Poller& poller) {
 
 void RankMonitor::tick(TimePoint now) {
   report_unreachable(now);
-  judge_carrier(now);
-  if (!kill_servers_by_ || now < *kill_servers_by_) return;
-  kill_servers_by_.reset();
+  if (CarrierLoss* const parts = carrier()) {
+    const auto loss = parts->decide(now);
+    if (loss) {
+      output_.say(loss->text + (loss->text.ends_with('?') ? " " : ". ") + "This ended the job; exit code " +
+                  std::to_string(exit_code::kHostLost) + ".");
+      carry_out(verdict_.host_lost(loss->where.agent, loss->text, CauseKind::kCarrierLost));
+      output_.keep_back_all_but(-1);
+    }
+    for (const RankExited& event : parts->take()) carry_out(verdict_.exited(event, round_));
+  }
+  if (!kill_by_.servers || now < *kill_by_.servers) return;
+  kill_by_.servers.reset();
   signal_ranks(SIGKILL, verdict_.servers_left());
 }
 
 std::optional<TimePoint> RankMonitor::deadline() const {
-  const auto next = earlier(unreachable_.deadline(), kill_servers_by_);
+  const auto next = earlier(unreachable_.deadline(), kill_by_.servers);
   return carrier_ && !verdict_.ending() ? earlier(next, carrier_->deadline()) : next;
 }
 
@@ -81,7 +90,7 @@ void RankMonitor::exited(const RankExited& event) {
   // not been read yet.
   read_store();
   unreachable_.explained(event.rank);
-  if (carrier_ && !verdict_.ending() && carrier_->keeps(event, Clock::now())) return;
+  if (CarrierLoss* const parts = carrier(); parts != nullptr && parts->keeps(event, Clock::now())) return;
   carry_out(verdict_.exited(event, round_));
 }
 
@@ -95,35 +104,12 @@ void RankMonitor::host_lost(const AgentLink& agent) {
   carry_out(verdict_.host_lost(static_cast<int>(agent.index), text));
 }
 
-CarrierLoss::Where RankMonitor::where(const AgentLink& agent) const {
-  const std::vector<int> ranks = members_.ranks_on(agent.index);
-  return {.agent = static_cast<int>(agent.index), .rank = ranks.empty() ? -1 : ranks.front(), .host = agent.host};
-}
-
-void RankMonitor::carrier_ended(const CarrierEnd& end, TimePoint now) {
-  if (carrier_) carrier_->launcher_ended(end, now);
-}
-
-void RankMonitor::carrier_news(const AgentLink& agent, const CarrierNews& news, TimePoint now) {
-  if (carrier_) carrier_->heard(news, where(agent), now);
-}
-
-bool RankMonitor::awaits_cause(const AgentLink& agent, TimePoint now) {
-  if (!carrier_ || verdict_.ending() || !agent.silence.empty()) return false;
-  carrier_->wrapper_lost(where(agent), 0, now);
-  return true;
-}
-
-// Ranks that all have ended need nobody below whom to run.
-void RankMonitor::judge_carrier(TimePoint now) {
-  if (!carrier_ || verdict_.ending()) return;
-  if (const auto loss = carrier_->decide(now); loss && verdict_.any_left()) {
-    output_.say(loss->text + (loss->text.ends_with('?') ? " " : ". ") + "This ended the job; exit code " +
-                std::to_string(exit_code::kHostLost) + ".");
-    carry_out(verdict_.carrier_lost(loss->where.agent, loss->where.host, loss->text));
-    output_.keep_back_all_but(-1);
+CarrierLoss* RankMonitor::carrier() {
+  if (!carrier_ || verdict_.ending()) return nullptr;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (!verdict_.end_of(rank)) return &*carrier_;
   }
-  for (const RankExited& event : carrier_->take()) carry_out(verdict_.exited(event, round_));
+  return nullptr;
 }
 
 std::string RankMonitor::ranks_there(const AgentLink& agent) const {
@@ -224,11 +210,11 @@ void RankMonitor::carry_out(const JobActions& actions) {
     Stop order = *actions.stop;
     order.term_now = members_.workers_of(order.term_now);
     agents_.send_all(ToAgent::kStop, order);
-    kill_by_ = earlier(kill_by_, Clock::now() + std::chrono::milliseconds(order.kill_after));
+    kill_by_.all = earlier(kill_by_.all, Clock::now() + std::chrono::milliseconds(order.kill_after));
   }
   if (!actions.end_ranks.empty()) {
     // A server of ours has nothing to save; a program of the user's gets the time that every rank gets.
-    if (config_.own_servers) kill_servers_by_ = deadline_after(config_.grace);
+    if (config_.own_servers) kill_by_.servers = deadline_after(config_.grace);
     signal_ranks(config_.own_servers ? SIGTERM : SIGKILL, actions.end_ranks);
   }
   if (actions.failure_known && verdict_.failure()->cause.kind != CauseKind::kLeftEarly) {

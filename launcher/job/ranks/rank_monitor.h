@@ -45,7 +45,7 @@ class RankMonitor {
   void tick(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   // When agents are to have killed what is left; none: nobody told them to.
-  [[nodiscard]] std::optional<TimePoint> kill_by() const { return kill_by_; }
+  [[nodiscard]] std::optional<TimePoint> kill_by() const { return kill_by_.all; }
 
   // What an agent says of a rank: its start, its output, its end. False: the frame says something else.
   Result<bool> on(const Frame& frame);
@@ -55,13 +55,8 @@ class RankMonitor {
   void ranks_gone(const AgentLink& agent);
   // What follows from that.
   void host_lost(const AgentLink& agent);
-  // With --mpi: what may be the end of a part of MPI's launcher. tick() tells what it means.
-  void carrier_ended(const CarrierEnd& end, TimePoint now);
-  void carrier_news(const AgentLink& agent, const CarrierNews& news, TimePoint now);
-  // It is not said yet what some end means.
-  [[nodiscard]] bool awaits_carrier() const { return carrier_ && !verdict_.ending() && carrier_->deadline(); }
-  // True if it is not said yet what the end of this agent means.
-  bool awaits_cause(const AgentLink& agent, TimePoint now);
+  // With --mpi, while ranks run: tell it what may be the end of a part of MPI's launcher. tick() says what it means.
+  [[nodiscard]] CarrierLoss* carrier();
   // "Rank 2 there is", "Ranks 2-3 there are".
   [[nodiscard]] std::string ranks_there(const AgentLink& agent) const;
 
@@ -89,8 +84,6 @@ class RankMonitor {
   void disconnected(const net::StoreNotice& notice);
   void exited(const RankExited& event);
   void report_unreachable(TimePoint now);
-  void judge_carrier(TimePoint now);
-  [[nodiscard]] CarrierLoss::Where where(const AgentLink& agent) const;
   void carry_out(const JobActions& actions);
   // Messages of agents name workers: the number of this one's rank takes its place. False: it has none.
   template <class Message>
@@ -104,11 +97,14 @@ class RankMonitor {
   std::unique_ptr<net::StoreServer> store_;
   UnreachableRanks unreachable_;
   std::optional<CarrierLoss> carrier_;  // with --mpi
-  std::set<int> came_;       // ranks that have used the runtime
-  std::uint64_t round_ = 0;  // of looking at the rendezvous
+  std::set<int> came_;                  // ranks that have used the runtime
+  std::uint64_t round_ = 0;             // of looking at the rendezvous
   std::optional<std::string> stop_;
-  std::optional<TimePoint> kill_by_;
-  std::optional<TimePoint> kill_servers_by_;
+  struct KillTimes {
+    std::optional<TimePoint> all;
+    std::optional<TimePoint> servers;
+  };
+  KillTimes kill_by_;
 };
 
 }  // namespace distrun::launcher

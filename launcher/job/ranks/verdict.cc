@@ -209,43 +209,27 @@ JobActions Verdict::end_by(Cause cause, int code) {
   return {.stop = Stop{.kill_after = grace_ms()}};
 }
 
-JobActions Verdict::host_lost(int host, const std::string& cause) {
+JobActions Verdict::host_lost(int host, const std::string& cause, CauseKind kind) {
   JobActions out;
   const auto rank = std::find(config_.host_of.begin(), config_.host_of.end(), host);
   const std::string name = rank == config_.host_of.end()
                                ? std::string()
                                : config_.hosts[static_cast<std::size_t>(rank - config_.host_of.begin())];
   if (!ending_) {
-    out = end_by({.kind = CauseKind::kHostLost, .text = cause}, exit_code::kHostLost);
-    out.stop = stop_after_failure();
+    out = end_by({.kind = kind, .text = cause}, exit_code::kHostLost);
+    if (host >= 0) out.stop = stop_after_failure();
     failure_->host = name;
   } else if (failure_ && failure_->cause.kind == CauseKind::kHostLost && failure_->host == name) {
     failure_->cause.text = cause;
   }
-  out.publish = loss_of(host, cause);
-  return out;
-}
-
-// Of a rank there; none: nobody is to be told of one.
-std::optional<net::JobEvent> Verdict::loss_of(int host, const std::string& cause) {
   for (std::size_t i = 0; i < ranks_.size() && !loss_published_; ++i) {
     if (config_.host_of[i] != host || ranks_[i].end) continue;
     loss_published_ = true;
-    return net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
-                         .rank = static_cast<int>(i),
-                         .host = config_.hosts[i],
-                         .cause = cause};
+    out.publish = net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
+                                .rank = static_cast<int>(i),
+                                .host = config_.hosts[i],
+                                .cause = cause};
   }
-  return std::nullopt;
-}
-
-JobActions Verdict::carrier_lost(int host, const std::string& host_name, const std::string& cause) {
-  if (ending_) return {};
-  JobActions out = end_by({.kind = CauseKind::kCarrierLost, .text = cause}, exit_code::kHostLost);
-  failure_->host = host_name;
-  if (host < 0) return out;
-  out.stop = stop_after_failure();
-  out.publish = loss_of(host, cause);
   return out;
 }
 

@@ -2,7 +2,6 @@
 // and the exit code. Pure: events in, actions out.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -57,9 +56,8 @@ class Verdict {
   JobActions reader_gone();
   // All ranks of a host are gone with it. `host` is the index that `Config::host_of` uses. Again, once more is known of
   // the cause.
-  JobActions host_lost(int host, const std::string& cause);
-  // --mpi: what carries the agents is gone. `host` as in host_lost(), or -1: it carried all of them.
-  JobActions carrier_lost(int host, const std::string& host_name, const std::string& cause);
+  // kCarrierLost: what carried them is gone (--mpi); -1: all of them.
+  JobActions host_lost(int host, const std::string& cause, CauseKind kind = CauseKind::kHostLost);
   // The job cannot go on for a reason that is no rank's: refused by an agent, agent lost.
   JobActions broken(int code, const std::string& why);
 
@@ -77,9 +75,6 @@ class Verdict {
   [[nodiscard]] bool in_session(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).in_session(); }
   // The process that was started for it.
   [[nodiscard]] int pid_of(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).pid; }
-  [[nodiscard]] bool any_left() const {
-    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.end; });
-  }
   // Some rank uses the runtime now.
   [[nodiscard]] bool any_in_session() const;
 
@@ -96,7 +91,6 @@ class Verdict {
   JobActions fail(int rank, Cause cause, const net::RankFailure& reported = {});
   JobActions fail_by_exit(const RankExited& event);
   JobActions end_by(Cause cause, int code);
-  std::optional<net::JobEvent> loss_of(int host, const std::string& cause);
   JobActions judge_held();
   JobActions look_for_early_leaver();
   void end_servers(JobActions& out);
