@@ -1,4 +1,4 @@
-"""The operations as JAX functions: named when they are called, with gradients, which are those of distrun.torch."""
+"""The operations as JAX functions, named when they are called, with the gradients of the sum of all ranks' losses."""
 
 from __future__ import annotations
 
@@ -44,6 +44,21 @@ def run(spec: Spec, arrays: Sequence[Any]) -> list[jax.Array]:
     results = _differentiable(spec, turn, *arrays) if differentiable else execute(spec, turn, arrays)
     _order.done(results)
     return list(results)
+
+
+def scaled(arrays: Sequence[Any], factor: float) -> list[Any]:
+    """The arrays, with gradients that are multiplied by `factor`."""
+    if factor == 1.0 or not is_traced(arrays):
+        return list(arrays)
+    return [_same(factor, one) if jnp.issubdtype(one.dtype, jnp.inexact) else one for one in arrays]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _same(factor: float, array: jax.Array) -> jax.Array:
+    return array
+
+
+_same.defvjp(lambda _, array: (array, None), lambda factor, _, slope: (slope * jnp.asarray(factor, slope.dtype),))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -111,12 +126,12 @@ def _allreduce_gradient(spec: Spec, gradients: list[Any], _: _Sizes) -> list[jax
 
 
 def _allgather_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list[jax.Array]:
-    reduced = _again(spec, gradients, reduce=ReduceOp.AVERAGE)
+    reduced = _again(spec, gradients, reduce=ReduceOp.SUM)
     return [one[start : start + rows] for one, (rows, start, *_) in zip(reduced, sizes, strict=True)]
 
 
 def _broadcast_gradient(spec: Spec, gradients: list[Any], _: _Sizes) -> list[jax.Array]:
-    reduced = _again(spec, gradients, reduce=ReduceOp.AVERAGE, root=0)
+    reduced = _again(spec, gradients, reduce=ReduceOp.SUM, root=0)
     # A product, so that XLA does not drop the operation on these ranks while the root waits for them.
     return reduced if _session.world().rank == spec.root else [one * jnp.zeros((), one.dtype) for one in reduced]
 
@@ -133,8 +148,7 @@ def _alltoall_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list[
 
 def _reducescatter_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list[jax.Array]:
     _refuse_reduction(spec)
-    # As Horovod does.
-    factor = spec.prescale * spec.postscale * (spec.members if spec.reduce == ReduceOp.SUM else 1)
+    factor = spec.prescale * spec.postscale / (spec.members if spec.reduce == ReduceOp.AVERAGE else 1)
     shares = [[share(size[0], spec.members, member) for member in range(spec.members)] for size in sizes]
     # Shares may differ by a row, and in a compiled program all members must send as many: the longest.
     padded = [

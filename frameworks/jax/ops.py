@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 from distrun import _arguments, _collectives, _compression
 from distrun._abi import Kind
-from distrun._collectives import reduction, split_rows
+from distrun._collectives import EXACT, gradient_factor, reduction, split_rows
 from distrun.numpy._plain import checked
 from distrun.process_sets import ProcessSet, global_process_set
 
 from . import _names, _native
-from ._calls import make_spec, run
+from ._calls import make_spec, run, scaled
 from .compression import Compression, Compressor
 
 
@@ -44,8 +44,11 @@ def _arrays(tree: Any) -> tuple[list[jax.Array], Any]:
     return [_array(leaf) for leaf in leaves], structure
 
 
-def _on_tree(kind: Kind, tree: Any, name: str | None, process_set: ProcessSet, **arguments: Any) -> Any:
+def _on_tree(
+    kind: Kind, tree: Any, name: str | None, process_set: ProcessSet, gradient: str = EXACT, **arguments: Any
+) -> Any:
     arrays, structure = _arrays(tree)
+    arrays = scaled(arrays, gradient_factor(gradient, kind, process_set))
     spec = make_spec(kind, name, process_set, arrays, **arguments)
     return jax.tree_util.tree_unflatten(structure, run(spec, arrays))
 
@@ -85,19 +88,25 @@ def allreduce(
 grouped_allreduce = allreduce
 
 
-def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+def allgather(
+    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set, gradient: str = EXACT
+) -> Any:
     """The ranks' arrays one after the other along dimension 0, which may differ in size outside jax.jit."""
-    return _on_tree(Kind.ALLGATHER, tensor, name, process_set)
+    return _on_tree(Kind.ALLGATHER, tensor, name, process_set, gradient)
 
 
 grouped_allgather = allgather
 
 
 def broadcast(
-    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    gradient: str = EXACT,
 ) -> Any:
     """Rank `root_rank`'s arrays, on every rank."""
-    return _on_tree(Kind.BROADCAST, tensor, name, process_set, root=_arguments.root_rank(root_rank))
+    return _on_tree(Kind.BROADCAST, tensor, name, process_set, gradient, root=_arguments.root_rank(root_rank))
 
 
 def alltoall(
@@ -122,6 +131,7 @@ def reducescatter(
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    gradient: str = EXACT,
 ) -> Any:
     """This rank's share of the rows of the reduced arrays (default: averaged)."""
     return _reduced(
@@ -130,6 +140,7 @@ def reducescatter(
         name,
         compression,
         process_set,
+        gradient=gradient,
         **reduction(op, prescale_factor, postscale_factor),
     )
 

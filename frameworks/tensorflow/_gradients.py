@@ -1,5 +1,7 @@
 """Gradients of the operations: formulas that the native ops and the Python functions share.
 
+They are those of the sum of all ranks' losses.
+
 The operations of the backward pass are named after those of the forward pass, so each rank may run
 them in another order.
 """
@@ -53,24 +55,24 @@ def allreduce(what: Call, gradients: Sequence[Any]) -> list[Any]:
 
 
 def allgather(what: Call, gradients: Sequence[Any], sizes: Any) -> list[Any]:
-    """This rank's part of the average of the gradients. sizes: [tensor, member] rows."""
+    """This rank's part of the sum of the gradients. sizes: [tensor, member] rows."""
     place = _members(what).index(_session.world().rank)
-    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.AVERAGE)
-    means = _only_given(back, gradients, lambda call, given: run(call, given))
+    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.SUM)
+    sums = _only_given(back, gradients, lambda call, given: run(call, given))
     starts = tf.cumsum(sizes, axis=1, exclusive=True)[:, place]
     return [
-        None if mean is None else mean[starts[index] : starts[index] + sizes[index, place]]
-        for index, mean in enumerate(means)
+        None if one is None else one[starts[index] : starts[index] + sizes[index, place]]
+        for index, one in enumerate(sums)
     ]
 
 
 def broadcast(what: Call, gradients: Sequence[Any]) -> list[Any]:
-    """The average of the gradients on the root, zero elsewhere."""
-    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.AVERAGE, root=0)
-    means = _only_given(back, gradients, lambda call, given: run(call, given))
+    """The sum of the gradients on the root, zero elsewhere."""
+    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.SUM, root=0)
+    sums = _only_given(back, gradients, lambda call, given: run(call, given))
     if _session.world().rank == what.root:
-        return means
-    return [None if mean is None else mean * 0 for mean in means]
+        return sums
+    return [None if one is None else one * 0 for one in sums]
 
 
 def alltoall(what: Call, gradient: Any, received: Any, rows: Any) -> Any:
@@ -82,15 +84,25 @@ def alltoall(what: Call, gradient: Any, received: Any, rows: Any) -> Any:
 
 
 def reducescatter(what: Call, gradients: Sequence[Any]) -> list[Any]:
-    """The allgather of the shares' gradients, scaled as the shares were; times the set's size for a sum."""
+    """The allgather of the shares' gradients, scaled as the shares were."""
     _needs_linear(what)
     factor = what.prescale * what.postscale
-    if what.reduce == ReduceOp.SUM:
-        factor *= len(_members(what))
+    if what.reduce == ReduceOp.AVERAGE:
+        factor /= len(_members(what))
     back = _backward(what, Kind.ALLGATHER, reduce=ReduceOp.SUM, prescale=1.0, postscale=1.0)
     return _only_given(
         back, gradients, lambda call, given: run(call, [one * tf.cast(factor, one.dtype) for one in given])[:-1]
     )
+
+
+def scaled(tensors: Sequence[Any], factor: float) -> list[Any]:
+    """The tensors, with gradients that are multiplied by `factor`."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def same(tensor: Any) -> tuple[Any, Callable[[Any], Any]]:
+        return tf.identity(tensor), lambda gradient: gradient * tf.cast(factor, gradient.dtype)
+
+    return [tensor if tensor.dtype.is_integer or tensor.dtype.is_bool else same(tensor) for tensor in tensors]
 
 
 def _of_allreduce(op: Any, *gradients: Any) -> list[Any]:

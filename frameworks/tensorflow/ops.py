@@ -13,13 +13,14 @@ from typing import Any
 import tensorflow as tf
 from distrun import _session
 from distrun._abi import Kind, ReduceOp
-from distrun._collectives import reduction
+from distrun._collectives import EXACT, gradient_factor, reduction
 from distrun._compression import check
 from distrun.numpy._plain import checked
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._call import call, checked_names, executing_eagerly, factors_of
 from ._execution import execution, run
+from ._gradients import scaled
 from ._unsigned import as_given, signed
 from .compression import Compression, Compressor, NoneCompressor
 
@@ -32,6 +33,11 @@ def _tensors(values: Sequence[Any]) -> list[Any]:
 
 def _tensor(value: Any) -> Any:
     return value if isinstance(value, _Tensor) else tf.convert_to_tensor(checked(value))
+
+
+def _with_gradient(tensors: Sequence[Any], gradient: str, kind: Kind, process_set: ProcessSet) -> Sequence[Any]:
+    factor = gradient_factor(gradient, kind, process_set)
+    return tensors if factor == 1.0 else scaled(tensors, factor)
 
 
 def _whole(how: dict[str, Any]) -> float:
@@ -184,10 +190,11 @@ def allgather(
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
+    gradient: str = EXACT,
 ) -> Any:
     """The tensors of all ranks one after the other along dimension 0, whose size may differ."""
     del ignore_name_scope
-    given = _tensors([tensor])
+    given = _with_gradient(_tensors([tensor]), gradient, Kind.ALLGATHER, process_set)
     outputs = run(call(Kind.ALLGATHER, name, process_set), [signed(one) for one in given])
     return as_given(outputs[:1], given)[0]
 
@@ -197,12 +204,13 @@ def grouped_allgather(
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
+    gradient: str = EXACT,
 ) -> list[Any]:
     """The allgathers of several tensors, which run all or none."""
     del ignore_name_scope
     if not tensors:
         return []
-    given = _tensors(tensors)
+    given = _with_gradient(_tensors(tensors), gradient, Kind.ALLGATHER, process_set)
     outputs = run(call(Kind.ALLGATHER, name, process_set, grouped=True), [signed(one) for one in given])
     return as_given(outputs[:-1], given)
 
@@ -213,10 +221,11 @@ def broadcast(
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
+    gradient: str = EXACT,
 ) -> Any:
     """The tensor of world rank `root_rank`, on every member."""
     del ignore_name_scope
-    given = _tensors([tensor])
+    given = _with_gradient(_tensors([tensor]), gradient, Kind.BROADCAST, process_set)
     outputs = run(call(Kind.BROADCAST, name, process_set, root=root_rank), [signed(one) for one in given])
     return as_given(outputs, given)[0]
 
@@ -253,13 +262,15 @@ def reducescatter(
     ignore_name_scope: bool = False,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    gradient: str = EXACT,
 ) -> Any:
     """Reduces the tensors of all ranks (default: the average) and gives each rank its share of the rows.
 
     Shares are equal, and one row longer on the first ranks where the rows cannot be shared equally.
     """
     del device_dense, ignore_name_scope
-    return _reducescatter([tensor], compression, op, name, process_set, False, prescale_factor, postscale_factor)[0]
+    [given] = _with_gradient(_tensors([tensor]), gradient, Kind.REDUCESCATTER, process_set)
+    return _reducescatter([given], compression, op, name, process_set, False, prescale_factor, postscale_factor)[0]
 
 
 def grouped_reducescatter(
@@ -271,10 +282,12 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
+    gradient: str = EXACT,
 ) -> list[Any]:
     """The reducescatters of several tensors, which run all or none."""
     del device_dense
-    return _reducescatter(tensors, compression, op, name, process_set, True, prescale_factor, postscale_factor)
+    given = _with_gradient(_tensors(tensors), gradient, Kind.REDUCESCATTER, process_set)
+    return _reducescatter(given, compression, op, name, process_set, True, prescale_factor, postscale_factor)
 
 
 def _reducescatter(

@@ -1,5 +1,7 @@
 """Gradients of the operations. Only tensors that ask for gradients come this way.
 
+They are those of the sum of all ranks' losses, as in torch.distributed.nn.
+
 The operations of the backward pass are named after those of the forward pass, so autograd may run them in
 another order on each rank.
 """
@@ -61,7 +63,7 @@ class _Allreduce(_Function):
 
 
 class _Allgather(torch.autograd.Function):
-    """The gradient is this rank's part of the averaged gradients."""
+    """The gradient is this rank's part of the sum of the gradients."""
 
     @staticmethod
     def forward(ctx: Any, what: Call, process_set: ProcessSet, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -73,17 +75,17 @@ class _Allgather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        what = _backward_call(ctx.what, reduce=ReduceOp.AVERAGE)
+        what = _backward_call(ctx.what, reduce=ReduceOp.SUM)
         reduced = _run(_Allreduce, gradients, what, ctx.process_set)
         return (None, None, *(part.narrow(0, *where) for part, where in zip(reduced, ctx.slices, strict=True)))
 
 
 class _Broadcast(_Function):
-    """The gradient is the averaged gradients on the root, and zero elsewhere."""
+    """The gradient is the sum of the gradients on the root, and zero elsewhere."""
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        what = _backward_call(ctx.what, reduce=ReduceOp.AVERAGE, root=0)
+        what = _backward_call(ctx.what, reduce=ReduceOp.SUM, root=0)
         reduced = _run(_Allreduce, gradients, what, ctx.process_set)
         if _session.world().rank != ctx.what.root:
             reduced = [gradient * 0 for gradient in reduced]
@@ -111,7 +113,7 @@ class _Alltoall(torch.autograd.Function):
 
 
 class _Reducescatter(_Function):
-    """The gradient is the allgather of the shares' gradients, times the set's size for a sum."""
+    """The gradient is the allgather of the shares' gradients, scaled as the shares were."""
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
@@ -120,13 +122,30 @@ class _Reducescatter(_Function):
             raise NotImplementedError(
                 f"reducescatter with op={what.reduce.name.title()} has no gradient; use Sum or Average."
             )
-        # As Horovod does, and as the gradient of an allreduce that is cut into shares afterwards.
         factor = what.prescale * what.postscale
-        if what.reduce == ReduceOp.SUM:
-            factor *= ctx.process_set.size() or 1
+        if what.reduce == ReduceOp.AVERAGE:
+            factor /= ctx.process_set.size() or 1
         scaled = [gradient * factor for gradient in gradients]
         back = _backward_call(what, kind=Kind.ALLGATHER, reduce=ReduceOp.SUM, prescale=1.0, postscale=1.0)
         return (None, None, *_run(_Allgather, scaled, back, ctx.process_set))
+
+
+class _Scaled(torch.autograd.Function):
+    """The tensor itself; the gradient is multiplied."""
+
+    @staticmethod
+    def forward(ctx: Any, factor: float, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.factor = factor
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, gradient * ctx.factor
+
+
+def scaled(tensors: Sequence[torch.Tensor], factor: float) -> list[torch.Tensor]:
+    """The tensors, with gradients that are multiplied by `factor`."""
+    return [_Scaled.apply(factor, tensor) if tensor.requires_grad else tensor for tensor in tensors]
 
 
 _FUNCTIONS: dict[Kind, type[torch.autograd.Function]] = {

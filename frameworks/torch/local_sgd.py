@@ -56,7 +56,7 @@ class Buffers:
         return _AVERAGE if running and tensor is not None and _has_average(tensor) else _FIRST
 
     def check(self, parameters: Named, buffers: Named) -> None:
-        """ValueError for a key that fits no buffer, or asks for an average that there is not."""
+        """ValueError for a key that fits no buffer, or asks for the average of one without an average."""
         used = {self.key_of(name) for name, _ in buffers}
         for key in self.given:
             if key in used:
@@ -83,7 +83,7 @@ class _Common(NamedTuple):
 
 
 class _Tensors:
-    """What the program gave: tensors, of which nobody but the program knows what they are."""
+    """Tensors as the program gave them. Only the program knows what they are."""
 
     def __init__(self, parameters: Named, buffers: Named) -> None:
         self._parameters = parameters

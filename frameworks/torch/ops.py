@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from distrun import _collectives, _horovod
 from distrun._abi import Kind
-from distrun._collectives import Call, split_rows
+from distrun._collectives import EXACT, Call, gradient_factor, split_rows
 from distrun._collectives import barrier as barrier
 from distrun._horovod import Request
 from distrun._operations import Handle, checked
@@ -52,6 +52,8 @@ class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
     def run(
         self, kind: Kind, tensors: list[torch.Tensor], ask: Request, *, grouped: bool = False, in_place: bool = False
     ) -> list[torch.Tensor]:
+        if ask.gradient != EXACT:
+            tensors = autograd.scaled(tensors, gradient_factor(ask.gradient, kind, ask.process_set))
         if not _compiling():
             if in_place:
                 return super().run(kind, tensors, ask, grouped=grouped, in_place=True)
@@ -91,7 +93,7 @@ class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
 
 _on_tensors = _Operations(collective, __name__, noun="tensor", given="torch.Tensor", tensor="torch.Tensor")
 
-allgather = _horovod.public(_on_tensors.allgather, _horovod.name_options)
+allgather = _horovod.public(_on_tensors.allgather, _horovod.gathered_options)
 allgather_async = _horovod.public(_on_tensors.allgather_async, _horovod.name_options)
 allreduce = _horovod.public(_on_tensors.allreduce, _horovod.compressed_reduction_options)
 allreduce_ = _horovod.public(_on_tensors.allreduce_, _horovod.reduction_options)
@@ -99,19 +101,19 @@ allreduce_async = _horovod.public(_on_tensors.allreduce_async, _horovod.reductio
 allreduce_async_ = _horovod.public(_on_tensors.allreduce_async_, _horovod.reduction_options)
 alltoall = _horovod.public(_on_tensors.alltoall, _horovod.split_options)
 alltoall_async = _horovod.public(_on_tensors.alltoall_async, _horovod.split_options)
-broadcast = _horovod.public(_on_tensors.broadcast, _horovod.root_options)
+broadcast = _horovod.public(_on_tensors.broadcast, _horovod.sent_options)
 broadcast_ = _horovod.public(_on_tensors.broadcast_, _horovod.root_options)
 broadcast_async = _horovod.public(_on_tensors.broadcast_async, _horovod.root_options)
 broadcast_async_ = _horovod.public(_on_tensors.broadcast_async_, _horovod.root_options)
-grouped_allgather = _horovod.public(_on_tensors.grouped_allgather, _horovod.name_options)
+grouped_allgather = _horovod.public(_on_tensors.grouped_allgather, _horovod.gathered_options)
 grouped_allgather_async = _horovod.public(_on_tensors.grouped_allgather_async, _horovod.name_options)
 grouped_allreduce = _horovod.public(_on_tensors.grouped_allreduce, _horovod.compressed_reduction_options)
 grouped_allreduce_ = _horovod.public(_on_tensors.grouped_allreduce_, _horovod.reduction_options)
 grouped_allreduce_async = _horovod.public(_on_tensors.grouped_allreduce_async, _horovod.reduction_options)
 grouped_allreduce_async_ = _horovod.public(_on_tensors.grouped_allreduce_async_, _horovod.reduction_options)
-grouped_reducescatter = _horovod.public(_on_tensors.grouped_reducescatter, _horovod.compressed_share_options)
+grouped_reducescatter = _horovod.public(_on_tensors.grouped_reducescatter, _horovod.shared_options)
 grouped_reducescatter_async = _horovod.public(_on_tensors.grouped_reducescatter_async, _horovod.share_options)
-reducescatter = _horovod.public(_on_tensors.reducescatter, _horovod.compressed_share_options)
+reducescatter = _horovod.public(_on_tensors.reducescatter, _horovod.shared_options)
 reducescatter_async = _horovod.public(_on_tensors.reducescatter_async, _horovod.share_options)
 
 

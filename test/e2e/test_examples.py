@@ -50,6 +50,17 @@ def test_pytorch_ddp(start_job: StartJob, python: str) -> None:
     assert accuracy(job.text) >= 0.92, job.text
 
 
+def test_pytorch_contrastive_trains_as_one_process(start_job: StartJob, python: str) -> None:
+    def lines(ranks: int) -> list[str]:
+        command = forked.command(python, EXAMPLES / "pytorch_contrastive.py")
+        job = start_job("-np", str(ranks), "--oversubscribe", *command, "--steps", "20")
+        assert job.finish(170) == 0, job.text
+        return re.findall(r"^\[0\] (step 20: loss 3\.\d+|length of the weights: \d+\.\d+)$", job.text, re.MULTILINE)
+
+    alone = lines(1)
+    assert len(alone) == 2 and lines(3) == alone
+
+
 def test_pytorch_resnet_synthetic(start_job: StartJob, python: str) -> None:
     job = start_job("-np", "2", *forked.command(python, EXAMPLES / "pytorch_resnet_synthetic.py"), "--steps", "2")
     assert job.finish(170) == 0, job.text

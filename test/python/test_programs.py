@@ -25,6 +25,7 @@ TRAINING = [
     "torch_as_written.py",
     "torch_changed.py",
     "torch_compression.py",
+    "torch_gradients.py",
     "torch_optimizer.py",
     "torch_scaled.py",
     "torch_several_optimizers.py",

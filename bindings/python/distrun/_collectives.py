@@ -127,6 +127,23 @@ def reduction(op: int | None, prescale: float, postscale: float, average: bool |
     }
 
 
+EXACT, HOROVOD = "exact", "horovod"
+
+
+def gradient_factor(gradient: str, kind: Kind, process_set: ProcessSet) -> float:
+    """What the gradient of an allgather, broadcast or reducescatter is multiplied by.
+
+    The exact one is that of the sum of all ranks' losses. Horovod averages over the set where that is a sum, and
+    multiplies by the set's size what is left of the shares.
+    """
+    if gradient == EXACT:
+        return 1.0
+    if gradient != HOROVOD:
+        raise ValueError(f"gradient is 'exact' or 'horovod', not {gradient!r}.")
+    members = process_set.size() or 1
+    return float(members) if kind == Kind.REDUCESCATTER else 1.0 / members
+
+
 # Of one group; kMaxGroup in runtime/engine/run/tensor_table.cc, which refuses more without a name and a cure.
 MAX_GROUP = 4096
 

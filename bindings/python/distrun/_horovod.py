@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from distrun import _collectives
 from distrun._abi import Kind
-from distrun._collectives import Call, Collectives, reduction, split_rows
+from distrun._collectives import EXACT, Call, Collectives, reduction, split_rows
 from distrun._compression import Compressor, NoneCompressor
 from distrun._operations import Handle, checked
 from distrun.process_sets import ProcessSet, global_process_set
@@ -50,6 +50,7 @@ class Request(NamedTuple):
     root: int = 0
     splits: Any = None
     compression: type[Compressor] = NoneCompressor
+    gradient: str = EXACT
 
     def call(self, kind: Kind, group: int | None = None, *, single: bool = True) -> Call:
         """Checked and named. group: the number of tensors that run all or none; None for one tensor. single: the handle
@@ -114,9 +115,37 @@ def name_options(name: str | None = None, process_set: ProcessSet = global_proce
     return Request(name, process_set)
 
 
+def gathered_options(
+    name: str | None = None, process_set: ProcessSet = global_process_set, gradient: str = EXACT
+) -> Request:
+    """Of an allgather that has a gradient."""
+    return Request(name, process_set, gradient=gradient)
+
+
 def root_options(root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Request:
     """Of a broadcast."""
     return Request(name, process_set, root=root_rank)
+
+
+def sent_options(
+    root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set, gradient: str = EXACT
+) -> Request:
+    """Of a broadcast that has a gradient."""
+    return Request(name, process_set, root=root_rank, gradient=gradient)
+
+
+def shared_options(
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    gradient: str = EXACT,
+) -> Request:
+    """Of a reducescatter that has a gradient."""
+    factors = prescale_factor, postscale_factor
+    return Request(name, process_set, op, None, *factors, compression=compression, gradient=gradient)
 
 
 def split_options(splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> Request:

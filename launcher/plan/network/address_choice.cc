@@ -263,8 +263,9 @@ Result<AddressChoice> choose_addresses(const std::vector<ProbedHost>& hosts, con
   const Diagnosis diagnosis = diagnose(reach, without_address);
   return Status(Errc::kUnsupported,
                 diagnosis.headline + nothing_to_try(reach, without_address) + failed_pairs(reach, diagnosis.pairs) +
-                    "\nThe hosts of a job must reach each other on any TCP port: open the firewall between them, or "
-                    "name the network that they share, as in --network eth0 or --network 10.0.0.0/8");
+                    "\nThe hosts of a job must reach each other on any TCP port, with large packets too: open the "
+                    "firewall between them, set one MTU on the whole path, or name the network that they share, as in "
+                    "--network eth0 or --network 10.0.0.0/8");
 }
 
 }  // namespace distrun::launcher

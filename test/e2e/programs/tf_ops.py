@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}, "ta
 import numpy as np
 import tensorflow as tf
 from tf_every_operation import check_operations, equal, every_operation, raises
+from tf_gradients import gradients_of_one_process, other_gradients_are_refused
 from tf_local_layers import local_layers
 from tf_moves import more_rows_than_sizes_can_say, what_only_moves
 from tf_sets import gradients_in_a_set
@@ -71,18 +72,18 @@ def gradients(wrap) -> None:  # type: ignore[no-untyped-def]
     equal(gradient_of(lambda v: hvd.allreduce(v, op=hvd.Sum)), ones * total)
     equal(gradient_of(lambda v: hvd.allreduce(v)), ones * total / SIZE)
     equal(gradient_of(lambda v: hvd.grouped_allreduce([v, v], op=hvd.Sum)[1]), ones * total)
-    equal(gradient_of(hvd.allgather), ones * total / SIZE)
-    equal(gradient_of(lambda v: hvd.grouped_allgather([v, v])[1]), ones * total / SIZE)
+    equal(gradient_of(hvd.allgather), ones * total)
+    equal(gradient_of(lambda v: hvd.grouped_allgather([v, v])[1]), ones * total)
     for root in {0, SIZE - 1}:
         found = gradient_of(lambda v, root=root: hvd.broadcast(v, root))
-        equal(found, ones * total / SIZE * (root == RANK))
+        equal(found, ones * total * (root == RANK))
     equal(gradient_of(hvd.alltoall), np.arange(1, SIZE + 1)[:, None] * np.ones([1, 2]))
     equal(gradient_of(lambda v: hvd.alltoall(v, [1] + [0] * (SIZE - 1))[0]), ([[1, 1]] + [[0, 0]] * (SIZE - 1)))
     owners = ones * np.arange(1, SIZE + 1)[:, None]
     factors = {"prescale_factor": 2.0, "postscale_factor": 0.25}
-    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum)), owners * SIZE)
-    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum, **factors)), owners * SIZE / 2)
-    equal(gradient_of(lambda v: hvd.reducescatter(v, **factors)), owners / 2)
+    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum)), owners)
+    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum, **factors)), owners / 2)
+    equal(gradient_of(lambda v: hvd.reducescatter(v, **factors)), owners / 2 / SIZE)
     raises(NotImplementedError, "no gradient", gradient_of, lambda v: hvd.allreduce(v, op=hvd.Max))
 
 
@@ -295,6 +296,7 @@ def process_sets_and_join() -> None:
                 shares = wrap(lambda: hvd.reducescatter(tf.ones([3]), op=hvd.Sum, process_set=last))()
                 equal(shares, [2.0] * (2 if last.rank() == 0 else 1))
                 gradients_in_a_set(last, wrap)
+                gradients_of_one_process(last, wrap)
         else:
             assert int(hvd.process_set_included_op(last.process_set_id)) == 0
 
@@ -559,6 +561,9 @@ for _ in range(2):
 static_shapes()
 gradients(lambda function: function)
 gradients(tf.function)
+gradients_of_one_process(hvd.global_process_set, lambda function: function)
+gradients_of_one_process(hvd.global_process_set, tf.function)
+other_gradients_are_refused()
 gradient_from_outside()
 sparse_and_tape()
 local_layers()

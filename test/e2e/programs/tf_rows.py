@@ -127,12 +127,13 @@ def jacobians() -> None:
     summed = np.arange(6.0).reshape(2, 3) * TOTAL
     found = np.array(tape.batch_jacobian(of_rows, matrix))
     equal(found, [np.diag(2 * row) * own * SIZE for row in summed])
-    equal(tape.jacobian(gathered, x), np.concatenate([np.eye(3) * own * (rank == RANK) for rank in range(SIZE)]))
-    equal(tape.jacobian(sent, x), np.eye(3) * own * (RANK == SIZE - 1))
+    all_ask = np.eye(3) * own * SIZE  # every rank for the same element
+    equal(tape.jacobian(gathered, x), np.concatenate([all_ask * (rank == RANK) for rank in range(SIZE)]))
+    equal(tape.jacobian(sent, x), all_ask * (RANK == SIZE - 1))
     equal(hvd.DistributedGradientTape(tape).jacobian(loss, x), np.eye(3) * TOTAL / SIZE)
     raises(NotImplementedError, "experimental_use_pfor=False", tape.jacobian, scattered, x)
     owners = [[(3 * rank + index) // SIZE for rank in range(SIZE)] for index in range(3)]  # of what the shares hold
-    by_element = [own * SIZE * np.bincount(one, minlength=3) for one in owners]
+    by_element = [own * np.bincount(one, minlength=3) for one in owners]
     equal(tape.jacobian(scattered, x, experimental_use_pfor=False), by_element)
 
 

@@ -34,11 +34,16 @@ def gradients_in_a_set(members: hvd.ProcessSet, wrap) -> None:  # type: ignore[n
     owners = np.array([first + 1, first + 1, second + 1])[:, None]
     for root in members.ranks:
         found = gradient_of(lambda v, root=root: hvd.broadcast(v, root, process_set=members))
-        equal(found, ones * mean * (rank == root))
+        equal(found, ones * 2 * mean * (rank == root))
     equal(gradient_of(lambda v: hvd.allgather(v[: members.rank() + 1], process_set=members)),
-          ones * mean * (np.arange(3) <= members.rank())[:, None])  # fmt: skip
-    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum, process_set=members)), ones * owners * 2)
-    equal(gradient_of(lambda v: hvd.reducescatter(v, process_set=members)), ones * owners)
+          ones * 2 * mean * (np.arange(3) <= members.rank())[:, None])  # fmt: skip
+    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum, process_set=members)), ones * owners)
+    equal(gradient_of(lambda v: hvd.reducescatter(v, process_set=members)), ones * owners / 2)
+    for options, scale in (({}, 1), ({"gradient": "horovod"}, 2)):
+        found = gradient_of(lambda v, options=options: hvd.reducescatter(v, process_set=members, **options))
+        equal(found, ones * owners / 2 * scale)
+        found = gradient_of(lambda v, options=options: hvd.broadcast(v, second, process_set=members, **options))
+        equal(found, ones * 2 * mean / scale * (rank == second))
     of_table, of_own = wrap(of_rows)()
     equal(of_own, 0.5)
     equal(tf.convert_to_tensor(of_table), np.array([[first + 1] * 2, [second + 1] * 2, [mean * 2] * 2]) / 2)

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 from tf_every_operation import check_operations, equal, every_operation, raises
+from tf_gradients import gradients_in_a_graph
 
 import distrun.tensorflow as hvd
 
@@ -52,10 +53,12 @@ def gradients() -> None:
     """Those of an eager tape, which tf_ops.py looks at."""
     functions = [
         (lambda v: hvd.grouped_allreduce([v, v], op=hvd.Sum)[1], lambda rank: MEAN * SIZE),
-        (hvd.allgather, lambda rank: MEAN),
-        (lambda v: hvd.broadcast(v, SIZE - 1), lambda rank: MEAN * (rank == SIZE - 1)),
+        (hvd.allgather, lambda rank: MEAN * SIZE),
+        (lambda v: hvd.allgather(v, gradient="horovod"), lambda rank: MEAN),
+        (lambda v: hvd.broadcast(v, SIZE - 1), lambda rank: MEAN * SIZE * (rank == SIZE - 1)),
         (lambda v: hvd.alltoall(v, [1] * SIZE)[0], lambda rank: np.arange(1, SIZE + 1)[:, None]),
-        (lambda v: hvd.reducescatter(v, op=hvd.Sum), lambda rank: np.arange(1, SIZE + 1)[:, None] * SIZE),
+        (lambda v: hvd.reducescatter(v, op=hvd.Sum), lambda rank: np.arange(1, SIZE + 1)[:, None]),
+        (lambda v: hvd.reducescatter(v), lambda rank: np.arange(1, SIZE + 1)[:, None] / SIZE),
     ]
     for function, wanted in functions:
         with tf.Graph().as_default(), tf1.Session() as session:
@@ -286,6 +289,7 @@ def every_pass_is_a_global_step() -> None:
 operations()
 the_other_operations()
 gradients()
+gradients_in_a_graph()
 uneven_batches_and_join()
 loops()
 rows()

@@ -155,7 +155,7 @@ def check_barrier() -> None:
 
 
 def check_gradients() -> None:
-    """Those of distrun.torch: an average for allgather and broadcast."""
+    """Those of distrun.torch: of the sum of all ranks' losses."""
     rank, size = hvd.rank(), hvd.size()
     x = of(rank, (size + 1, 2))
     weights = jnp.arange(1.0, 2 * (size + 1) + 1).reshape(size + 1, 2)
@@ -166,12 +166,12 @@ def check_gradients() -> None:
         same(summed, weights * size)
         same(way(jax.grad(lambda x: (hvd.allreduce(x) * weights * (rank + 1)).sum()))(x), weights * (size + 1) / 2)
         sent = way(jax.grad(lambda x: (hvd.broadcast(x, size - 1) * weights).sum()))(x)
-        same(sent, weights if rank == size - 1 else jnp.zeros_like(weights))
+        same(sent, weights * size if rank == size - 1 else jnp.zeros_like(weights))
         scattered = way(jax.grad(lambda x: hvd.reducescatter(x, op=hvd.Sum).sum() * (rank + 1)))(x)
-        same(scattered, owners * size)
-        same(way(jax.grad(lambda x: halved(x).sum() * (rank + 1)))(x), owners / 2)
+        same(scattered, owners)
+        same(way(jax.grad(lambda x: halved(x).sum() * (rank + 1)))(x), owners / 2 / size)
         gathered = way(jax.grad(lambda x: (hvd.allgather(x) * (rank + 1)).sum()))(x)
-        same(gathered, jnp.full_like(x, (size + 1) / 2))
+        same(gathered, jnp.full_like(x, size * (size + 1) / 2))
         exchanged = way(jax.grad(lambda x: (hvd.alltoall(x) * (rank + 1)).sum()))(jnp.ones(size))
         same(exchanged, jnp.arange(1.0, size + 1))
         with raises(NotImplementedError, "has no gradient", "Max"):
@@ -182,7 +182,7 @@ def check_gradients_where_sizes_differ() -> None:
     rank, size = hvd.rank(), hvd.size()
     x = jnp.ones((rank + 1, 1))
     back = jax.grad(lambda x: (hvd.allgather(x) * (rank + 1)).sum())(x)
-    same(back, jnp.full_like(x, (size + 1) / 2))
+    same(back, jnp.full_like(x, size * (size + 1) / 2))
     rows = [to + 1 for to in range(size)]
     x = jnp.ones((sum(rows) + 2,))
     back = jax.grad(lambda x: (hvd.alltoall(x, splits=rows)[0] * (rank + 1)).sum())(x)
@@ -482,14 +482,14 @@ def check_a_set_of_several_members() -> None:
     for way in WAYS.values() if rank > 0 else ():
         same(way(functools.partial(scatter, op=hvd.Sum))(jnp.ones(size)), jnp.full(1 + (rank == 1), size - 1.0))
         slope = way(jax.grad(lambda x: scatter(x, op=hvd.Sum).sum() * rank))(jnp.ones(size))
-        same(slope, jnp.array([1.0, *range(1, size)]) * (size - 1))
+        same(slope, jnp.array([1.0, *range(1, size)]))
         slope = way(jax.grad(lambda x: (gather(x) * weights[: 2 * size - 2]).sum()))(jnp.ones(2))
-        same(slope, weights[2 * rank - 2 : 2 * rank])
+        same(slope, weights[2 * rank - 2 : 2 * rank] * (size - 1))
         same(way(send)(of(rank, (2,))), of(size - 1, (2,)))
-        same(way(jax.grad(lambda x: send(x).sum()))(jnp.ones(2)), jnp.full(2, float(rank == size - 1)))
+        same(way(jax.grad(lambda x: send(x).sum()))(jnp.ones(2)), jnp.full(2, (size - 1.0) * (rank == size - 1)))
     if rank > 0:
         slope = jax.grad(lambda x: (gather(x) * jnp.arange(sum(range(size)))).sum())(jnp.ones(rank))
-        same(slope, jnp.arange(float(start), start + rank))
+        same(slope, jnp.arange(float(start), start + rank) * (size - 1))
     hvd.remove_process_set(ours)
 
 

@@ -74,7 +74,7 @@ def check_a_gradient_by_its_numbers() -> None:
     given, root = mine().requires_grad_(), hvd.size() - 1
     step = torch.compile(lambda x: hvd.broadcast(x, root), fullgraph=True, backend=COMPILER)
     (step(given) * (hvd.rank() + 1)).sum().backward()
-    expected = (hvd.size() + 1) / 2 if hvd.rank() == root else 0.0
+    expected = hvd.size() * (hvd.size() + 1) / 2 if hvd.rank() == root else 0.0
     torch.testing.assert_close(given.grad, torch.full((4, 2), expected))
 
 

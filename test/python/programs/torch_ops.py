@@ -210,14 +210,14 @@ def check_gradient_of_allgather() -> None:
     weights = torch.arange(float(gathered.numel())).reshape(gathered.shape)
     (gathered * weights).sum().backward()
     start = sum(range(1, hvd.rank() + 1))
-    torch.testing.assert_close(tensor.grad, weights[start : start + hvd.rank() + 1])
+    torch.testing.assert_close(tensor.grad, weights[start : start + hvd.rank() + 1] * hvd.size())
 
 
 def check_gradient_of_broadcast() -> None:
     tensor = mine((4,)).requires_grad_()
     root = hvd.size() - 1
     (hvd.broadcast(tensor, root) * (hvd.rank() + 1)).sum().backward()
-    expected = sum(range(1, hvd.size() + 1)) / hvd.size() if hvd.rank() == root else 0.0
+    expected = float(sum(range(1, hvd.size() + 1))) if hvd.rank() == root else 0.0
     torch.testing.assert_close(tensor.grad, torch.full((4,), expected))
 
 
@@ -349,7 +349,7 @@ def check_sets_of_members_alone() -> None:
     arrived = hvd.broadcast(sent, ranks[-1], process_set=ours)
     arrived.backward(torch.tensor([float(hvd.rank())]))
     assert arrived.item() == ranks[-1]
-    assert sent.grad.item() == (sum(ranks) / count if hvd.rank() == ranks[-1] else 0.0)
+    assert sent.grad.item() == (float(sum(ranks)) if hvd.rank() == ranks[-1] else 0.0)
     received, splits = hvd.alltoall(
         torch.full((count,), hvd.rank()), torch.ones(count, dtype=torch.int), process_set=ours
     )
