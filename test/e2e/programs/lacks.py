@@ -1,6 +1,7 @@
-"""`lacks.py WHEN threads GROUP | files MORE`: rank 1 cannot have another thread, or MORE descriptors at most.
+"""`lacks.py FOLDER WHEN threads GROUP | files MORE`: rank 1 cannot have another thread, or MORE descriptors at most.
 
-WHEN is `init`, or `set`: before a process set is made. It lives on, so that its end tells the others nothing.
+WHEN is `init`, or `set`: before a process set is made. It lives on until the others are done, which make files in
+FOLDER, so that its end tells them nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ import time
 
 import numpy as np
 
-import distrun as hvd
+import distrun.numpy as hvd
 
-when, what, how = sys.argv[1:4]
+folder, when, what, how = sys.argv[1:5]
 rank = int(os.environ["DISTRUN_RANK"])
+
+
+def there(other: int) -> bool:
+    """Without a descriptor of its own, which this rank cannot have."""
+    return os.path.exists(f"{folder}/{other}")
 
 
 def limit() -> None:
@@ -45,4 +51,7 @@ except Exception as error:
     seconds = time.monotonic() - begin
     print(f"refused {rank} {seconds:.1f} {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
 if rank == 1:
-    time.sleep(float(os.environ.get("LIVES", "30")))
+    while sum(there(other) for other in (0, 2)) < 2 and time.monotonic() - begin < 60:
+        time.sleep(0.1)
+else:
+    open(f"{folder}/{rank}", "w").close()
