@@ -95,7 +95,10 @@ Result<std::unique_ptr<backend::Backend>> create_watched(const backend::Factory&
   watched.store = store.get();
   watched.own_store = store;
   auto made = factory.create(group, watched, deadline);
-  if (!made.ok()) store->fail(services.world->rank, services.world->host, made.status());
+  if (made.ok()) return made;
+  // A plug-in has only a code of it.
+  if (!store->told().ok()) return store->told();
+  store->fail(services.world->rank, services.world->host, made.status());
   return made;
 }
 

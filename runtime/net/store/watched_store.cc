@@ -38,7 +38,10 @@ Result<std::string> WatchedStore::get(const std::string& key, TimePoint deadline
   for (;;) {
     auto value = store_.get(key, std::min(deadline, Clock::now() + kLookAgain));
     if (value.ok() || value.status().code() != Errc::kTimeout) return value;
-    DISTRUN_RETURN_IF_ERROR(failure());
+    if (Status told = failure(); !told.ok()) {
+      told_ = told;
+      return told;
+    }
     if (Clock::now() >= deadline) return value;
   }
 }

@@ -14,6 +14,8 @@ class WatchedStore final : public Store {
   // `step` names the step among all that use the store. `store` must outlive this.
   WatchedStore(Store& store, std::string step) : store_(store), step_(std::move(step)) {}
 
+  // What ended a wait of this member: the failure of another one. Once no other thread uses this.
+  [[nodiscard]] const Status& told() const { return told_; }
   // This member, of that rank and host, cannot go on. The first one that says so is the one that the others hear of.
   void fail(int rank, const std::string& host, const Status& why);
 
@@ -28,6 +30,7 @@ class WatchedStore final : public Store {
 
   Store& store_;
   const std::string step_;
+  Status told_;
 };
 
 }  // namespace distrun::net

@@ -66,7 +66,7 @@ def test_a_rank_without_threads(
 
 
 @pytest.mark.parametrize("more", [0, 3])
-@pytest.mark.parametrize("when", ["init", "set"])
+@pytest.mark.parametrize("when", ["set"])  # in init() such a rank may not even reach the launcher
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_rank_without_descriptors(
     start_job: StartJob, python: str, programs: Path, tmp_path: Path, backend: str, when: str, more: int
