@@ -4,12 +4,14 @@
 
 runs it on the head node of two hosts in a box, which gives it their names in HOSTS; `--hosts h1,h2` names others. With
 one rank on each host the libraries meet over the same link; with two, shared memory inside a host can help. The table
-has medians, the ratios are medians of each round's ratio; exit code 1 when a target is missed.
+has medians, the ratios are medians of each round's ratio; exit code 1 when a target is missed. With `--protection` it
+compares the backend tcp with itself under --checksum and --encrypt, and nothing is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -31,12 +33,13 @@ from compare import (
 
 SIZES = (4, MIB, 16 * MIB, 64 * MIB)
 OURS, OURS_TWICE = "distrun tcp", "distrun, 2 a host"
+CHECKED, ENCRYPTED = "tcp --checksum", "tcp --encrypt"
 GLOO, GLOO_TWICE, OPEN_MPI = "gloo", "gloo, 2 a host", "openmpi"
 AGAINST_THE_BEST = 1.05
 AGAINST_FLAT_GLOO = 1 / 1.3
 
 
-def programs(hosts: list[str], seconds: float) -> list[Program]:
+def programs(hosts: list[str], seconds: float, protection: bool) -> list[Program]:
     """What can be run here."""
     folders = build_folders()
     where = {"distrun": "launcher", "distrun-bench": "bench", "bench_gloo": "bench", "bench_mpi": "bench"}
@@ -51,6 +54,12 @@ def programs(hosts: list[str], seconds: float) -> list[Program]:
     def start(ranks: int, *options: str) -> tuple[str, ...]:
         return (tool["distrun"], "-H", ",".join(f"{host}:{ranks}" for host in hosts), *options, "--tag", "none")
 
+    if protection:
+        options = {OURS: (), CHECKED: ("--checksum",), ENCRYPTED: ("--encrypt",)}
+        return [
+            Program(name, (*start(1, "--backend", "tcp", *more), tool["distrun-bench"], *work))
+            for name, more in options.items()
+        ]
     made = [
         Program(OURS, (*start(1, "--backend", "tcp"), tool["distrun-bench"], *work)),
         Program(OURS_TWICE, (*start(2), tool["distrun-bench"], *work)),
@@ -75,6 +84,15 @@ def targets() -> list[Target]:
     return made
 
 
+def protection_ratios() -> list[Target]:
+    """Times as multiples of the plain ones; no limit."""
+    return [
+        Target(f"{name} at {size} bytes against plain tcp", (name, in_place(size)), math.inf, ((OURS, in_place(size)),))
+        for name in (CHECKED, ENCRYPTED)
+        for size in SIZES
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -82,6 +100,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=7, help="rounds (default 7)")
     parser.add_argument("--seconds", type=float, default=0.3, help="time per case and round")
+    parser.add_argument("--protection", action="store_true", help="tcp against itself with --checksum and --encrypt")
     parser.add_argument("--json", type=Path, help="write all rounds to this file")
     options = parser.parse_args()
     hosts = [host for host in options.hosts.split(",") if host]
@@ -89,11 +108,11 @@ def main() -> int:
         parser.error("name at least two hosts, or run it in test/cluster/hosts")
     # Gloo's ranks meet in a folder: hosts in a box share this tree, but not /tmp.
     shared = ROOT / "build"
-    rounds = run_rounds(programs(hosts, options.seconds), options.rounds, shared)
+    rounds = run_rounds(programs(hosts, options.seconds, options.protection), options.rounds, shared)
     if options.json:
         write_json(options.json, {"hosts": hosts}, rounds)
     print_table(rounds)
-    return 0 if check_targets(rounds, targets()) else 1
+    return 0 if check_targets(rounds, protection_ratios() if options.protection else targets()) else 1
 
 
 if __name__ == "__main__":

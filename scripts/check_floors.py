@@ -36,7 +36,7 @@ ORDERS: dict[str, list[str]] = {
     "launcher": ["", "plan", "spawn", "protocol", "report", "agent", "job", "cli"],
     "launcher/report": ["lines", ""],
     "launcher/plan": ["hosts", "place", "environment", "schedulers", "network", ""],
-    "launcher/agent": ["preflight", ""],
+    "launcher/agent": ["preflight", "lease", ""],
     "launcher/job": ["agents", "ranks", "start", ""],
     "runtime/api": ["join", "backends", "", "c"],
 }
@@ -56,6 +56,7 @@ MAY_IMPORT: dict[str, list[str]] = {
 # In Python: what is other software's, or comes from the launcher for it.
 READS_ENVIRONMENT = {
     "bindings/python/distrun/features.py",  # whether MPI has started the job
+    "bindings/python/distrun/_protected/__init__.py",  # whether --encrypt or --checksum was given; the number of hosts
     "bindings/python/distrun/_tf_server.py",  # sets GRPC_FAIL_FAST
     "frameworks/jax/distributed.py",  # the arguments of jax.distributed.initialize
     "frameworks/keras/_keras.py",  # TF_USE_LEGACY_KERAS

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from distrun import _horovod, _session, basics
+from distrun import _horovod, _protected, _session, basics
 from distrun._objects import allgather_object, broadcast_object
 from distrun._operations import Handle
 from distrun.basics import *  # noqa: F403
@@ -44,6 +44,8 @@ __all__ = [
 ]
 
 _codec.install()
+if _protected.asked() and torch.distributed.is_available():
+    _protected.protect_torch(torch.distributed.distributed_c10d)
 
 # Horovod's name of the module that has the operations.
 mpi_ops = sys.modules[f"{__name__}.mpi_ops"] = sys.modules[__name__]

@@ -10,7 +10,10 @@ from distrun import errors
 
 def version(tensor: torch.Tensor) -> int:
     """How often torch has written to it. Of inference tensors it does not count that: 0."""
-    return 0 if tensor.is_inference() else tensor._version
+    try:
+        return tensor._version
+    except RuntimeError:
+        return 0
 
 
 def users_of(memory: torch.Tensor) -> int:

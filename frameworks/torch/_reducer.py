@@ -31,7 +31,6 @@ from ._feedback import Feedback
 from ._slot import (
     UNKNOWN,
     Group,
-    Mark,
     Slot,
     check_untouched,
     layout_of,
@@ -184,7 +183,10 @@ class Reducer:
         self._agreed = True
         for slot in self._slots:
             if slot.queued:
-                self._for_each([slot], check_untouched)
+                try:
+                    check_untouched(slot)
+                except errors.InvalidArgument as error:
+                    self._failure = self._failure or error
             elif self._is_wanted(slot):
                 self._queue(slot)
         given_up = self._prepare_rest()
@@ -258,7 +260,7 @@ class Reducer:
     def _take(self, slot: Slot) -> None:
         self.arrived += 1
         if slot.queued:
-            slot.mark = None  # the program hears of this change here
+            slot.marked = None  # the program hears of this change here
             raise too_many(slot.name)
         slot.passes_left -= 1
         if slot.passes_left <= 0:
@@ -277,10 +279,11 @@ class Reducer:
             torch.autograd.Variable._execution_engine.queue_callback(self._mark_shared)  # type: ignore[attr-defined]
 
     def _mark_shared(self) -> None:
-        with self._lock:
-            for slot in self._shared:
-                if slot.mark is not None:
-                    slot.mark = Mark.of(slot.mark.grad)
+        """Without the lock: two optimizers may do it for each other at once."""
+        for slot in tuple(self._shared):
+            grad = slot.marked
+            if grad is not None:
+                slot.mark(grad)
 
     def _queue(self, slot: Slot) -> None:
         registered_id(self.options.process_set)  # raises before the gradient counts as handed over
@@ -295,7 +298,7 @@ class Reducer:
         group.missing -= 1
         grad = slot.param.grad
         if grad is not None and not is_shared(grad):
-            slot.mark = Mark.of(grad)  # it waits for the group
+            slot.mark(grad)  # it waits for the group
         if group.missing == 0:
             for member in group.slots:
                 self._prepare(member)
@@ -392,7 +395,7 @@ class Reducer:
         if grad.is_sparse:
             slot.sparse_result = start_sparse_allreduce(grad, self._prefix + slot.name, options.op, options.process_set)
             self._sparse.append(slot)
-            slot.mark = Mark.of(grad)
+            slot.mark(grad)
             return
         if slot.feedback is not None and slot.feedback.agrees:
             name = f"{self._prefix}{slot.name}.largest"
@@ -401,7 +404,7 @@ class Reducer:
             self._unsettled.append(slot)
         else:
             self._send(slot, 0.0)
-        slot.mark = Mark.of(grad)
+        slot.mark(grad)
         if slot.shared:
             self._shared.append(slot)
 
@@ -524,7 +527,7 @@ class Reducer:
         handle.wait()
         grad, sent, work = slot.grad, slot.sent, slot.work
         assert grad is not None and sent is not None and work is not None
-        slot.mark = None
+        slot.marked = None
         if sent is not work:
             sent.copy_(work)
         if slot.feedback is None:
@@ -547,7 +550,7 @@ class Reducer:
             slot.queued = False
             slot.tries, slot.error = 0, None
             slot.passes_left = self.options.passes
-            slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = slot.mark = None
+            slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = slot.marked = None
         self._shared = [slot for slot in self._shared if slot.queued]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from distrun import _abi, errors
@@ -14,27 +14,6 @@ from ._changes import version
 from ._feedback import Feedback
 
 UNKNOWN = -1
-
-
-class Mark(NamedTuple):
-    """A gradient as it was when it was handed over."""
-
-    grad: torch.Tensor
-    state: tuple[int, ...]
-
-    @classmethod
-    def of(cls, grad: torch.Tensor) -> Mark:
-        """As it is now."""
-        return cls(grad, _state(grad))
-
-    def holds(self) -> bool:
-        """False if the gradient was written to since, by operations that torch counts."""
-        return _state(self.grad) == self.state
-
-
-def _state(grad: torch.Tensor) -> tuple[int, ...]:
-    # `grad.data = ...` gives it other memory, and does not count as a change.
-    return (version(grad), grad.data_ptr()) if grad.layout == torch.strided else (version(grad),)
 
 
 class Group:
@@ -66,7 +45,10 @@ class Slot:
         # Of the gradient in flight: itself, what compression made of it, the contiguous memory that is reduced.
         self.grad: torch.Tensor | None = None
         self.shared = False  # its memory, which is not reduced in place then
-        self.mark: Mark | None = None  # until the program's changes were looked for
+        # A gradient that was handed over, as it was then, until the program's changes were looked for.
+        self.marked: torch.Tensor | None = None
+        self.version = 0
+        self.pointer = 0  # `grad.data = ...` gives it other memory, and torch counts no change; 0 if it is sparse
         self.sent: torch.Tensor | None = None
         self.work: torch.Tensor | None = None
         self.context: Any = None
@@ -76,6 +58,17 @@ class Slot:
         # Those of other optimizers that reduce the same gradient, each with the reducer that it lives with.
         self.rivals: list[tuple[weakref.ref[object], weakref.ref[Slot]]] = []
         self.hook: Any = None
+
+    def mark(self, grad: torch.Tensor) -> None:
+        """Remembers the gradient as it is now."""
+        self.marked, self.version = grad, version(grad)
+        self.pointer = grad.data_ptr() if grad.layout is torch.strided else 0
+
+    def has_changed(self) -> bool:
+        """True if the marked gradient was written to or has got other memory."""
+        grad = self.marked
+        assert grad is not None
+        return version(grad) != self.version or (self.pointer != 0 and grad.data_ptr() != self.pointer)
 
     def take_back(self) -> None:
         """If no rank had a gradient, the step must not move the parameter by its momentum or decay."""
@@ -102,12 +95,13 @@ def check_untouched(slot: Slot) -> None:
 
     The mark is used up: results that are written later are no change of the program's.
     """
-    (mark, slot.mark), grad = (slot.mark, None), slot.param.grad
-    if mark is None or grad is None:
+    marked, grad = slot.marked, slot.param.grad
+    if marked is None or grad is None:
         return
-    if grad is not mark.grad and _memory(grad) != _memory(mark.grad):
+    changed, slot.marked = slot.has_changed(), None
+    if grad is not marked and _memory(grad) != _memory(marked):
         raise too_late(slot.name, "replaced")
-    if not mark.holds():
+    if changed:
         raise too_late(slot.name, "changed")
 
 

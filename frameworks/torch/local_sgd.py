@@ -36,15 +36,15 @@ class Buffers:
     def __init__(self, given: Mapping[str, str] | None) -> None:
         self.given = dict(given or {})
         for key, how in self.given.items():
-            if not isinstance(key, str) or how not in _HOW:
+            if not isinstance(key, str) or not key or how not in _HOW:
                 raise ValueError(
                     f"buffers={{{key!r}: {how!r}}}: give a buffer's name, or the end of one, and "
                     "'average', 'first' (the lowest rank's) or 'own' (each rank keeps its own)."
                 )
 
     def key_of(self, name: str) -> str | None:
-        """The longest key that is the name, or its last parts."""
-        fitting = [key for key in self.given if name == key or name.endswith(f".{key}")]
+        """The longest key that is the name or its end."""
+        fitting = [key for key in self.given if name.endswith(key)]
         return max(fitting, key=len, default=None)
 
     def how(self, name: str, tensor: torch.Tensor | None = None) -> str:
@@ -61,7 +61,7 @@ class Buffers:
         for key in self.given:
             if key in used:
                 continue
-            if any(name == key or name.endswith(f".{key}") for name, _ in parameters):
+            if any(name.endswith(key) for name, _ in parameters):
                 raise ValueError(f"buffers={{{key!r}: ...}}: that is a parameter, and parameters are averaged.")
             names = ", ".join(name for name, _ in buffers[:10]) or "none"
             raise ValueError(
@@ -312,7 +312,7 @@ def periodic_average(
     model: a module, or tensors as broadcast_parameters takes them, which all count as parameters. Of a module's buffers
     running statistics (`running_*`) are averaged too, and the others become those of the set's lowest rank, if all
     ranks have them in the same shape. buffers: "average", "first" (the lowest rank's) or "own" (each rank keeps its
-    own) by a buffer's name, or by the last parts of names: {"queue": "own"}. warmup_steps: so many steps first with an
+    own) by a buffer's name, or by the end of names: {"queue": "own"}. warmup_steps: so many steps first with an
     average after each; for SGD, with momentum or without, that is training with averaged gradients, so this is
     post-local SGD. optimizer: its momenta are averaged too, those that all ranks have. All ranks begin with the same
     parameters: broadcast_parameters.

@@ -12,7 +12,7 @@ from distrun._collectives import EXACT, Call, gradient_factor, split_rows
 from distrun._collectives import barrier as barrier
 from distrun._horovod import Request
 from distrun._operations import Handle, checked
-from distrun.process_sets import ProcessSet, global_process_set, has_peers
+from distrun.process_sets import ProcessSet, global_process_set
 
 from . import autograd
 from ._adapter import collective, place_of
@@ -33,7 +33,7 @@ def _guarded(
     handle: Handle[Any], what: Call, tensors: list[torch.Tensor], ask: Request, *, in_place: bool = False
 ) -> Handle[Any]:
     """Of others than contiguous tensors a copy is in flight, and only the forms in place write it back."""
-    if has_peers(ask.process_set):
+    if ask.process_set.size() != 1:
         pairs = zip(what.names, tensors, strict=True)
         handle.guard(watched([pair for pair in pairs if in_place or pair[1].is_contiguous()]))
     return handle

@@ -23,17 +23,18 @@ using namespace exit_code;
 bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 }  // namespace
 
-Agent::Agent(FramePipe head, SignalSource signals, MpiTask task)
+Agent::Agent(HeadConnection head, SignalSource signals, MpiTask task)
     : head_(std::move(head)), mpi_(std::move(task)), signals_(std::move(signals)) {}
 
-Result<std::unique_ptr<Agent>> Agent::create(FramePipe head, MpiTask task) {
+Result<std::unique_ptr<Agent>> Agent::create(FramePipe head, LeaseEnd lease_end, MpiTask task) {
   // TERM to the agent itself (a batch system ending the job) ends the ranks in good order; USR1 and USR2 are notices
   // that a batch system gives to every process of a job.
   auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2}, {});
   if (!signals.ok()) return signals.status();
   become_subreaper();
   raise_open_files();
-  return std::unique_ptr<Agent>(new Agent(std::move(head), *std::move(signals), std::move(task)));
+  return std::unique_ptr<Agent>(
+      new Agent(HeadConnection(std::move(head), std::move(lease_end)), *std::move(signals), std::move(task)));
 }
 
 void Agent::run() {
@@ -42,8 +43,7 @@ void Agent::run() {
     if (const Status status = poller_.wait(deadline()); !status.ok()) {
       refuse(kInternal, status.message());
     }
-    // Starting many ranks takes its time, and nothing has been read since.
-    if (head_.beat(poller_.woke())) head_lost();
+    check_lease();
     if (const auto probed = preparation_.progress(Clock::now())) head_.send(FromAgent::kProbed, *probed);
     oom_kills_.tick(Clock::now());
     below_.ranks_alive = ranks_.alive();
@@ -103,11 +103,13 @@ void Agent::handle(const Frame& frame) {
     case ToAgent::kStop:
       return use(decode<Stop>(frame.payload), [this](const Stop& order) { ending_.stop(order, Clock::now()); });
     case ToAgent::kAlive:
-      return use(decode<Alive>(frame.payload), [this](const Alive& word) { head_.hold(word.hold); });
+      return use(decode<Alive>(frame.payload), [this](const Alive& word) { head_.on(word, boot_time()); });
     case ToAgent::kWindow:
       return use(decode<Window>(frame.payload), [this](const Window& window) { ranks_.resize(window); });
     case ToAgent::kStartHosts:
       return use(decode<StartHosts>(frame.payload), [this](const StartHosts& order) { start_hosts(order); });
+    case ToAgent::kHostGone:
+      return use(decode<HostGone>(frame.payload), [this](const HostGone& host) { end_host(host); });
     case ToAgent::kInput:
       return ranks_.add_input(frame.payload);
     case ToAgent::kInputEnd:
@@ -120,9 +122,9 @@ void Agent::prepare(const Prepare& order) {
   ending_ = Ending(duration_of(order.grace));
   const auto answer = preparation_.prepare(order, process_environment(), mpi_.variables);
   if (const auto* why = std::get_if<Refused>(&answer)) return refuse(why->exit_code, why->text);
+  // The head counts from when it has the answer, and looking for a module may have taken long.
+  if (!order.ask) head_.start_lease(std::chrono::duration_cast<BootTime>(duration_of(order.lease)), boot_time());
   head_.send(FromAgent::kPrepared, std::get<Prepared>(answer));
-  // The head says nothing before it has the answer, and looking for a module may have taken long.
-  if (!order.ask) head_.start_heartbeat(duration_of(order.lease), Clock::now());
 }
 
 void Agent::probe(const Probe& order) {
@@ -177,12 +179,18 @@ void Agent::start_hosts(const StartHosts& order) {
   tell_failed_hosts();
 }
 
+void Agent::end_host(const HostGone& host) {
+  if (starter_) starter_->end(host.index);
+}
+
 void Agent::tell_failed_hosts() {
   if (!starter_) return;
   for (const HostFailed& fault : starter_->take_failures()) head_.send(FromAgent::kHostFailed, fault);
 }
 
 void Agent::on_signals() {
+  // The guard may have ended ranks for it a moment before this process could.
+  check_lease();
   for (const int number : signals_.take()) {
     if (preparation_.known() && number == preparation_.job().preempt_signal) {
       head_.send_bytes(FromAgent::kPreempted, {});
@@ -246,6 +254,17 @@ void Agent::head_lost() {
   ending_.kill_now(Clock::now());
 }
 
+// What the head hears of it, if it still hears, is the last word of this host.
+void Agent::check_lease() {
+  if (!head_.beat(boot_time())) return;
+  terminated_ = true;
+  refuse(
+      below_.started ? kHostLost : kUnusable,
+      "host " + preparation_.job().host + " has heard nothing from the launcher for " +
+          seconds_text(std::chrono::duration<double>(head_.lease().limit()).count()) +
+          " s (--host-timeout) and has ended its ranks: the launcher was stopped, or the network between them fails");
+}
+
 void Agent::refuse(int exit_code, std::string text) {
   failed(exit_code);
   head_.send(FromAgent::kRefused, Refused{.exit_code = exit_code, .text = std::move(text)});
@@ -281,7 +300,7 @@ void Agent::act(const Ending::Actions& actions) {
   if (actions.kill_all) {
     kill_everything();
     // Some cannot be killed at once; the head is to know that somebody tries.
-    head_.send_bytes(FromAgent::kAlive, {});
+    head_.send(FromAgent::kAlive, Beat{});
   }
   if (actions.give_up) head_.note("host " + preparation_.job().host + ": " + unkillable(descendants()));
   done_ = actions.done || actions.give_up;
@@ -306,13 +325,14 @@ RankProcess::OnOutput Agent::forward_output() {
 }
 
 int agent_main(bool guard) {
+  LeaseEnd lease_end = guard ? LeaseEnd::shared() : LeaseEnd();
   if (::isatty(0) != 0) {
     constexpr char kText[] = "distrun agent: this is started by distrun itself, on each host; type distrun --help\n";
     [[maybe_unused]] const ssize_t n = ::write(2, kText, sizeof kText - 1);
     return kUsage;
   }
   if (guard) {
-    if (const std::optional<int> code = stand_guard(OrdersBy::kStandardInput)) return *code;
+    if (const std::optional<int> code = stand_guard(OrdersBy::kStandardInput, lease_end)) return *code;
   } else {
     // The head guards it, and the other way round: pkill distrun is not to end both.
     ::prctl(PR_SET_NAME, "dr-agent");
@@ -326,7 +346,7 @@ int agent_main(bool guard) {
   ::signal(SIGPIPE, SIG_IGN);
   FramePipe head(std::move(in), std::move(out));
   head.greet(kAgentGreeting);
-  auto agent = Agent::create(std::move(head));
+  auto agent = Agent::create(std::move(head), std::move(lease_end));
   if (!agent.ok()) return kInternal;
   (*agent)->run();
   return 0;

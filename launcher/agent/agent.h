@@ -30,8 +30,8 @@ struct MpiTask {
 
 class Agent {
  public:
-  // `head` carries the messages; it is this process's standard input and output.
-  static Result<std::unique_ptr<Agent>> create(FramePipe head, MpiTask task = {});
+  // `head` carries the messages. `lease_end` is shared with the guard, if there is one.
+  static Result<std::unique_ptr<Agent>> create(FramePipe head, LeaseEnd lease_end = {}, MpiTask task = {});
   // Until the job is over on this host.
   void run();
   // What then says how it went here: 0, the code of the first rank that failed (128 + signal), that with which the job
@@ -40,7 +40,7 @@ class Agent {
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:
-  Agent(FramePipe head, SignalSource signals, MpiTask task);
+  Agent(HeadConnection head, SignalSource signals, MpiTask task);
 
   void watch();
   [[nodiscard]] std::optional<TimePoint> deadline() const;
@@ -51,6 +51,7 @@ class Agent {
   void start(const Start& order);
   void start_ranks(const Start& order);
   void start_hosts(const StartHosts& order);
+  void end_host(const HostGone& host);
   void tell_failed_hosts();
   void on_signals();
   void reap();
@@ -60,6 +61,7 @@ class Agent {
   // Ends of all kinds.
   void refuse(int exit_code, std::string text);
   void head_lost();
+  void check_lease();
   void failed(int exit_code);
   void terminate();
   void check_exec(RankProcess& rank);

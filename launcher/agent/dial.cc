@@ -87,10 +87,11 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
                            : net::key_from_file(inherited->second, inherited->first);
   if (!key.ok()) return unusable(key.status().message());
   ::signal(SIGPIPE, SIG_IGN);
-  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;
+  LeaseEnd lease_end = LeaseEnd::shared();
+  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection, lease_end)) return *code;
   auto socket = dial(given["--connect"], *key, given["--host"], deadline_after(*seconds));
   if (!socket.ok()) return unusable(socket.status().message());
-  auto agent = Agent::create(FramePipe(*std::move(socket)));
+  auto agent = Agent::create(FramePipe(*std::move(socket)), std::move(lease_end));
   if (!agent.ok()) return exit_code::kInternal;
   (*agent)->run();
   return (*agent)->exit_code();

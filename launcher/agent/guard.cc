@@ -12,28 +12,16 @@
 #include <initializer_list>
 
 #include "launcher/agent/ending.h"
+#include "launcher/agent/lease/guard_watch.h"
 #include "launcher/exit_codes.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
-#include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/poller.h"
 #include "launcher/spawn/signals.h"
 #include "runtime/base/thread.h"
 
 namespace distrun::launcher {
 namespace {
-
-// An agent whose head is gone has ended by then, unless it is stopped or finds what cannot be killed.
-constexpr Duration kPatience = std::chrono::seconds(2);
-
-// The head has given up a stopped agent long before, but where the network has gone too nothing here tells so.
-// An agent is stopped by somebody's hand, so whatever host_timeout is.
-constexpr Duration kStopped = std::chrono::seconds(15);
-
-std::optional<TimePoint> after(std::optional<TimePoint> time, Duration wait) {
-  if (!time) return std::nullopt;
-  return *time + wait;
-}
 
 // Where somebody has typed the command, or it is a container's first process, these are for it and mean the same as
 // TERM. Elsewhere they are ignored from the start.
@@ -48,6 +36,13 @@ void begin_as_agent() {
 void pass_on(int number, pid_t agent) {
   if (number == SIGCHLD) return;
   ::kill(agent, number == SIGUSR1 || number == SIGUSR2 ? number : SIGTERM);
+}
+
+// All that is below the agent.
+void end_ranks(pid_t agent) {
+  std::vector<ProcessInfo> below = descendants();
+  std::erase_if(below, [agent](const ProcessInfo& one) { return one.pid == agent; });
+  signal_processes(below, SIGKILL);
 }
 
 // Kills what is left until nothing is, or cannot be killed.
@@ -66,9 +61,40 @@ void sweep() {
   }
 }
 
+// Until the agent has ended. Returns its status.
+int watch_agent(pid_t agent, SignalSource& signals, const LeaseEnd& lease_end, GuardWatch& watch) {
+  // Standard input is not read here, only its end is seen: it is the agent's last order, and one that is stopped does
+  // not follow it.
+  bool head_gone = false;
+  BootTimer timer;
+  Poller poller;
+  int status = 0;
+  for (;;) {
+    const auto end = lease_end.get();
+    timer.set(end ? std::optional(*end + GuardWatch::kTurn) : std::nullopt);
+    poller.clear();
+    if (!head_gone) poller.watch(0, POLLRDHUP, [&](short) { head_gone = true; });
+    poller.watch(signals.fd(), POLLIN, [&](short) {
+      for (const int number : signals.take()) pass_on(number, agent);
+    });
+    poller.watch(lease_end.begun(), POLLIN, [&](short) { lease_end.take_begun(); });
+    if (!watch.lease_over()) poller.watch(timer.fd(), POLLIN, [](short) {});
+    if (!poller.wait(watch.deadline()).ok()) return status;
+    if (::waitpid(agent, &status, WNOHANG | WUNTRACED | WCONTINUED) == agent) {
+      if (!WIFSTOPPED(status) && !WIFCONTINUED(status)) return status;
+      if (WIFSTOPPED(status)) watch.agent_stopped(Clock::now());
+      if (WIFCONTINUED(status)) watch.agent_runs();
+    }
+    if (head_gone) watch.head_gone(Clock::now());
+    const GuardWatch::Actions actions = watch.next(Clock::now(), boot_time(), lease_end.get());
+    if (actions.end_ranks) end_ranks(agent);
+    if (actions.kill_agent) ::kill(agent, SIGKILL);
+  }
+}
+
 }  // namespace
 
-std::optional<int> stand_guard(OrdersBy orders) {
+std::optional<int> stand_guard(OrdersBy orders, const LeaseEnd& lease_end) {
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (orders == OrdersBy::kConnection) ::dup2(null.get(), 0);
   become_subreaper();
@@ -89,43 +115,13 @@ std::optional<int> stand_guard(OrdersBy orders) {
   ::prctl(PR_SET_NAME, "dr-guard");
   // The agent's alone: its end is how the head sees it go.
   ::dup2(null.get(), 1);
-  // Standard input is not read here, only its end is seen: it is the agent's last order, and one that is stopped does
-  // not follow it.
-  bool head_gone = false;
-  std::optional<TimePoint> gone_at;
-  std::optional<TimePoint> stopped_at;
-  std::optional<TimePoint> kill_at;  // max(): it has been
-  Poller poller;
-  int status = 0;
-  for (;;) {
-    poller.clear();
-    if (!head_gone) poller.watch(0, POLLRDHUP, [&](short) { head_gone = true; });
-    poller.watch(signals->fd(), POLLIN, [&](short) {
-      for (const int number : signals->take()) pass_on(number, agent);
-    });
-    if (!poller.wait(kill_at).ok()) break;
-    if (::waitpid(agent, &status, WNOHANG | WUNTRACED | WCONTINUED) == agent) {
-      if (!WIFSTOPPED(status) && !WIFCONTINUED(status)) break;
-      stopped_at = WIFSTOPPED(status) ? std::optional(Clock::now()) : std::nullopt;
-    }
-    if (kill_at == TimePoint::max()) continue;
-    if (head_gone && !gone_at) gone_at = Clock::now();
-    const TimePoint now = Clock::now();
-    if (kill_at && now > *kill_at + Heartbeat::kSuspended) {
-      // Stopped itself, as a batch system's suspend does with both, so the agent gets the time that it had not.
-      if (gone_at) gone_at = now;
-      if (stopped_at) stopped_at = now;
-    }
-    kill_at = earlier(after(gone_at, kPatience), after(stopped_at, kStopped));
-    if (kill_at && now >= *kill_at) {
-      ::kill(agent, SIGKILL);
-      kill_at = TimePoint::max();
-    }
-  }
+  GuardWatch watch;
+  const int status = watch_agent(agent, *signals, lease_end, watch);
   ::dup2(null.get(), 0);
   sweep();
-  if (WIFSIGNALED(status)) end_abandoned_cgroups("/");
-  return WIFSIGNALED(status) ? exit_code::kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
+  if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
+  end_abandoned_cgroups("/");
+  return watch.lease_over() ? exit_code::kHostLost : exit_code::kSignalBase + WTERMSIG(status);
 }
 
 }  // namespace distrun::launcher

@@ -3,6 +3,8 @@
 
 #include <optional>
 
+#include "launcher/agent/lease/lease_end.h"
+
 namespace distrun::launcher {
 
 // What carries the head's orders, and ends with it: standard input, or a connection that the agent makes. Then standard
@@ -10,8 +12,9 @@ namespace distrun::launcher {
 enum class OrdersBy { kStandardInput, kConnection };
 
 // Forks. The child returns with nothing and goes on as the agent. The parent waits for it; when it has ended, whatever
-// it left is ended too, and the parent returns the agent's exit code. The parent passes on TERM, USR1 and
-// USR2, and the terminal's signals (INT, HUP, QUIT) as TERM, unless they were ignored before.
-std::optional<int> stand_guard(OrdersBy orders);
+// it left is ended too, and the parent returns the agent's exit code. Where the agent's lease (`lease_end`, shared) is
+// over and the agent does nothing about it, as one that is stopped, the parent ends what is below it. The parent passes
+// on TERM, USR1 and USR2, and the terminal's signals (INT, HUP, QUIT) as TERM, unless they were ignored before.
+std::optional<int> stand_guard(OrdersBy orders, const LeaseEnd& lease_end);
 
 }  // namespace distrun::launcher

@@ -6,30 +6,57 @@ namespace distrun::launcher {
 
 void HeadConnection::note(const std::string& text) { send_bytes(FromAgent::kNote, net::as_bytes(text)); }
 
-std::vector<Frame> HeadConnection::receive() {
-  heart_.heard(Clock::now());
-  held_ = false;
-  return pipe_.receive();
+std::vector<Frame> HeadConnection::receive() { return pipe_.receive(); }
+
+void HeadConnection::start_lease(BootTime limit, BootTime now) {
+  lease_ = Lease(limit, now);
+  if (limit > BootTime::zero()) pipe_.outlast(std::chrono::duration<double>(limit).count());
+  show_end();
 }
 
-bool HeadConnection::beat(TimePoint now) {
-  if (pipe_.closed() || held_) return false;
-  if (heart_.speak(now)) send_bytes(FromAgent::kAlive, {});
-  const bool unfinished = begun_.overdue(heart_.on() ? pipe_.begun() : 0, now, limit_);
-  if (!heart_.silent(now) && !unfinished) return false;
-  pipe_.abandon();
-  return true;
+void HeadConnection::on(const Alive& word, BootTime now) {
+  switch (word.what) {
+    case Alive::What::kAnswer:
+      lease_.answered(word.sent);
+      break;
+    case Alive::What::kHold:
+      lease_.hold(now);
+      break;
+    case Alive::What::kResume:
+      lease_.resume(now);
+  }
+  show_end();
+}
+
+bool HeadConnection::beat(BootTime now) {
+  if (pipe_.closed()) return false;
+  if (lease_.over(now)) {
+    if (over_ && now >= *over_ + kLastWords) pipe_.abandon();
+    if (over_) return false;
+    over_ = now;  // maybe long after: this process may have been stopped
+    return true;
+  }
+  if (const auto sign = lease_.speak(now)) send(FromAgent::kAlive, *sign);
+  return false;
+}
+
+// The guard, and this process's own alarm.
+void HeadConnection::show_end() {
+  lease_end_.set(lease_.end());
+  timer_.set(lease_.end());
 }
 
 std::optional<TimePoint> HeadConnection::deadline() const {
-  const bool listens = heart_.on() && !pipe_.closed() && !held_;
-  return listens ? std::optional(heart_.deadline()) : std::nullopt;
+  const auto next = over_ ? std::optional(*over_ + kLastWords) : lease_.deadline();
+  if (!next || pipe_.closed()) return std::nullopt;
+  return Clock::now() + std::chrono::duration_cast<Duration>(*next - boot_time());
 }
 
 void HeadConnection::watch(Poller& poller, const std::function<void()>& on_readable) {
   if (pipe_.closed()) return;
   poller.watch(pipe_.in(), POLLIN, [on_readable](short) { on_readable(); });
   if (pipe_.wants_write()) poller.watch(pipe_.out(), POLLOUT, [this](short) { pipe_.flush(); });
+  if (!over_ && lease_.end()) poller.watch(timer_.fd(), POLLIN, [](short) {});
 }
 
 void HeadConnection::drain(Poller& poller, const std::function<void()>& on_readable) {
@@ -38,7 +65,7 @@ void HeadConnection::drain(Poller& poller, const std::function<void()>& on_reada
     if (pipe_.is_connection()) poller.watch(pipe_.in(), POLLIN, [&on_readable](short) { on_readable(); });
     if (pipe_.wants_write()) poller.watch(pipe_.out(), POLLOUT, [this](short) { pipe_.flush(); });
     if (!poller.wait(deadline()).ok()) return;
-    beat(poller.woke());
+    beat(boot_time());
   }
 }
 

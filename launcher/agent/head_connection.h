@@ -1,4 +1,4 @@
-// The agent's end of the connection to its head: frames, and signs of life both ways.
+// The agent's end of the connection to its head: frames, signs of life, and the lease that their answers extend.
 #pragma once
 
 #include <functional>
@@ -7,17 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "launcher/agent/lease/lease.h"
+#include "launcher/agent/lease/lease_end.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/spawn/frames.h"
-#include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/poller.h"
-#include "runtime/net/bytes/link_watches.h"
 
 namespace distrun::launcher {
 
 class HeadConnection {
  public:
-  explicit HeadConnection(FramePipe pipe) : pipe_(std::move(pipe)) {}
+  // `lease_end`: what the guard of this process reads.
+  explicit HeadConnection(FramePipe pipe, LeaseEnd lease_end = {})
+      : pipe_(std::move(pipe)), lease_end_(std::move(lease_end)) {}
 
   [[nodiscard]] bool closed() const { return pipe_.closed(); }
   // The head is taken to be gone.
@@ -34,16 +36,13 @@ class HeadConnection {
   void note(const std::string& text);
   std::vector<Frame> receive();
 
-  // Signs of life are given and expected from now on; the head is lost after `limit` without one. Zero: neither.
-  // The same if a message of its has begun and is not whole after that.
-  void start_heartbeat(Duration limit, TimePoint now) {
-    heart_ = Heartbeat(limit, now);
-    limit_ = limit;
-  }
-  // The head has said that it will be silent, until it says something again.
-  void hold(bool silent) { held_ = silent; }
-  // Gives a sign of life if one is due. True if the head has been silent for too long: it counts as gone.
-  bool beat(TimePoint now);
+  // Signs of life are given from now on, and ranks may run for `limit` after one that is answered. Zero: neither.
+  void start_lease(BootTime limit, BootTime now);
+  void on(const Alive& word, BootTime now);
+  [[nodiscard]] const Lease& lease() const { return lease_; }
+  // Gives a sign of life if one is due. True once: the lease is over. What has been said until shortly after that is
+  // still sent.
+  bool beat(BootTime now);
   // When beat() has something to do.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
@@ -53,11 +52,14 @@ class HeadConnection {
   void drain(Poller& poller, const std::function<void()>& on_readable);
 
  private:
+  static constexpr BootTime kLastWords = std::chrono::seconds(1);
+  void show_end();
+
   FramePipe pipe_;
-  Heartbeat heart_;
-  Duration limit_ = Duration::zero();
-  net::BegunRecord begun_;
-  bool held_ = false;
+  Lease lease_;
+  LeaseEnd lease_end_;
+  BootTimer timer_;               // ends a wait that began before the machine was suspended
+  std::optional<BootTime> over_;  // since then it is known that the lease is over
 };
 
 }  // namespace distrun::launcher

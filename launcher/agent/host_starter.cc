@@ -1,5 +1,6 @@
 #include "launcher/agent/host_starter.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -41,6 +42,12 @@ void HostStarter::watch(Poller& poller) {
 }
 
 void HostStarter::read(Carrier& carrier) { read_last_words(carrier.handle.errors, carrier.printed); }
+
+void HostStarter::end(int index) const {
+  for (const auto& carrier : carriers_) {
+    if (carrier->index == index) carrier->handle.process.signal(SIGKILL);
+  }
+}
 
 bool HostStarter::ended(pid_t pid, int status) {
   const auto found = std::find_if(carriers_.begin(), carriers_.end(),

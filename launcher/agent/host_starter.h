@@ -19,6 +19,8 @@ class HostStarter {
   // `environment`: of ssh, this host's own.
   HostStarter(const StartHosts& order, const Environment& environment);
   void watch(Poller& poller);
+  // This host is lost: its ssh would wait for it as long as the kernel does. ended() comes as ever.
+  void end(int index) const;
   // True if it was one of ours.
   bool ended(pid_t pid, int status);
   std::vector<HostFailed> take_failures();

@@ -41,12 +41,13 @@ int join_main() {
       net::JobKey::from_bytes(reinterpret_cast<const unsigned char*>(order->key.data()), order->key.size());
   if (!key.ok()) return unusable(key.status().message());
   ::signal(SIGPIPE, SIG_IGN);
-  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;
+  LeaseEnd lease_end = LeaseEnd::shared();
+  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection, lease_end)) return *code;
   auto socket = dial_any(order->addresses, *key,
                          {.purpose = kJoinPurpose + std::to_string(order->index), .job_id = order->job_id},
                          deadline_after(kDialHeadSeconds));
   if (!socket.ok()) return unusable(socket.status().message());
-  auto agent = Agent::create(FramePipe(*std::move(socket)));
+  auto agent = Agent::create(FramePipe(*std::move(socket)), std::move(lease_end));
   if (!agent.ok()) return exit_code::kInternal;
   (*agent)->run();
   return 0;

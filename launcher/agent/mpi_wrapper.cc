@@ -165,10 +165,11 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
     keys.own = *key;
   }
   ::signal(SIGPIPE, SIG_IGN);
+  LeaseEnd lease_end = LeaseEnd::shared();
   const pid_t daemon = ::getppid();
   CarrierWatch above;
   above.add(CarrierNews::kDaemonEnded, daemon);
-  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) {
+  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection, lease_end)) {
     remove_leftovers(environment, ::getppid() != daemon);
     return *code;
   }
@@ -181,7 +182,8 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
       dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kMpiDialSeconds));
   if (!socket.ok()) return unusable(socket.status().message());
   const pid_t guard = ::getppid();
-  auto agent = Agent::create(FramePipe(*std::move(socket)), task_of(environment, std::move(above)));
+  auto agent =
+      Agent::create(FramePipe(*std::move(socket)), std::move(lease_end), task_of(environment, std::move(above)));
   if (!agent.ok()) return exit_code::kInternal;
   (*agent)->run();
   if (::getppid() != guard) remove_leftovers(environment, !is_alive(daemon));

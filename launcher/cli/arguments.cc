@@ -16,6 +16,7 @@
 #include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/version.h"
+#include "runtime/base/setting_values.h"
 #include "runtime/base/settings.h"
 
 namespace distrun::launcher {
@@ -44,6 +45,7 @@ class HelpText : public CLI::Formatter {
   }
   std::string make_option_name(const CLI::Option* option, bool positional) const override {
     const std::string name = CLI::Formatter::make_option_name(option, positional);
+    if (name.ends_with("{true}")) return name.substr(0, name.find('{')) + "[=flag]";
     if (name.starts_with("--mpi")) return "--mpi[=hydra|pmix|pmi2]";
     return name.starts_with("--explain") ? "--explain[=json]" : name;
   }
@@ -253,9 +255,12 @@ void add_settings(CLI::App& app, std::vector<std::string>& values) {
   values.resize(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::string shown = rows[i].default_value.empty() ? "" : " (default " + rows[i].default_value + ")";
-    app.add_option(flag_of(rows[i].name), values[i], std::string(rows[i].help) + shown)
-        ->type_name(std::string(rows[i].type))
-        ->group(kTune);
+    const std::string help = std::string(rows[i].help) + shown;
+    if (rows[i].type == "flag") {  // by itself it says true
+      app.add_flag(flag_of(rows[i].name) + "{true}", values[i], help)->group(kTune);
+    } else {
+      app.add_option(flag_of(rows[i].name), values[i], help)->type_name(std::string(rows[i].type))->group(kTune);
+    }
   }
 }
 
@@ -294,11 +299,21 @@ ParseOutcome wrong(const std::string& text) {
   return answer("distrun: " + text + "\nType distrun --help for all options.\n", exit_code::kUsage);
 }
 
+// Of a setting that is a flag: `--encrypt` by itself says true, and `--encrypt no` is the same as `--encrypt=no`.
+bool is_flag_setting(const CLI::Option& option) {
+  return option.get_group() == kTune && option.get_items_expected_min() == 0;
+}
+
+void attach_flag_value(std::vector<std::string>& words, std::size_t at) {
+  if (at + 1 >= words.size() || !flag().parse(words[at + 1])) return;
+  words[at] += "=" + words[at + 1];
+  words.erase(words.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+}
+
 // Where the options end and the program begins: at "-m", behind "--", or at the first word that is neither an option
 // nor an option's value. Everything from there on belongs to the program, whatever it looks like.
 // `typed` gets the options that come before it.
-Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::string>& words,
-                                  std::set<std::string>& typed) {
+Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>& words, std::set<std::string>& typed) {
   std::string unknown;
   const auto tell = [&unknown](const std::string& name, std::string_view instead) {
     unknown += (unknown.empty() ? "" : "\ndistrun: ") + name + " is not an option of distrun" + std::string(instead);
@@ -323,12 +338,14 @@ Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::st
       break;  // whether the next word is its value is not known
     }
     typed.insert(name);
-    const bool attached = spelt ? name.size() < word.size() : word.size() > 2;
+    if (is_flag_setting(*option) && name == word) attach_flag_value(words, i);
+    const bool attached = spelt ? name.size() < words[i].size() : words[i].size() > 2;
     const bool takes_value = option->get_items_expected_min() > 0;
     if (takes_value && !attached) ++i;
-    const bool empty = attached ? spelt && word.size() == name.size() + 1 : i < words.size() && words[i].empty();
-    // A setting may be empty. Elsewhere an empty value is a variable of the shell that was not set.
-    if (takes_value && empty && option->get_group() != kTune) {
+    const bool empty = i < words.size() && (attached ? spelt && words[i].size() == name.size() + 1 : words[i].empty());
+    // A setting that is no flag may be empty. Elsewhere an empty value is a variable of the shell that was not set.
+    const bool may_be = option->get_group() == kTune ? takes_value : !takes_value;
+    if (empty && !may_be) {
       return Status(Errc::kInvalidArgument, name + " has an empty value; is a variable of the shell not set?");
     }
   }
@@ -426,6 +443,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   std::set<std::string> typed;
   const auto start = program_start(app, words, typed);
   if (!start.ok()) return wrong(start.status().message());
+  const std::size_t of_program = words.size() - std::min(*start, words.size());
   words.resize(std::min(*start, words.size()));
   std::reverse(words.begin(), words.end());  // as the library wants them
   try {
@@ -440,7 +458,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   if (const Status status = take_options(app, rows, settings, typed, options); !status.ok()) {
     return wrong(status.message());
   }
-  const auto program = arguments.begin() + static_cast<std::ptrdiff_t>(std::min(*start, arguments.size()));
+  const auto program = arguments.end() - static_cast<std::ptrdiff_t>(of_program);
   return take_program({program, arguments.end()}, std::move(options));
 }
 

@@ -126,21 +126,25 @@ std::string note_on_dashes(const Options& options) {
          "behind it are options of the program";
 }
 
-Result<std::vector<std::string>> amended(const Options& options, std::vector<std::string> words) {
+// The first of our modules that Python runs; it runs the others, which come before the program.
+Result<std::vector<std::string>> amended(const Options& options, bool protects, std::vector<std::string> words) {
+  const auto way = [](const std::string& module, bool first) {
+    return first ? our_module(module) : std::vector<std::string>{"-m", module};
+  };
+  const bool torch = !options.frameworks.torch_backend.empty();
   if (options.frameworks.tf_keras3_mwms) {
-    const std::string module = "distrun._keras3_mwms";
-    // As a program of the other one, where both are asked for.
-    const auto way =
-        options.frameworks.torch_backend.empty() ? our_module(module) : std::vector<std::string>{"-m", module};
-    DISTRUN_RETURN_IF_ERROR(
-        run_through(way, "--tf-keras3-mwms", "call distrun.tensorflow.patch_keras_mwms() in the program", words));
+    DISTRUN_RETURN_IF_ERROR(run_through(way("distrun._keras3_mwms", !torch && !protects), "--tf-keras3-mwms",
+                                        "call distrun.tensorflow.patch_keras_mwms() in the program", words));
   }
-  if (!options.frameworks.torch_backend.empty()) {
+  if (torch) {
     DISTRUN_RETURN_IF_ERROR(
-        run_through(our_module("distrun._torch_backend"), "--torch-backend",
+        run_through(way("distrun._torch_backend", !protects), "--torch-backend",
                     "import distrun.torch.c10d in the program and call init_process_group(\"distrun\")", words));
   }
-  return words;
+  // What is no Python program opens its own sockets, which the user is told are not protected.
+  std::vector<std::string> guarded = words;
+  const bool runs_python = protects && run_through(our_module("distrun._protected"), "", "", guarded).ok();
+  return runs_python ? guarded : words;
 }
 
 }  // namespace distrun::launcher

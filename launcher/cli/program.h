@@ -25,8 +25,8 @@ Command resolve_command(const Options& options, const Environment& environment, 
 std::string note_on_dashes(const Options& options);
 
 // `python train.py` by way of distrun._keras3_mwms, which runs it with Keras 3 mended (--tf-keras3-mwms), or of
-// distrun._torch_backend (--torch-backend). Fails where the command does not say which Python program it
-// runs.
-Result<std::vector<std::string>> amended(const Options& options, std::vector<std::string> words);
+// distrun._torch_backend (--torch-backend). Fails where the command does not say which Python program it runs. Where
+// tensors are protected, Python programs are run by way of distrun._protected too.
+Result<std::vector<std::string>> amended(const Options& options, bool protects, std::vector<std::string> words);
 
 }  // namespace distrun::launcher

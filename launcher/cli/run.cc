@@ -23,6 +23,7 @@
 #include "launcher/job/start/dial_in.h"
 #include "launcher/job/start/mpi_start.h"
 #include "launcher/plan/hosts/text.h"
+#include "launcher/plan/protection.h"
 #include "launcher/plan/schedulers/slurm.h"
 #include "launcher/report/report_file.h"
 #include "runtime/base/settings.h"
@@ -194,6 +195,9 @@ Status complete(const Options& options, const HostSource& source, JobLayout& con
                                         std::to_string(rank) + ": the job has ranks 0 to " +
                                         std::to_string(assignment.places.size() - 1) + " only"};
   }
+  const auto settings = read_settings(config.plan.base.variables, {});
+  if (!settings.ok()) return settings.status();
+  DISTRUN_RETURN_IF_ERROR(check_protection(options, settings->settings, assignment.hosts.size()));
   config.several_machines = false;
   for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
     const bool here = names_this_machine(assignment.hosts[i], assignment.users[i], source.own_names);
@@ -218,6 +222,13 @@ Status place_and_complete(const Options& options, const HostSource& source, JobL
   if (!assignment.ok()) return assignment.status();
   config.plan.assignment = *std::move(assignment);
   return complete(options, source, config);
+}
+
+// Before hosts are asked: where no number of ranks is given, all of them get some.
+Status check_named(const Options& options, const HostSource& source, const JobConfig& config) {
+  if (options.placement.ranks > 0) return {};
+  const auto settings = read_settings(config.plan.base.variables, {});
+  return settings.ok() ? check_protection(options, settings->settings, source.hosts.size()) : settings.status();
 }
 
 // Until the hosts have answered, all of them are candidates.
@@ -287,7 +298,10 @@ std::unique_ptr<AgentSpawner> spawner_of(const Options& options, const HostSourc
 }
 
 Status take_command(const Command& command, const Options& options, JobConfig& config) {
-  auto words = amended(options, command.words);
+  const auto settings = read_settings(config.common.environment, {});
+  if (!settings.ok()) return settings.status();
+  const bool protects = settings->settings.encrypt || settings->settings.checksum;
+  auto words = amended(options, protects, command.words);
   if (!words.ok()) return words.status();
   config.common.command = *std::move(words);
   config.common.script = command.script;
@@ -366,6 +380,9 @@ PreparedJob prepare(const Options& options, const Environment& environment, cons
     if (!note.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", note.c_str());
   }
   if (options.explain.empty() && must_ask(options, *source)) {
+    if (const Status status = check_named(options, *source, config); !status.ok()) {
+      return refused(status, code_of(status));
+    }
     ask_first(options, *source, config);
   } else if (const Status status = place_and_complete(options, *source, config); !status.ok()) {
     return refused(status, code_of(status));

@@ -9,9 +9,20 @@
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/descendants.h"
 #include "runtime/net/bytes/open_files.h"
+#include "runtime/net/bytes/socket.h"
 #include "runtime/net/host/host_candidates.h"
 
 namespace distrun::launcher {
+namespace {
+
+void lose_link(AgentLink& agent, AgentLinks& agents, RankMonitor& ranks, Input& input) {
+  agent.lose(ranks.ending(), Clock::now());
+  agents.end_carrier(agent);
+  ranks.ranks_gone(agent);
+  input.taken(agent.index, false);
+}
+
+}  // namespace
 
 namespace {
 
@@ -28,8 +39,9 @@ Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
       signals_(std::move(signals)),
       // Its lines begin with "distrun ", and ours with "distrun: ".
       log_("warning", -1, [this](const std::string& line) { screen_.say(line.substr(line.find(' ') + 1)); }),
-      agents_(config.plan.assignment, spawner, !config.options().hosts.mpi.empty(),
-              [&screen = screen_](const std::string& text) { screen.say(text); }),
+      agents_(
+          config.plan.assignment, spawner, !config.options().hosts.mpi.empty(),
+          [&screen = screen_](const std::string& text) { screen.say(text); }, duration_of(config_.host_timeout)),
       ranks_(agents_, screen_),
       spawner_(spawner) {}
 
@@ -140,6 +152,9 @@ void Job::prepare_chosen(TimePoint now) {
 void Job::start_ranks() {
   screen_->begin();
   start_->start_ranks();
+  if (const auto store = net::parse_address(start_->layout().plan.store); store.ok()) {
+    agents_.set_own_address(store->host);
+  }
   running_ =
       std::make_unique<JobRunning>(ranks_, input_, screen_, config_.options().end.stop_limit(), config_.preempt_signal);
   state_ = running_.get();
@@ -199,7 +214,7 @@ void Job::after_round() {
   advance();
   prepare_chosen(now);
   // Callbacks may have taken long, and nothing has been read since.
-  beat(poller_.woke());
+  if (const auto loss = agents_.look(poller_.woke())) lose_silent(*loss);
   give_up(poller_.woke());
   screen_->tick(now);
   give_credit();
@@ -249,15 +264,21 @@ bool Job::finished() {
 }
 
 void Job::receive(AgentLink& agent) {
-  agent.heard(Clock::now());
-  for (const Frame& frame : agent.handle.pipe.receive()) handle(agent, frame);
-  if (agent.handle.pipe.closed() && !agent.done()) lose(agent);
+  const std::vector<Frame> frames = agent.handle.pipe.receive();
+  if (!frames.empty() || !agent.handle.pipe.closed()) agent.heard(Clock::now());
+  for (const Frame& frame : frames) handle(agent, frame);
+  if (!agent.handle.pipe.closed() || agent.done()) return;
+  if (const auto loss = agents_.ended(agent, Clock::now())) return lose_silent(*loss);
+  lose(agent);
 }
 
 void Job::handle(AgentLink& agent, const Frame& frame) {
   switch (static_cast<FromAgent>(frame.type)) {
-    case FromAgent::kAlive:
-      return;
+    case FromAgent::kAlive: {
+      const auto beat = decode<Beat>(frame.payload);
+      if (!beat.ok()) return ranks_.break_off(exit_code::kInternal, beat.status().message());
+      return agent.answer(*beat);
+    }
     case FromAgent::kNote:
       return screen_.say(std::string(net::as_text(frame.payload)));
     case FromAgent::kCarrierNews:
@@ -294,9 +315,7 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
 // It ended, or its connection did, before it had said that nothing is left on its host.
 void Job::lose(AgentLink& agent) {
   advance();
-  agent.lose(ranks_.ending(), Clock::now());
-  ranks_.ranks_gone(agent);
-  input_.taken(agent.index, false);
+  lose_link(agent, agents_, ranks_, input_);
   CarrierLoss* const parts = ranks_.carrier();
   if (parts != nullptr && state_ == running_.get() && agent.silence.empty()) {
     return parts->wrapper_lost(place_of(agent, ranks_.members()), 0, Clock::now());
@@ -312,17 +331,23 @@ void Job::explain(AgentLink& agent) {
   advance();
 }
 
-void Job::beat(TimePoint now) {
-  for (AgentLink* const agent : agents_.beat(now, duration_of(config_.host_timeout))) {
-    if (agent->silence.empty()) {
-      agent->silence = "nothing has come from there for " + seconds_text(config_.host_timeout) + " s";
-    }
-    lose(*agent);
-    agent->handle.pipe.abandon();
+// All at once, so that one line names them.
+void Job::lose_silent(const HostLoss& loss) {
+  advance();
+  for (AgentLink* const agent : loss.links) {
+    agent->silence = loss.why;
+    lose_link(*agent, agents_, ranks_, input_);
   }
+  state_->on_silent(loss);
+  for (AgentLink* const agent : loss.links) agent->handle.pipe.abandon();
+  advance();
 }
 
 void Job::give_up(TimePoint now) {
+  for (AgentLink* const agent : agents_.unfinished(now)) {
+    lose(*agent);
+    agent->handle.pipe.abandon();
+  }
   if (screen_->behind()) {
     for (const auto& agent : agents_.all()) agent->end_deadline.heard(now);
   }

@@ -61,7 +61,7 @@ class Job {
   void handle(AgentLink& agent, const Frame& frame);
   void lose(AgentLink& agent);
   void explain(AgentLink& agent);
-  void beat(TimePoint now);
+  void lose_silent(const HostLoss& loss);
   void give_up(TimePoint now);
   void reap();
 

@@ -57,8 +57,12 @@ void JobEnding::on_lost(AgentLink& agent) {
 // One that was lost while its job was being ended is no news.
 void JobEnding::on_explained(AgentLink& agent) {
   if (!started_ || agent.state == AgentLink::State::kLostInEnding) return;
-  output_.say(lost_agent_report(agent, ranks_.ranks_there(agent)));
+  output_.say(lost_agent_report(agent, ranks_.ranks_there({&agent})));
   ranks_.host_lost(agent);  // again: now it is known why
+}
+
+void JobEnding::on_silent(const HostLoss& loss) {
+  if (started_) ranks_.hosts_lost(loss);
 }
 
 void JobEnding::tick(TimePoint) {
@@ -121,7 +125,8 @@ std::vector<Follower> JobEnding::followers() const {
 void JobEnding::report_end(bool keep_back) {
   const auto& failure = ranks_.verdict().failure();
   const bool host_lost =
-      failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kCarrierLost);
+      failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork ||
+                  failure->cause.kind == CauseKind::kCarrierLost);
   if (ranks_.verdict().rank_failed()) report_first_cause();
   if (!ranks_.verdict().rank_failed() && !host_lost) return;
   for (int rank = 0; rank < ranks_.members().size(); ++rank) {

@@ -27,6 +27,7 @@ class JobEnding final : public JobState {
   Result<bool> on(AgentLink& agent, const Frame& frame) override;
   void on_lost(AgentLink& agent) override;
   void on_explained(AgentLink& agent) override;
+  void on_silent(const HostLoss& loss) override;
   void tick(TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> deadline() const override { return sweep_.deadline(); }
 

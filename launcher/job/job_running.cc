@@ -48,7 +48,13 @@ void JobRunning::on_lost(AgentLink& agent) {
   output_.keep_back_all_but(kNoRank);
 }
 
-void JobRunning::on_explained(AgentLink& agent) { output_.say(lost_agent_report(agent, ranks_.ranks_there(agent))); }
+void JobRunning::on_explained(AgentLink& agent) { output_.say(lost_agent_report(agent, ranks_.ranks_there({&agent}))); }
+
+void JobRunning::on_silent(const HostLoss& loss) {
+  ranks_.hosts_lost(loss);
+  output_.keep_back_all_but(kNoRank);
+  output_.say(loss.cause.text + ". " + ranks_.ranks_there({loss.links.begin(), loss.links.end()}) + " counted dead");
+}
 
 void JobRunning::tick(TimePoint now) {
   if (!stop_by_ || now < *stop_by_) return;

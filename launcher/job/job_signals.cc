@@ -62,8 +62,7 @@ bool Job::stops(Notice::Means means, const std::string& who) {
 // Ctrl-Z: ranks are in sessions of their own, where the terminal's stop does not reach them.
 void Job::suspend() {
   agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGSTOP, .whole_group = true});
-  // The last word: any other that an agent reads later by itself would mean that the lease counts again.
-  agents_.send_all(ToAgent::kAlive, Alive{.hold = true});
+  agents_.send_all(ToAgent::kAlive, Alive{.what = Alive::What::kHold});
   agents_.flush_all();
   terminal_.leave();
   stop_as_asked();
@@ -74,8 +73,7 @@ void Job::suspend() {
 }
 
 void Job::resume() {
-  agents_.send_all(ToAgent::kAlive, Alive{});
-  agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
+  for (const auto& agent : agents_.all()) agent->resume();
   input_.resume();
   terminal_.enter();
 }

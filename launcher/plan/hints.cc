@@ -6,6 +6,7 @@
 #include <set>
 
 #include "launcher/plan/hosts/text.h"
+#include "runtime/base/settings.h"
 
 namespace distrun::launcher {
 namespace {
@@ -158,11 +159,20 @@ void hint_at_launcher(const std::string& launcher, const LaunchPlan& plan, Hints
       "Scripts of other frameworks)");
 }
 
+void hint_at_encryption(const PlanRequest& request, const std::vector<HostFacts>& facts, Hints& out) {
+  std::set<std::string> machines;  // with --mpi each rank has its own facts
+  for (std::size_t i = 0; i < facts.size(); ++i) machines.insert(request.assignment.hosts[i]);
+  const auto settings = read_settings(request.base.variables, {});
+  if (machines.size() < 2 || !settings.ok() || !settings->settings.encrypt) return;
+  out.emplace_back("--encrypt: sockets that the program opens itself are not encrypted");
+}
+
 }  // namespace
 
 std::vector<std::string> hints_for(const PlanRequest& request, const std::vector<HostFacts>& facts,
                                    const LaunchPlan& plan) {
   Hints out;
+  hint_at_encryption(request, facts, out);
   hint_at_tf(request, plan, out);
   hint_at_jax_gpus(request, facts, plan, out);
   if (plan.places.size() < 2) return out;

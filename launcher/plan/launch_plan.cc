@@ -212,6 +212,11 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
     out.reasons.push_back("variables of an outer launcher are not passed on (--env all or -x NAME keeps them): " +
                           join(request.base.removed, " "));
   }
+  if (job.master_port != 0 && job.places.size() > 1) {
+    out.reasons.push_back("MASTER_PORT " + std::to_string(job.master_port) +
+                          ": torch.distributed's store for other backends than distrun, which any user can read and "
+                          "write who reaches the port (SECURITY.md)");
+  }
   out.hints = request.assignment.hints;
   const FrameworkOptions& frameworks = request.options.frameworks;
   const std::set<int> servers = server_ranks(request.tf_roles, frameworks.tf_servers);

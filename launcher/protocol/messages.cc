@@ -78,8 +78,13 @@ void fields(V& v, net::Ref<V, Stop> m) {
 }
 
 template <class V>
+void fields(V& v, net::Ref<V, Beat> m) {
+  v(m.sent, m.ready);
+}
+
+template <class V>
 void fields(V& v, net::Ref<V, Alive> m) {
-  v(m.hold);
+  v.one_of(m.what, 3)(m.sent);
 }
 
 template <class V>
@@ -108,6 +113,11 @@ void fields(V& v, net::Ref<V, HostFailed> m) {
 template <class V>
 void fields(V& v, net::Ref<V, CarrierNews> m) {
   v.one_of(m.kind, 3).text(m.name, kMaxText)(m.pid);
+}
+
+template <class V>
+void fields(V& v, net::Ref<V, HostGone> m) {
+  v(m.index);
 }
 
 template <class V>
@@ -152,12 +162,14 @@ DISTRUN_AGENT_MESSAGE(StreamBytes, "output")
 DISTRUN_AGENT_MESSAGE(Credit, "credit")
 DISTRUN_AGENT_MESSAGE(SignalRanks, "signal")
 DISTRUN_AGENT_MESSAGE(Stop, "stop")
+DISTRUN_AGENT_MESSAGE(Beat, "sign of life")
 DISTRUN_AGENT_MESSAGE(Alive, "alive")
 DISTRUN_AGENT_MESSAGE(Window, "window")
 DISTRUN_AGENT_MESSAGE(StartHosts, "start hosts")
 DISTRUN_AGENT_MESSAGE(Join, "join")
 DISTRUN_AGENT_MESSAGE(HostFailed, "host failed")
 DISTRUN_AGENT_MESSAGE(CarrierNews, "news of MPI's launcher")
+DISTRUN_AGENT_MESSAGE(HostGone, "host gone")
 DISTRUN_AGENT_MESSAGE(InputTaken, "input taken")
 DISTRUN_AGENT_MESSAGE(RankStarted, "started")
 DISTRUN_AGENT_MESSAGE(Drained, "drained")

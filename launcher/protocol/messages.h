@@ -17,7 +17,7 @@
 
 namespace distrun::launcher {
 
-inline constexpr std::uint32_t kAgentProtocol = 7;
+inline constexpr std::uint32_t kAgentProtocol = 8;
 // The agent's first word, in every version: what stands before it was printed by somebody else.
 inline constexpr std::string_view kAgentGreeting{"\0distrun agent\n", 15};
 // How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.
@@ -34,7 +34,8 @@ enum class ToAgent : std::uint8_t {
   kAlive,
   kProbe,
   kWindow,
-  kStartHosts
+  kStartHosts,
+  kHostGone
 };
 enum class FromAgent : std::uint8_t {
   kPrepared = 1,
@@ -61,8 +62,8 @@ struct Prepare {
   std::string job_id;
   std::string sysroot = "/";
   std::int32_t ports = 0;
-  double grace = 10;  // seconds
-  double lease = 0;   // the agent ends its ranks when it hears nothing for so many seconds, and speaks; 0: it does not
+  double grace = 10;                // seconds
+  double lease = 0;                 // seconds, see Lease; 0: there is none, and the agent gives no signs of life
   std::int32_t preempt_signal = 0;  // this one is not for the agent to act on; 0: none
   bool probe = false;               // list this host's addresses and listen for probes
   bool ask = false;                 // tell the host's topology only; another Prepare follows
@@ -123,9 +124,21 @@ struct Stop {
   std::uint32_t kill_after = 0;  // then SIGKILL, for all and everything below them
 };
 
-// A sign of life, every second where there is a lease.
+// An agent's sign of life, every second where there is a lease.
+struct Beat {
+  std::int64_t sent = 0;  // by the agent's clock (BootTime); the answer returns it. 0: it wants none
+  bool ready = false;     // the head has said kResume before that
+};
+
+// The head's side of it.
 struct Alive {
-  bool hold = false;  // the head is going to be stopped: no lease until its next word
+  enum class What : std::uint8_t {
+    kAnswer,  // of the sign of life that was sent at `sent`
+    kHold,    // the head is going to be stopped, and has stopped the ranks: no lease until kResume
+    kResume,  // the head goes on; it lets ranks go on once it has a sign of life that is `ready`
+  };
+  What what = What::kAnswer;
+  std::int64_t sent = 0;
 };
 
 // The size of the user's terminal, for the rank that has one.
@@ -173,6 +186,11 @@ struct CarrierNews {
   std::uint8_t kind = kToldToEnd;
   std::string name;
   std::int32_t pid = 0;
+};
+
+// This host of the job's list is lost: what carries its agent from here will not end by itself.
+struct HostGone {
+  std::int32_t index = 0;  // as in StartHosts
 };
 
 // A piece of input has been taken by all ranks here that read it.

@@ -63,6 +63,7 @@ std::string text_of(const Cause& cause) {
     case CauseKind::kLeftEarly:
     case CauseKind::kHostLost:
     case CauseKind::kCarrierLost:
+    case CauseKind::kOwnNetwork:
     case CauseKind::kNotStarted:
     case CauseKind::kBrokenOff:
       break;

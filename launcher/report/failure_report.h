@@ -18,6 +18,7 @@ enum class CauseKind {
   kLeftEarly,    // it ended in good order while other ranks still needed it
   kHostLost,     // `text` says why
   kCarrierLost,  // a part of MPI's launcher, or a wrapper, ended while ranks ran; `text` says which
+  kOwnNetwork,   // the network of the launcher's machine is gone, as `text` says
   kNotStarted,   // `text` says why
   kBrokenOff,    // the launcher or an agent could not go on; `text` says why
   kInterrupted,  // the launcher got `signal`
@@ -45,8 +46,9 @@ struct Follower {
 };
 
 struct FailureReport {
-  int rank = -1;     // -1: the cause is no rank's
-  std::string host;  // empty: no host's
+  int rank = -1;                   // -1: the cause is no rank's
+  std::string host;                // empty: no host's, or that of several
+  std::vector<std::string> hosts;  // that are lost, in the order of the job
   int pid = 0;
   Cause cause;
   std::string tensor;    // empty: none, or not known

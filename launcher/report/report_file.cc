@@ -34,6 +34,8 @@ std::string_view kind_name(CauseKind kind) {
       return "host_lost";
     case CauseKind::kCarrierLost:
       return "carrier_lost";
+    case CauseKind::kOwnNetwork:
+      return "own_network";
     case CauseKind::kNotStarted:
       return "not_started";
     case CauseKind::kBrokenOff:
@@ -119,7 +121,7 @@ std::string report_json(const std::optional<FailureReport>& failure, int exit_co
   return "{\"format\": " + std::to_string(kReportFormat) + ", \"exit_code\": " + std::to_string(exit_code) +
          ", \"cause\": " + (failure ? cause_json(report.cause) : "null") +
          ", \"rank\": " + (report.rank < 0 ? "null" : std::to_string(report.rank)) +
-         ", \"host\": " + text_or_null(report.host) +
+         ", \"host\": " + text_or_null(report.host) + ", \"hosts\": " + list_json(report.hosts, json_text) +
          ", \"pid\": " + (report.pid > 0 ? std::to_string(report.pid) : "null") +
          ", \"tensor\": " + text_or_null(report.tensor) + ", \"place\": " + place_json(report.place) +
          ", \"cure\": " + (failure ? text_or_null(cure_of(report.cause)) : "null") +

@@ -33,6 +33,10 @@ FramePipe::FramePipe(std::unique_ptr<net::SecureSocket> connection) : connection
   net::allow_slow_reader(connection_->fd());
 }
 
+void FramePipe::outlast(double seconds) {
+  if (connection_) net::set_host_timeout(connection_->fd(), 2 * seconds);
+}
+
 void FramePipe::lose(Status why) {
   closed_ = true;
   connection_.reset();

@@ -40,6 +40,9 @@ class FramePipe {
   [[nodiscard]] bool closed() const { return closed_; }  // the other side is gone
   [[nodiscard]] const Status& fault() const { return fault_; }
 
+  // The kernel does not end a connection that is idle before this side itself would, after so many seconds.
+  void outlast(double seconds);
+
   // Says that frames follow; before the first send().
   void greet(std::string_view greeting);
   // Whatever comes before the other side's greeting is no frame. More of it than kMaxNoise is a fault.

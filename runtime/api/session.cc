@@ -187,11 +187,6 @@ std::string Session::describe(const std::string& what) const {
   return text;
 }
 
-net::Mac Session::mac(const std::string& purpose, std::span<const std::byte> data) const {
-  return job_.key() != nullptr ? net::MacKey(*job_.key(), std::string("distrun data\0", 13) + purpose).mac(data)
-                               : net::Mac{};
-}
-
 Status Session::shutdown() {
   TimePoint deadline;
   {

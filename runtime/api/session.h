@@ -41,8 +41,8 @@ class Session {
   // See distrun_query in distrun.h; empty text for an unknown question.
   [[nodiscard]] std::string describe(const std::string& what) const;
 
-  // Of `data`, as only this job's ranks can make it; another one for each purpose. Zeros in a world of one.
-  [[nodiscard]] net::Mac mac(const std::string& purpose, std::span<const std::byte> data) const;
+  // Its key and its store; both safe from any thread.
+  [[nodiscard]] const JobConnection& job() const { return job_; }
 
   // What makes a tensor on `device` ready is on `stream`; null where the job has no backend for it, of which the
   // operation tells.

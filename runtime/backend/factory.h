@@ -70,6 +70,8 @@ class Factory {
   [[nodiscard]] virtual Offer offer(const GroupSpec& group, const Services& services) const = 0;
   // Whether this machine has what the backend needs, whatever the group: for `distrun check --build`.
   [[nodiscard]] virtual Status usable() const { return {}; }
+  // Whether its connections to other hosts are as --encrypt and --checksum ask for (protection.h).
+  [[nodiscard]] virtual bool protects(const Services& /*services*/) const { return false; }
   // For tensors on devices with streams: notes how far the caller's `stream` has been filled, for Operation::marks. Any
   // thread, the caller's. kUnsupported where this backend knows no such device.
   [[nodiscard]] virtual Result<std::shared_ptr<void>> mark(Device device, void* stream) const;

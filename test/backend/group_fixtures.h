@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/backend/factory.h"
+#include "runtime/base/settings.h"
 #include "test/backend/conformance.h"
 #include "test/support/fake_store.h"
 #include "test/support/store_process.h"
@@ -27,8 +28,11 @@ inline std::vector<int> members_of(int size) {
 
 class ThreadGroup final : public GroupFixture {
  public:
-  ThreadGroup(int size, BackendMaker make) : make_(std::move(make)), members_(members_of(size)) {
+  // With settings each rank is on a host of its own.
+  ThreadGroup(int size, BackendMaker make, const Settings* settings = nullptr)
+      : make_(std::move(make)), members_(members_of(size)), settings_(settings) {
     wait_sets_.resize(members_.size());
+    if (settings != nullptr) world_.size = size;
   }
 
   Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
@@ -36,7 +40,8 @@ class ThreadGroup final : public GroupFixture {
     if (!made.ok()) return made.status();
     wait_sets_[static_cast<std::size_t>(index)] = *std::move(made);
     return make_({.id = "0", .members = members_, .index = index},
-                 {.world = &world_, .key = &key_, .store = &store_, .wait_set = wait_set(index)}, deadline);
+                 {.world = &world_, .key = &key_, .settings = settings_, .store = &store_, .wait_set = wait_set(index)},
+                 deadline);
   }
   net::WaitSet* wait_set(int index) override { return wait_sets_[static_cast<std::size_t>(index)].get(); }
   FakeStore& store() { return store_; }
@@ -44,6 +49,7 @@ class ThreadGroup final : public GroupFixture {
  private:
   BackendMaker make_;
   std::vector<int> members_;
+  const Settings* settings_;
   net::World world_;
   net::JobKey key_ = net::JobKey::generate();
   FakeStore store_;

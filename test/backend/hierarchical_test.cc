@@ -1,5 +1,6 @@
 // The conformance suite on the backend `hierarchical`: ranks as threads on faked hosts, real connections between them,
-// by TCP or, with TEST_BETWEEN_GLOO, by Gloo; and with TEST_ON_GPUS on GPUs, which are faked too.
+// by TCP or, with TEST_BETWEEN_GLOO, by Gloo; and with TEST_ON_GPUS on GPUs, which are faked too. With TEST_ENCRYPT and
+// TEST_CHECKSUM the connections between hosts are protected.
 #include <condition_variable>
 #include <set>
 
@@ -41,6 +42,7 @@ class StartedByAll final : public backend::Factory {
     offer.backend = name();
     return offer;
   }
+  [[nodiscard]] bool protects(const backend::Services&) const override { return true; }
   [[nodiscard]] Result<std::unique_ptr<backend::Backend>> create(const backend::GroupSpec& group,
                                                                  const backend::Services& services,
                                                                  TimePoint deadline) const override {
@@ -71,6 +73,12 @@ class Hosts final : public GroupFixture {
  public:
   explicit Hosts(int size) : wait_sets_(static_cast<std::size_t>(size)), links_(static_cast<std::size_t>(size)) {
     settings_.shm_window = kSlot;
+#if defined(TEST_ENCRYPT)
+    settings_.encrypt = true;
+#elif defined(TEST_CHECKSUM)
+    settings_.checksum = true;
+#endif
+    world_.size = size;
 #if defined(TEST_BETWEEN_GLOO)
     settings_.plugins = kGlooPlugin;
     plugins_ = backend::plugin::load_plugins(settings_, "/nonexistent");

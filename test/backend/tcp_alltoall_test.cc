@@ -394,7 +394,7 @@ TEST_CASE("tcp alltoall: two that connect at the same time do not count the same
     const auto wait_set = *net::WaitSet::create();
     const auto open = [&](const std::string& id) {
       return backend::tcp::Mesh::open({.id = id, .members = {0, 1, 2}, .index = 0},
-                                      {.world = &world, .key = &key, .wait_set = wait_set.get()}, {});
+                                      {.world = &world, .key = &key, .wait_set = wait_set.get()}, {}, {});
     };
     const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
     ::close(next);

@@ -382,6 +382,11 @@ class Lost : public net::Store {
     return inner_.get("nobody sets this", deadline);
   }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override { return inner_.add(key, delta); }
+  Result<std::optional<std::string>> swap(const std::string& key, const std::optional<std::string>& expected,
+                                          const std::optional<std::string>& wanted) override {
+    return inner_.swap(key, expected, wanted);
+  }
+  Result<std::int64_t> count(const std::string& prefix) override { return inner_.count(prefix); }
   Status erase(const std::string& prefix, int members) override { return inner_.erase(prefix, members); }
 
  private:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -14,13 +15,13 @@ import pytest
 from cgroups import limited_memory
 
 from .conftest import started
-from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, package_folders
+from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, package_folders, wait_until
 from .rig import ROOT, Cluster, Host, Process
 
 PYTHON = sys.executable
 HOST_TIMEOUT = ("--host-timeout", "5")  # the default is 30 s
 NOTICED = 10.0  # a host that says nothing any more; 6 on a machine that is not overloaded
-LEASE = 25.0  # how long ranks may outlive the network of their host; 15 on a machine that is not overloaded
+LEASE = 15.0  # how long ranks may outlive the network of their host; 5 on a machine that is not overloaded
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
 # Each rank has a grandchild that hides in a session of its own.
 HIDING = (
@@ -190,6 +191,50 @@ def test_a_stopped_guard(cluster: Cluster) -> None:
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
+def test_six_seconds_of_silence_are_two_lines(cluster: Cluster) -> None:
+    """A live migration, or a switch that converges: with the default the job goes on."""
+    job = Job(cluster.head, "-H", "h1:1,h2:2", PYTHON, LOOP, "1000", "0.01")
+    job.ranks(3)
+    cluster["h2"].drop("both")
+    time.sleep(6)
+    cluster["h2"].heal()
+    assert job.finish(120) == 0, job.text
+    assert len(job.found(r"done \d")) == 3, job.text
+    told = [line for _, line in job.lines if not line.startswith("[")]
+    assert told[0] == "distrun: host h2 has been silent for 3.5 s; it is given up after 30 s (--host-timeout)", job.text
+    assert re.fullmatch(r"distrun: host h2 is back after \d+ s", told[1]) and len(told) == 2, job.text
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+@pytest.mark.parametrize("victims", [("h2", "h3", "h4"), ("h1", "h2", "h3", "h4")], ids=["three", "all"])
+def test_several_hosts_that_vanish_together(cluster: Cluster, victims: tuple[str, ...]) -> None:
+    """All are named in one line; where nobody else is left, the launcher's own network is the cause."""
+    report = cluster.head.path("/tmp/report.json")
+    job = start(cluster.head, "h1:1,h2:1,h3:1,h4:1", *HOST_TIMEOUT, "--report", "/tmp/report.json")
+    job.ranks(4)
+    for name in victims:
+        cluster[name].drop("both")
+    assert job.finish() == 75, job.text
+    failure = json.loads(report.read_text())
+    report.unlink()
+    told = [line for _, line in job.lines if line.startswith("distrun: ")]
+    assert len([line for line in told if "silent for 3.5 s" in line]) == 1, job.text
+    [cause] = [line.removeprefix("distrun: ") for line in told if "counted dead" in line]
+    if len(victims) < 4:
+        text = "hosts h2 to h4 are silent (3 of 4): nothing has come from there for 5 s"
+        assert cause == f"{text}. Ranks 1-3 there are counted dead", job.text
+        assert (failure["host"], failure["hosts"]) == (None, list(victims)) and failure["cause"]["kind"] == "host_lost"
+    else:
+        text = "this machine's own network is gone: nothing has come from any other host for 5 s"
+        assert cause == f"{text}. Ranks 0-3 there are counted dead", job.text
+        assert (failure["host"], failure["hosts"]) == (None, []) and failure["cause"]["kind"] == "own_network"
+    assert failure["cause"]["text"] == text
+    for name in victims:
+        wait_until(lambda name=name: not cluster[name].strays(), f"{name} has ended its ranks")  # type: ignore[misc]
+        cluster[name].heal()
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
 def test_a_line_that_loses_packets(cluster: Cluster) -> None:
     """5 % each way: everything arrives, and the host is not taken for a lost one."""
     cluster["h2"].loss(5)
@@ -233,6 +278,7 @@ def partner_of(victim: str) -> str:
 
 STOPPED = 20.0  # longer than a lease
 SUSPENDED = {"h17": ("head", "host"), "h18": ("host", "head")}  # what goes on first there
+OVERSLEPT = {"h19": ("head", "host"), "h20": ("host", "head")}  # the same, for longer than the lease
 AWAY = 17.0  # the same; after it a connection asks again within about the time that it was away
 
 
@@ -244,11 +290,21 @@ def signal_side(job: Job, host: Host, side: str, number: int) -> None:
         kill(host, process, number)
 
 
+def wake(job: Job, host: Host, side: str) -> None:
+    """What has slept for too long may be gone before it is its turn."""
+    if side == "head":
+        return job.signal(signal.SIGCONT)
+    stopped = [str(each.pid) for each in host.processes() if each.parent]
+    host.run(["sh", "-c", f"kill -CONT {' '.join(stopped)} 2>/dev/null; true"])
+
+
 # By job: its hosts and options.
+PATIENT = ("--host-timeout", "120")
 PAUSED = {
-    "away": ("h15:1,h16:2", ("--host-timeout", "120")),
+    "away": ("h15:1,h16:2", PATIENT),
     "stopped": ("h1:1,h3:1", HOST_TIMEOUT),
-    **{host: (f"{host}:2", HOST_TIMEOUT) for host in SUSPENDED},
+    **{host: (f"{host}:2", PATIENT) for host in SUSPENDED},
+    **{host: (f"{host}:2", HOST_TIMEOUT) for host in OVERSLEPT},
 }
 
 
@@ -264,7 +320,7 @@ def pause(name: str, job: Job, cluster: Cluster) -> None:
 @pytest.fixture(scope="module")
 def storm() -> Iterator[Storm]:
     with ExitStack() as stack:
-        cluster = started(stack, 18, share=package_folders())
+        cluster = started(stack, 20, share=package_folders())
         head = cluster.head
         jobs = {
             fault: start(head, f"{partner_of(victim)}:1,{victim}:2", *HOST_TIMEOUT) for fault, victim in VICTIMS.items()
@@ -294,9 +350,12 @@ def storm() -> Iterator[Storm]:
 def test_a_host_that_vanishes(storm: Storm, fault: str) -> None:
     job, victim = storm.jobs[fault], VICTIMS[fault]
     assert job.finish() == 75, job.text
-    [(when, first), *_] = [(when, line) for when, line in job.lines if not line.startswith("[")]
-    expected = f"host {victim} is lost: nothing has come from there for 5 s. Ranks 1-2 there are counted dead"
-    assert first == f"distrun: {expected}", job.text
+    [(_, silent), (when, lost), *_] = [(when, line) for when, line in job.lines if not line.startswith("[")]
+    expected = f"host {victim} has been silent for 3.5 s; it is given up after 5 s (--host-timeout)"
+    assert silent == f"distrun: {expected}", job.text
+    # The guard of a stopped agent acts a moment before the launcher.
+    expected = rf"host {victim} is lost: nothing has come from there for [45] s. Ranks 1-2 there are counted dead"
+    assert re.fullmatch(f"distrun: {expected}", lost), job.text
     assert when - storm.struck[fault] < NOTICED, job.text
     assert job.ended - storm.struck[fault] < NOTICED + 3
     assert_told(job, {0}, [1, 2], victim, NOTICED + 1)
@@ -308,7 +367,7 @@ def test_a_head_without_network(storm: Storm) -> None:
     """The launcher notices, and so do the agents that it cannot reach any more."""
     job = storm.jobs["head"]
     assert job.finish() == 75, job.text
-    assert "host h10 is lost" in job.text
+    assert "this machine's own network is gone" in job.text and "host h10 is lost" not in job.text, job.text
     assert_nothing_left(storm.cluster["h9"])
     left = LEASE - (time.monotonic() - storm.struck["head"])
     assert_nothing_left(storm.cluster["h10"], seconds=max(0.1, left))
@@ -327,12 +386,14 @@ def test_a_network_that_is_away_for_less_than_host_timeout(storm: Storm) -> None
     hosts[1].link_up()
     assert job.finish(90) == 0, job.text
     assert len(job.found(r"done \d")) == 3 and "lost" not in job.text, job.text
+    assert len(job.found("host h16 has been silent for 3.5 s; it is given up after 120 s")) == 1, job.text
+    assert len(job.found(r"host h16 is back after \d+ s")) == 1, job.text
     assert_nothing_left(*hosts)
 
 
 @pytest.mark.parametrize("host", SUSPENDED)
-def test_a_suspend_of_the_whole_job_for_longer_than_a_lease(storm: Storm, host: str) -> None:
-    """Machines go on one after the other; what nobody could hear meanwhile counts for nobody."""
+def test_a_suspend_of_the_whole_job_for_less_than_host_timeout(storm: Storm, host: str) -> None:
+    """Machines go on one after the other."""
     job = storm.jobs[host]
     time.sleep(max(0.0, storm.struck[host] + AWAY - time.monotonic()))
     for side in SUSPENDED[host]:
@@ -340,6 +401,21 @@ def test_a_suspend_of_the_whole_job_for_longer_than_a_lease(storm: Storm, host: 
         time.sleep(0.5)
     assert job.finish() == 0, job.text
     assert len(job.found(r"done \d")) == 2 and "lost" not in job.text, job.text
+    assert_nothing_left(storm.cluster[host])
+
+
+@pytest.mark.parametrize("host", OVERSLEPT)
+def test_a_suspend_of_the_whole_job_for_longer_than_a_lease(storm: Storm, host: str) -> None:
+    """Nobody knows what has been started elsewhere since, so no rank goes on."""
+    job = storm.jobs[host]
+    time.sleep(max(0.0, storm.struck[host] + AWAY - time.monotonic()))
+    for side in OVERSLEPT[host]:
+        wake(job, storm.cluster[host], side)
+        time.sleep(0.5)
+    assert job.finish() == 75, job.text
+    assert not job.found("done"), job.text
+    [line] = [line for _, line in job.lines if line.startswith(f"distrun: host {host} ")]
+    assert "has heard nothing from the launcher for 5 s" in line or "its ranks have been ended there" in line, job.text
     assert_nothing_left(storm.cluster[host])
 
 

@@ -187,13 +187,16 @@ def test_a_starter_killed_during_the_job(hosts: Cluster) -> None:
 
 def test_a_host_of_the_tree_that_vanishes(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(6, share=package_folders())
-    job = Job(cluster.head, "--host-timeout", "5", *TREE, sys.executable, LOOP, "1000000", "0.01")
+    options = ("--host-timeout", "5", "--grace", "60")
+    job = Job(cluster.head, *options, *TREE, sys.executable, LOOP, "1000000", "0.01")
     job.ranks(6)
     cluster["h3"].kill()
     begin = time.monotonic()
     job.wait_for("host h3 is lost")
-    assert time.monotonic() - begin < 10.0  # 6 on a machine that is not overloaded
+    lost = time.monotonic()
+    assert lost - begin < 10.0  # 6 on a machine that is not overloaded
     assert job.finish() == 75, job.text
+    assert job.ended - lost < 10.0, job.text  # h1's ssh to it would stay for the whole grace period
     assert_nothing_left(cluster.head, *(cluster[name] for name in ("h1", "h2", "h4", "h5", "h6")))
 
 

@@ -29,7 +29,7 @@ constexpr std::array kMessages = {
     &check<launcher::Probe>,       &check<launcher::Probed>,      &check<launcher::RankExited>,
     &check<launcher::Window>,      &check<launcher::Alive>,       &check<launcher::StartHosts>,
     &check<launcher::Join>,        &check<launcher::HostFailed>,  &check<launcher::InputTaken>,
-    &check<launcher::Drained>,
+    &check<launcher::Drained>,     &check<launcher::Beat>,        &check<launcher::HostGone>,
 };
 
 Bytes seed(std::uint8_t which, const Bytes& message) { return net::WireWriter().u8(which).raw(message).take(); }
@@ -78,12 +78,14 @@ std::vector<Bytes> agent_seeds() {
           seed(10, launcher::encode(launcher::Probed{.results = {{0, 1, "no answer"}, {2, 0, ""}}})),
           seed(11, launcher::encode(launcher::RankExited{.rank = 1, .signal = 9, .by_agent = true})),
           seed(12, launcher::encode(launcher::Window{.rows = 24, .columns = 80})),
-          seed(13, launcher::encode(launcher::Alive{.hold = true})),
+          seed(13, launcher::encode(launcher::Alive{.what = launcher::Alive::What::kHold})),
           seed(14, launcher::encode(start_hosts)),
           seed(15, launcher::encode(join)),
           seed(16, launcher::encode(launcher::HostFailed{.index = 1, .text = "no route"})),
           seed(17, launcher::encode(launcher::InputTaken{.more = true})),
-          seed(18, launcher::encode(launcher::Drained{.rank = 1}))};
+          seed(18, launcher::encode(launcher::Drained{.rank = 1})),
+          seed(19, launcher::encode(launcher::Beat{.sent = 5, .ready = true})),
+          seed(20, launcher::encode(launcher::HostGone{.index = 1}))};
 }
 
 }  // namespace distrun::fuzz

@@ -26,6 +26,7 @@ const std::vector<Target>& targets() {
       {"network", network, network_seeds},
       {"hostlist", hostlist, hostlist_seeds},
       {"hostfile", hostfile, hostfile_seeds},
+      {"record", record, record_seeds},
       {"ring", ring, ring_seeds},
       {"roles", roles, roles_seeds},
       {"devices", devices, devices_seeds},

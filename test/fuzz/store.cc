@@ -55,13 +55,16 @@ std::vector<Bytes> store_seeds() {
         StoreRequest{.kind = Kind::kEarlyLeave, .rank = 3, .failure = why},
         StoreRequest{.kind = Kind::kStop, .value = "why"},
         StoreRequest{.kind = Kind::kStall, .rank = 3, .failure = why}, StoreRequest{.kind = Kind::kLoss, .rank = 3},
-        StoreRequest{.kind = Kind::kErase, .key = "k"}}) {
+        StoreRequest{.kind = Kind::kSwap, .id = 5, .key = "k", .expected = "v", .wanted = "w"},
+        StoreRequest{.kind = Kind::kSwap, .id = 6, .key = "s", .wanted = "w"},
+        StoreRequest{.kind = Kind::kCount, .id = 7, .key = "k"}, StoreRequest{.kind = Kind::kErase, .key = "k"}}) {
     const Bytes bytes = net::encode(request);
     row.push_back(static_cast<std::byte>(bytes.size()));
     row.insert(row.end(), bytes.begin(), bytes.end());
   }
   seeds.push_back(row);
   seeds.push_back(net::encode(StoreReply{.kind = StoreReply::Kind::kValue, .id = 1, .text = "v"}));
+  seeds.push_back(net::encode(StoreReply{.kind = StoreReply::Kind::kAbsent, .id = 1}));
   seeds.push_back(net::encode(StoreReply{.kind = StoreReply::Kind::kSum, .id = 1, .sum = 3}));
   seeds.push_back(net::encode(StoreReply{
       .kind = StoreReply::Kind::kEvent,

@@ -37,6 +37,8 @@ int agent(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> agent_seeds();
 int devices(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> devices_seeds();
+int record(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> record_seeds();
 int ring(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> ring_seeds();
 int roles(const std::uint8_t* data, std::size_t size);

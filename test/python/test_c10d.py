@@ -49,6 +49,33 @@ def test_destroyed_and_made_again(command: str, tmp_path: Path, backend: str, sc
     assert_passed(result.stdout, 2)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_store_is_the_jobs_own_and_no_port_is_open(command: str, tmp_path: Path, ranks: int) -> None:
+    start = forked.command(sys.executable, PROGRAMS / "c10d_store.py", alone=True)  # no sockets of a parent's
+    line = [command, "-np", str(ranks), "--oversubscribe", "--timeout", "200", *start, str(tmp_path)]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=230, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert_passed(result.stdout, ranks)
+
+
+def test_a_wait_in_the_store_ends_with_the_rank_that_is_gone(command: str, tmp_path: Path) -> None:
+    start = forked.command(sys.executable, PROGRAMS / "c10d_store.py", alone=True)
+    line = [command, "-np", "2", "--timeout", "100", *start, str(tmp_path), "gone"]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 3, result.stdout + result.stderr
+    found = re.findall(r"got (\w+) after ([\d.]+) s: (.*)", result.stdout)
+    assert len(found) == 1 and found[0][0] == "RankLost" and "rank 1" in found[0][2], result.stdout
+    assert float(found[0][1]) < LIMIT
+
+
+def test_the_launcher_says_what_torchs_own_store_is_open_to(command: str) -> None:
+    for options, lines in ((["-v"], 1), ([], 0)):
+        line = [command, "-np", "2", "--timeout", "60", *options, "true"]
+        result = subprocess.run(line, capture_output=True, text=True, timeout=90, check=False)
+        assert result.returncode == 0, result.stderr
+        assert len(re.findall(r"MASTER_PORT \d+: torch.distributed's store", result.stderr)) == lines, result.stderr
+
+
 def test_meetings_are_counted_by_server_and_rank(tmp_path: Path) -> None:
     program = """
 import torch.distributed as dist

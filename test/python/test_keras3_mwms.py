@@ -1,5 +1,5 @@
-"""What distrun --tf-keras3-mwms and --torch-backend put before a program leaves it as it is; with real Keras:
-test/e2e/frameworks, with torch: test_c10d.py."""
+"""What distrun --tf-keras3-mwms, --torch-backend and --encrypt put before a program leaves it as it is; with real
+Keras: test/e2e/frameworks, with torch: test_c10d.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ sys.exit(3)
 """
 
 
-@pytest.mark.parametrize("module", ["distrun._keras3_mwms", "distrun._torch_backend"])
+@pytest.mark.parametrize("module", ["distrun._keras3_mwms", "distrun._torch_backend", "distrun._protected"])
 @pytest.mark.parametrize("command", [["sub/x.py", "-m", "a"], ["-m", "sub.x", "a"], ["-m", "sub"]])
 def test_a_program_runs_as_without_it(tmp_path: Path, command: list[str], module: str) -> None:
     (tmp_path / "sub").mkdir()

@@ -1,9 +1,11 @@
 // The store as a table in this process. All ranks (threads) share one object, as they share one server.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -39,6 +41,25 @@ class FakeStore : public net::Store {
     const MutexLock lock(mutex_);
     if (!lost_.ok()) return lost_;
     return counters_[key] += delta;
+  }
+
+  Result<std::optional<std::string>> swap(const std::string& key, const std::optional<std::string>& expected,
+                                          const std::optional<std::string>& wanted) override {
+    const MutexLock lock(mutex_);
+    if (!lost_.ok()) return lost_;
+    const auto found = values_.find(key);
+    const auto before = found == values_.end() ? std::optional<std::string>() : std::optional(found->second);
+    if (before != expected) return before;
+    if (wanted) values_[key] = *wanted;
+    if (!wanted && found != values_.end()) values_.erase(found);
+    changed_.notify_all();
+    return before;
+  }
+
+  Result<std::int64_t> count(const std::string& prefix) override {
+    const MutexLock lock(mutex_);
+    if (!lost_.ok()) return lost_;
+    return std::ranges::count_if(values_, [&](const auto& one) { return one.first.starts_with(prefix); });
   }
 
   Status erase(const std::string& prefix, int members) override {

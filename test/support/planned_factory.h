@@ -35,6 +35,7 @@ struct PlannedBackend {
   int older_on = -1;           // member index on which it has no allgather
   bool unmet_setting = false;  // why it is not available: a setting
   std::string leaves = {};     // how the keys begin that it leaves in the store
+  bool protects = false;       // what goes to other hosts
 };
 
 class PlannedFactory : public backend::Factory {
@@ -59,6 +60,7 @@ class PlannedFactory : public backend::Factory {
     if (group.index == plan_.fails_on) return Status(Errc::kSystem, "memory was refused");
     return std::unique_ptr<backend::Backend>(std::make_unique<IdleBackend>(plan_.name, capabilities(group)));
   }
+  [[nodiscard]] bool protects(const backend::Services&) const override { return plan_.protects; }
   [[nodiscard]] std::string set_up_keys(const std::string& group) const override {
     return plan_.leaves.empty() ? "" : plan_.leaves + group + "/";
   }

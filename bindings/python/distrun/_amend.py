@@ -53,9 +53,19 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+def amend_when_imported(module: str, amend: Amend) -> None:
+    """`amend` gets `module` when the program has imported it."""
+    sys.meta_path.insert(0, _Finder(module, amend))
+
+
 def run_program(module: str, amend: Amend) -> None:
     """Runs the program that the arguments name; `amend` gets `module` when the program has imported it."""
-    sys.meta_path.insert(0, _Finder(module, amend))
+    amend_when_imported(module, amend)
+    run()
+
+
+def run() -> None:
+    """Runs the program that the arguments name."""
     if sys.argv[1] == "-m":
         del sys.argv[:2]
         _look_first_in(str(Path.cwd()))

@@ -24,7 +24,8 @@ def use_distrun(c10d: ModuleType) -> None:
     @functools.wraps(begin)
     def init_process_group(backend: Any = None, *arguments: Any, **more: Any) -> None:
         if str(backend).lower() in _GLOO:
-            importlib.import_module("distrun.torch.c10d")  # its way for the ranks to meet, which they do first
+            # Its way for the ranks to meet, which they do first.
+            importlib.import_module("distrun.torch.c10d._rendezvous").OURS.add("gloo")
         begin(backend, *arguments, **more)
 
     @functools.wraps(make)

@@ -94,7 +94,7 @@ class DistrunProcessGroup(_ProcessGroup):
         return False
 
     def get_group_store(self) -> Any:
-        """torch's store, which distrun does not use."""
+        """The group's part of the store where its ranks met; distrun itself does not use it."""
         return self._store
 
     def __repr__(self) -> str:

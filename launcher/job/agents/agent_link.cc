@@ -3,6 +3,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <utility>
+
+#include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/report/failure_report.h"
 
@@ -14,12 +17,26 @@ constexpr std::size_t kNoiseShown = 200;
 }  // namespace
 
 void AgentLink::heard(TimePoint now) {
-  heart.heard(now);
+  sign.heard = now;
   end_deadline.heard(now);
 }
 
 void AgentLink::send(ToAgent type, std::span<const std::byte> payload) {
   handle.pipe.send(static_cast<std::uint8_t>(type), payload);
+}
+
+void AgentLink::answer(const Beat& beat) {
+  if (beat.sent != 0) send(ToAgent::kAlive, encode(Alive{.what = Alive::What::kAnswer, .sent = beat.sent}));
+  // It holds no lease of before the stop any more, and has a new one.
+  if (beat.ready && std::exchange(stopped, false)) {
+    send(ToAgent::kSignal, encode(SignalRanks{.signal = SIGCONT, .whole_group = true}));
+  }
+}
+
+void AgentLink::resume() {
+  stopped = listens();
+  send(ToAgent::kAlive, encode(Alive{.what = Alive::What::kResume}));
+  if (!stopped) send(ToAgent::kSignal, encode(SignalRanks{.signal = SIGCONT, .whole_group = true}));
 }
 
 void AgentLink::drop() {
@@ -48,6 +65,10 @@ std::string AgentLink::why_gone() const {
   const std::string end = (by_signal ? "was " : "") + text_of(cause_of_end(number, code));
   if (!handle.remote) return end;
   if (by_signal) return "what carries its agent " + end;
+  if (code == exit_code::kHostLost) {
+    return "its ranks have been ended there: the agent had no answer from the launcher within --host-timeout, as where "
+           "it is stopped";
+  }
   return start_failure(code, printed + handle.pipe.noise(), by_ssh);
 }
 

@@ -9,9 +9,9 @@
 
 #include "launcher/agent/preflight/probe.h"
 #include "launcher/job/agents/end_deadline.h"
+#include "launcher/job/agents/host_silence.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/spawn/agent_spawner.h"
-#include "launcher/spawn/heartbeat.h"
 #include "runtime/net/bytes/link_watches.h"
 
 namespace distrun::launcher {
@@ -29,13 +29,16 @@ struct AgentLink {
 
   std::string host;
   std::string user{};
-  std::size_t index = 0;  // of its host
+  std::size_t index = 0;                 // of its host
+  std::size_t first_index = 0;           // the same before hosts without ranks were let go
+  std::optional<std::size_t> starter{};  // the first_index of the one whose host started it
   bool by_ssh = false;
   State state = State::kDown;
   AgentHandle handle{};
   std::optional<HostFacts> facts{};
   std::optional<std::vector<ProbeResult>> probes{};
-  Heartbeat heart{};
+  SignOfLife sign{};
+  bool stopped = false;  // its ranks are, with this process, and go on when it has answered
   net::BegunRecord begun{};
   EndDeadline end_deadline{};
   std::string tried{};    // that another host was to start it, and why it has not
@@ -52,6 +55,10 @@ struct AgentLink {
 
   void heard(TimePoint now);
   void send(ToAgent type, std::span<const std::byte> payload);
+  void answer(const Beat& beat);
+  // Its ranks go on after they were stopped with this process.
+  void resume();
+  [[nodiscard]] bool listens() const { return sign.expected && up() && !done(); }
   // Nobody waits for it any more: it is ended.
   void drop();
   // It ended before it had said that it was done.

@@ -1,9 +1,12 @@
 #include "launcher/job/agents/agent_links.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "launcher/plan/hosts/text.h"
+#include "launcher/plan/network/network.h"
+#include "launcher/report/silence_report.h"
 
 namespace distrun::launcher {
 namespace {
@@ -13,12 +16,12 @@ constexpr double kLastWordsSeconds = 2;
 
 }  // namespace
 
-AgentLinks::AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Say say)
-    : mpi_(mpi), say_(std::move(say)) {
+AgentLinks::AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Say say, Duration host_timeout)
+    : mpi_(mpi), say_(std::move(say)), silence_(host_timeout) {
   for (std::size_t i = 0; i < hosts.hosts.size(); ++i) {
     const bool by_ssh = spawner.ssh(hosts.hosts[i], hosts.users[i]) != nullptr;
     links_.push_back(std::make_unique<AgentLink>(
-        AgentLink{.host = hosts.hosts[i], .user = hosts.users[i], .index = i, .by_ssh = by_ssh}));
+        AgentLink{.host = hosts.hosts[i], .user = hosts.users[i], .index = i, .first_index = i, .by_ssh = by_ssh}));
   }
 }
 
@@ -63,26 +66,85 @@ std::optional<TimePoint> AgentLinks::deadline(std::optional<TimePoint> kill_by) 
   for (const auto& link : links_) {
     if (!link->up() || link->over()) continue;
     if (!link->done() && link->handle.pipe.begun() != 0) next = earlier(next, link->begun.due());
-    if (!link->done() && link->heart.on()) next = earlier(next, link->heart.deadline());
     next = earlier(next, link->end_deadline.end(kill_by));
   }
-  return next;
+  return earlier(next, silence_.deadline(signs()));
 }
 
-std::vector<AgentLink*> AgentLinks::beat(TimePoint now, Duration limit) {
-  std::vector<AgentLink*> silent;
+std::vector<SignOfLife*> AgentLinks::signs() const {
+  std::vector<SignOfLife*> out;
+  for (const auto& link : links_) {
+    link->sign.expected = link->listens() && !link->handle.pipe.closed();
+    out.push_back(&link->sign);
+  }
+  return out;
+}
+
+// Each once: with --mpi a host has several.
+std::vector<std::string> AgentLinks::names(const std::vector<std::size_t>& links) const {
+  std::vector<std::string> out;
+  for (const std::size_t i : links) {
+    if (std::find(out.begin(), out.end(), links_[i]->host) == out.end()) out.push_back(links_[i]->host);
+  }
+  return out;
+}
+
+std::vector<std::string> AgentLinks::all_names() const {
+  std::vector<std::size_t> all(links_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return names(all);
+}
+
+std::optional<HostLoss> AgentLinks::look(TimePoint now) {
+  const HostSilence::Changes changes = silence_.look(now, signs());
+  if (!changes.back.empty()) say_(back_report(names(changes.back), changes.away));
+  if (!changes.silent.empty()) {
+    say_(silent_report(names(changes.silent), all_names().size(), HostSilence::kTold, silence_.limit()));
+  }
+  if (changes.lost.empty()) return std::nullopt;
+  return loss_of(changes.lost, silence_.limit());
+}
+
+std::optional<HostLoss> AgentLinks::ended(const AgentLink& link, TimePoint now) {
+  if (!HostSilence::explains(link.sign)) return std::nullopt;
+  const Duration silence = now - link.sign.heard;
+  return loss_of(HostSilence::as_silent(now, signs(), &link.sign), silence);
+}
+
+HostLoss AgentLinks::loss_of(const std::vector<std::size_t>& lost, Duration silence) const {
+  std::vector<std::size_t> others;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    const bool is_lost = std::find(lost.begin(), lost.end(), i) != lost.end();
+    if (is_lost || links_[i]->listens()) others.push_back(i);
+  }
+  HostLoss out{.links = {}, .why = silence_text(silence), .cause = {}};
+  for (const std::size_t i : lost) out.links.push_back(links_[i].get());
+  const std::vector<std::string> hosts = names(lost);
+  const OwnNetwork own =
+      judge_own_network(hosts.size(), names(others).size(), has_network(net::scan_addresses(), own_address_));
+  out.cause = own == OwnNetwork::kWorks
+                  ? Cause{.kind = CauseKind::kHostLost, .text = lost_report(hosts, all_names().size(), out.why)}
+                  : Cause{.kind = CauseKind::kOwnNetwork, .text = own_network_report(own, silence)};
+  return out;
+}
+
+std::vector<AgentLink*> AgentLinks::unfinished(TimePoint now) {
+  std::vector<AgentLink*> out;
   for (auto& link : links_) {
     if (!link->up() || link->done() || link->handle.pipe.closed()) continue;
-    if (link->heart.speak(now)) link->send(ToAgent::kAlive, encode(Alive{}));
-    if (link->begun.overdue(link->handle.pipe.begun(), now, limit)) {
-      link->silence = "a message of its agent has begun and was not whole after " +
-                      seconds_text(std::chrono::duration<double>(limit).count()) + " s";
-      silent.push_back(link.get());
-    } else if (link->heart.silent(now)) {
-      silent.push_back(link.get());
-    }
+    if (!link->begun.overdue(link->handle.pipe.begun(), now, silence_.limit())) continue;
+    link->silence = "a message of its agent has begun and was not whole after " +
+                    seconds_text(std::chrono::duration<double>(silence_.limit()).count()) + " s";
+    out.push_back(link.get());
   }
-  return silent;
+  return out;
+}
+
+void AgentLinks::end_carrier(const AgentLink& link) {
+  for (auto& other : links_) {
+    if (link.starter != other->first_index || !other->up() || other->done()) continue;
+    other->send(ToAgent::kHostGone, encode(HostGone{.index = static_cast<int>(link.first_index)}));
+  }
 }
 
 std::vector<AgentLink*> AgentLinks::overdue(TimePoint now, std::optional<TimePoint> kill_by) const {

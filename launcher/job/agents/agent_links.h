@@ -10,17 +10,30 @@
 #include <vector>
 
 #include "launcher/job/agents/agent_link.h"
+#include "launcher/job/agents/host_silence.h"
 #include "launcher/plan/place/assign.h"
+#include "launcher/report/failure_report.h"
 #include "launcher/spawn/poller.h"
 #include "launcher/spawn/signals.h"
 
 namespace distrun::launcher {
 
+// Hosts that are given up together because nothing comes from them.
+struct HostLoss {
+  std::vector<AgentLink*> links;
+  std::string why;  // of each of them: "nothing has come from there for 30 s"
+  Cause cause;      // of all, in words for the user
+};
+
 class AgentLinks {
  public:
   using Say = std::function<void(const std::string&)>;
   // `say` is for the user. `mpi`: what carries the agents is MPI's launcher, whose errors are the user's at once.
-  AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Say say);
+  // `host_timeout`: the setting.
+  AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Say say,
+             Duration host_timeout = std::chrono::seconds(30));
+  // That of this machine which the other hosts use.
+  void set_own_address(std::string address) { own_address_ = std::move(address); }
 
   [[nodiscard]] std::size_t size() const { return links_.size(); }
   [[nodiscard]] AgentLink& operator[](std::size_t host) { return *links_.at(host); }
@@ -41,9 +54,14 @@ class AgentLinks {
   void watch(Poller& poller, bool errors, const OnReadable& on_readable);
   // `kill_by`: when agents are to have killed what is left, if they were told to.
   [[nodiscard]] std::optional<TimePoint> deadline(std::optional<TimePoint> kill_by) const;
-  // Speaks to agents that wait for that. Returns those from which nothing has come for too long, or whose message has
-  // begun and is not whole after `limit`, which their `silence` says.
-  std::vector<AgentLink*> beat(TimePoint now, Duration limit);
+  // Tells the user of hosts that are silent or back. Returns those from which nothing has come for host_timeout.
+  std::optional<HostLoss> look(TimePoint now);
+  // The connection of this one has ended. Set: it had been silent before, and is given up with all that are.
+  std::optional<HostLoss> ended(const AgentLink& link, TimePoint now);
+  // What carries this one from another host is ended there.
+  void end_carrier(const AgentLink& link);
+  // Agents whose message has begun and is not whole after host_timeout, which their `silence` says.
+  std::vector<AgentLink*> unfinished(TimePoint now);
   // Agents that do not do what they were told to, or whose carriers stay when all is over.
   [[nodiscard]] std::vector<AgentLink*> overdue(TimePoint now, std::optional<TimePoint> kill_by) const;
   // The agent, or what carries it, whose process has been reaped; null: it was another child.
@@ -60,10 +78,16 @@ class AgentLinks {
 
  private:
   void say_mpi_errors(AgentLink& link);
+  [[nodiscard]] std::vector<SignOfLife*> signs() const;
+  [[nodiscard]] std::vector<std::string> names(const std::vector<std::size_t>& links) const;
+  [[nodiscard]] std::vector<std::string> all_names() const;
+  [[nodiscard]] HostLoss loss_of(const std::vector<std::size_t>& lost, Duration silence) const;
 
   std::vector<std::unique_ptr<AgentLink>> links_;  // by host
   bool mpi_;
   Say say_;
+  HostSilence silence_;
+  std::string own_address_;
   std::optional<TimePoint> last_words_by_;  // how long MPI's launcher is waited for
 };
 

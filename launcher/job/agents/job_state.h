@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "launcher/job/agents/agent_link.h"
+#include "launcher/job/agents/agent_links.h"
 #include "launcher/spawn/frames.h"
 #include "launcher/spawn/poller.h"
 #include "runtime/base/clock.h"
@@ -22,6 +22,8 @@ class JobState {
   virtual void on_lost(AgentLink& agent) = 0;
   // It is known why a lost one is gone: at once, or when its process has been reaped.
   virtual void on_explained(AgentLink& agent) = 0;
+  // These are lost, and it is known why.
+  virtual void on_silent(const HostLoss& loss) = 0;
   virtual void watch(Poller& poller) { static_cast<void>(poller); }
   virtual void tick(TimePoint now) = 0;
   [[nodiscard]] virtual std::optional<TimePoint> deadline() const { return std::nullopt; }

@@ -38,7 +38,8 @@ void RankMonitor::tick(TimePoint now) {
     if (loss) {
       output_.say(loss->text + (loss->text.ends_with('?') ? " " : ". ") + "This ended the job; exit code " +
                   std::to_string(exit_code::kHostLost) + ".");
-      carry_out(verdict_.host_lost(loss->where.agent, loss->text, CauseKind::kCarrierLost));
+      const std::vector<int> hosts = loss->where.agent < 0 ? std::vector<int>() : std::vector<int>{loss->where.agent};
+      carry_out(verdict_.hosts_lost(hosts, {.kind = CauseKind::kCarrierLost, .text = loss->text}));
       output_.keep_back_all_but(-1);
     }
     for (const RankExited& event : parts->take()) carry_out(verdict_.exited(event, round_));
@@ -101,7 +102,7 @@ void RankMonitor::ranks_gone(const AgentLink& agent) {
 void RankMonitor::host_lost(const AgentLink& agent) {
   const bool explained = agent.gone() || !agent.silence.empty();
   const std::string text = explained ? agent.loss() : "host " + agent.host + " is lost";
-  carry_out(verdict_.host_lost(static_cast<int>(agent.index), text));
+  carry_out(verdict_.hosts_lost({static_cast<int>(agent.index)}, {.kind = CauseKind::kHostLost, .text = text}));
 }
 
 CarrierLoss* RankMonitor::carrier() {
@@ -112,8 +113,18 @@ CarrierLoss* RankMonitor::carrier() {
   return nullptr;
 }
 
-std::string RankMonitor::ranks_there(const AgentLink& agent) const {
-  const std::vector<int> ranks = members_.ranks_on(agent.index);
+void RankMonitor::hosts_lost(const HostLoss& loss) {
+  std::vector<int> hosts;
+  for (const AgentLink* const agent : loss.links) hosts.push_back(static_cast<int>(agent->index));
+  carry_out(verdict_.hosts_lost(hosts, loss.cause));
+}
+
+std::string RankMonitor::ranks_there(const std::vector<const AgentLink*>& agents) const {
+  std::vector<int> ranks;
+  for (const AgentLink* const agent : agents) {
+    const std::vector<int> there = members_.ranks_on(agent->index);
+    ranks.insert(ranks.end(), there.begin(), there.end());
+  }
   return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
 }
 

@@ -57,8 +57,9 @@ class RankMonitor {
   void host_lost(const AgentLink& agent);
   // With --mpi, while ranks run: tell it what may be the end of a part of MPI's launcher. tick() says what it means.
   [[nodiscard]] CarrierLoss* carrier();
+  void hosts_lost(const HostLoss& loss);
   // "Rank 2 there is", "Ranks 2-3 there are".
-  [[nodiscard]] std::string ranks_there(const AgentLink& agent) const;
+  [[nodiscard]] std::string ranks_there(const std::vector<const AgentLink*>& agents) const;
 
   // They have used the runtime, or have ended.
   [[nodiscard]] bool all_came(const AgentLink& agent) const;

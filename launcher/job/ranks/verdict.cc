@@ -6,6 +6,18 @@
 #include <utility>
 
 namespace distrun::launcher {
+namespace {
+
+// To ranks, which may be on another machine than the launcher.
+constexpr const char* kNetworkOfLauncher = "the network of the launcher's machine is gone";
+
+template <class List, class Item>
+bool among(const List& list, const Item& item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+}  // namespace
+
 Verdict::Verdict(Config config)
     : config_(std::move(config)), ranks_(config_.hosts.size()), order_(config_.hosts.size()) {}
 
@@ -209,26 +221,28 @@ JobActions Verdict::end_by(Cause cause, int code) {
   return {.stop = Stop{.kill_after = grace_ms()}};
 }
 
-JobActions Verdict::host_lost(int host, const std::string& cause, CauseKind kind) {
+JobActions Verdict::hosts_lost(const std::vector<int>& hosts, const Cause& cause) {
   JobActions out;
-  const auto rank = std::find(config_.host_of.begin(), config_.host_of.end(), host);
-  const std::string name = rank == config_.host_of.end()
-                               ? std::string()
-                               : config_.hosts[static_cast<std::size_t>(rank - config_.host_of.begin())];
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < ranks_.size() && cause.kind == CauseKind::kHostLost; ++i) {
+    if (!among(hosts, config_.host_of[i]) || among(names, config_.hosts[i])) continue;
+    names.push_back(config_.hosts[i]);
+  }
   if (!ending_) {
-    out = end_by({.kind = kind, .text = cause}, exit_code::kHostLost);
-    if (host >= 0) out.stop = stop_after_failure();
-    failure_->host = name;
-  } else if (failure_ && failure_->cause.kind == CauseKind::kHostLost && failure_->host == name) {
-    failure_->cause.text = cause;
+    out = end_by(cause, exit_code::kHostLost);
+    if (!hosts.empty()) out.stop = stop_after_failure();
+    failure_->host = names.size() == 1 ? names.front() : "";
+    failure_->hosts = names;
+  } else if (failure_ && failure_->cause.kind == CauseKind::kHostLost && failure_->hosts == names) {
+    failure_->cause.text = cause.text;
   }
   for (std::size_t i = 0; i < ranks_.size() && !loss_published_; ++i) {
-    if (config_.host_of[i] != host || ranks_[i].end) continue;
+    if (!among(hosts, config_.host_of[i]) || ranks_[i].end) continue;
     loss_published_ = true;
     out.publish = net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
                                 .rank = static_cast<int>(i),
                                 .host = config_.hosts[i],
-                                .cause = cause};
+                                .cause = cause.kind == CauseKind::kOwnNetwork ? kNetworkOfLauncher : cause.text};
   }
   return out;
 }

@@ -69,6 +69,11 @@ void AgentTree::watch(Poller& poller, const OnJoined& on_joined) {
   });
 }
 
+std::optional<std::size_t> AgentTree::starter_of(std::size_t host, const AgentHandle& handle) const {
+  const bool joined = handle.pipe.is_connection() && host < starters_.size() && starters_[host] != kHeadStarts;
+  return joined ? std::optional(static_cast<std::size_t>(starters_[host])) : std::nullopt;
+}
+
 std::optional<std::size_t> AgentTree::joining(const net::Hello& peer) const {
   const std::string_view purpose = kJoinPurpose;
   if (!peer.purpose.starts_with(purpose)) return std::nullopt;

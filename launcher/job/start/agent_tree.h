@@ -39,6 +39,8 @@ class AgentTree {
   void order_starts(AgentLink& starter, TimePoint now);
   using OnJoined = std::function<void(AgentLink&, AgentHandle, TimePoint)>;
   void watch(Poller& poller, const OnJoined& on_joined);
+  // Who has started the agent that came so; none: this machine has.
+  [[nodiscard]] std::optional<std::size_t> starter_of(std::size_t host, const AgentHandle& handle) const;
   // From here on this machine starts what `starter` was to start, or one of them; `why` says what is wrong.
   void host_failed(const AgentLink& starter, const HostFailed& fault);
   void take_back_from(const AgentLink& starter, const std::string& why);

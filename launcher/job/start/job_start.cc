@@ -111,6 +111,8 @@ void JobStart::bring_up(AgentLink& agent, AgentHandle handle, TimePoint now) {
   agent = AgentLink{.host = agent.host,
                     .user = agent.user,
                     .index = agent.index,
+                    .first_index = agent.first_index,
+                    .starter = tree_.starter_of(agent.first_index, handle),
                     .by_ssh = agent.by_ssh,
                     .handle = std::move(handle),
                     .tried = agent.tried};
@@ -165,8 +167,10 @@ Result<bool> JobStart::on(AgentLink& agent, const Frame& frame) {
 void JobStart::answered(AgentLink& agent, const Prepared& answer) {
   agent.state = AgentLink::State::kAnswered;
   agent.facts = answer.facts;
-  if (agent.handle.remote && phase_ != Phase::kAsking)
-    agent.heart = Heartbeat(duration_of(config_.host_timeout), Clock::now());
+  if (agent.handle.remote && phase_ != Phase::kAsking) {
+    agent.sign.expect(Clock::now());
+    agent.handle.pipe.outlast(config_.host_timeout);
+  }
   queue_.answered(agent.index);
   advance();
 }
@@ -177,6 +181,11 @@ void JobStart::refused(AgentLink& agent, const Refused& why) {
   tree_.take_back_from(agent, "it cannot take part itself");
   add_fault(why.exit_code, why.text);
   advance();
+}
+
+void JobStart::on_silent(const HostLoss& loss) {
+  if (loss.cause.kind == CauseKind::kOwnNetwork) return refuse(exit_code::kUnusable, loss.cause.text);
+  for (AgentLink* const agent : loss.links) on_explained(*agent);
 }
 
 // The agent's process has ended before ranks were to start.

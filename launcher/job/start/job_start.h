@@ -53,6 +53,7 @@ class JobStart final : public JobState {
   Result<bool> on(AgentLink& agent, const Frame& frame) override;
   void on_lost(AgentLink&) override {}
   void on_explained(AgentLink& agent) override;
+  void on_silent(const HostLoss& loss) override;
   void watch(Poller& poller) override;
   void tick(TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> deadline() const override;

@@ -199,4 +199,14 @@ Eligible eligible(const std::vector<Candidate>& candidates, const NetworkFilter&
   return out;
 }
 
+bool has_network(const std::vector<Candidate>& working, const std::string& address) {
+  const auto means_this_host = [](const std::string& text) {
+    return text.empty() || text == "*" || text == "::1" || text == "::" || text == "0.0.0.0" ||
+           text.starts_with("127.");
+  };
+  return std::any_of(working.begin(), working.end(), [&](const Candidate& one) {
+    return means_this_host(address) ? !means_this_host(one.address) : one.address == address;
+  });
+}
+
 }  // namespace distrun::launcher

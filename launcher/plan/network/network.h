@@ -43,6 +43,10 @@ inline constexpr std::size_t kMostTried = 8;
 // bridge comes last but is tried: whether an address is the same on every host only the probe can tell.
 Eligible eligible(const std::vector<Candidate>& candidates, const NetworkFilter& filter);
 
+// Whether this machine's own end of the network works: the address is one of the interfaces that are up and have a
+// carrier, which `working` lists. Where no address is known, or it is this machine's own loopback: some other one is.
+bool has_network(const std::vector<Candidate>& working, const std::string& address);
+
 // Hosts are told by their number in the job's list, the head (which may be none of them) by -1, the number that a
 // launcher has in a Hello.
 inline constexpr int kHeadHost = -1;

@@ -9,6 +9,7 @@
 #include "runtime/api/join/exchange.h"
 #include "runtime/backend/agree.h"
 #include "runtime/backend/limited_backend.h"
+#include "runtime/backend/protection.h"
 #include "runtime/base/settings.h"
 #include "runtime/net/bytes/wire.h"
 #include "runtime/net/store/watched_store.h"
@@ -54,6 +55,16 @@ void fields(V& v, net::Ref<V, backend::Offer> offer) {
 template <class V, class Offers>
 void list_of_offers(V& v, Offers& offers) {
   v.list(offers, kMaxOffers, [](auto& w, auto& offer) { fields(w, offer); });
+}
+
+// Never plain where protection was asked for: what cannot protect a group over several hosts is not offered.
+void withdraw_plain(backend::Offer& offer, const backend::Factory& factory, const backend::GroupSpec& group,
+                    const backend::Services& services) {
+  const std::string asked = backend::asked_protection(services);
+  if (asked.empty() || !offer.available || factory.protects(services)) return;
+  if (backend::ranks_here(group, services).size() == group.members.size()) return;
+  offer.available = false;
+  offer.reason = asked + " was given, and it sends tensors to other hosts as they are";
 }
 
 // Marks what could not be set up, on the member where it failed, so that the next select() gives that reason.
@@ -129,7 +140,10 @@ Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories&
                                const backend::Services& services, TimePoint deadline) {
   std::vector<backend::Offer> mine;
   mine.reserve(factories.size());
-  for (const auto& factory : factories) mine.push_back(factory->offer(group, services));
+  for (const auto& factory : factories) {
+    mine.push_back(factory->offer(group, services));
+    withdraw_plain(mine.back(), *factory, group, services);
+  }
   auto blobs =
       exchange(*services.store, {group.members, group.index}, offers_topic(group.id), encode_offers(mine), deadline);
   if (!blobs.ok()) return blobs.status();

@@ -215,7 +215,7 @@ int32_t distrun_mac(distrun_session* session, const char* purpose, const void* d
     if (purpose == nullptr || mac == nullptr || (data == nullptr && size > 0)) {
       return {Errc::kInvalidArgument, "purpose, data or mac is NULL"};
     }
-    const auto made = session->session->mac(purpose, {static_cast<const std::byte*>(data), size});
+    const auto made = session->session->job().mac(purpose, {static_cast<const std::byte*>(data), size});
     static_assert(made.size() == DISTRUN_MAC_SIZE);
     std::memcpy(mac, made.data(), made.size());
     return {};

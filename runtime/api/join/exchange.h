@@ -32,6 +32,11 @@ class PrefixStore : public net::Store {
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
     return store_.add(prefix_ + key, delta);
   }
+  Result<std::optional<std::string>> swap(const std::string& key, const std::optional<std::string>& expected,
+                                          const std::optional<std::string>& wanted) override {
+    return store_.swap(prefix_ + key, expected, wanted);
+  }
+  Result<std::int64_t> count(const std::string& prefix) override { return store_.count(prefix_ + prefix); }
   Status erase(const std::string& prefix, int members) override { return store_.erase(prefix_ + prefix, members); }
 
  private:

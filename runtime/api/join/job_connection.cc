@@ -65,6 +65,10 @@ Status JobConnection::open(net::World& world, TimePoint deadline, const Log& log
   return spawner_ ? exchange_places(world, *store_, own_place(world.rank, reached_), deadline) : Status();
 }
 
+net::Mac JobConnection::mac(const std::string& purpose, std::span<const std::byte> data) const {
+  return key_ != nullptr ? net::MacKey(*key_, std::string("distrun data\0", 13) + purpose).mac(data) : net::Mac{};
+}
+
 // Where another launcher started the ranks, the first one that ends after an error of them all takes the store with it,
 // or is lost to those that are about to hear that error, and that launcher ends them. So all stay until each has heard
 // it; where some have not been refused, they hear why this one goes.

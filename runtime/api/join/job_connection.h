@@ -5,11 +5,13 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "runtime/base/environment.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
+#include "runtime/net/identity/mac_key.h"
 #include "runtime/net/identity/world.h"
 #include "runtime/net/launchers/other_launcher.h"
 #include "runtime/net/store/store_client.h"
@@ -33,6 +35,9 @@ class JobConnection {
   [[nodiscard]] net::StoreClient* channel() const { return channel_.get(); }
   // Its waits end when another rank's init() fails.
   [[nodiscard]] net::Store* store() const { return watched_.get(); }
+
+  // Of `data`, as only this job's ranks can make it; another one for each purpose. Zeros in a world of one.
+  [[nodiscard]] net::Mac mac(const std::string& purpose, std::span<const std::byte> data) const;
 
   // init() failed on this rank, and the others hear that. Where rank 0 keeps the store, all ranks stay until each has
   // heard it.

@@ -7,6 +7,7 @@
 
 #include "runtime/backend/agree.h"
 #include "runtime/backend/hierarchical/hierarchical_backend.h"
+#include "runtime/backend/protection.h"
 #include "runtime/backend/self/self_backend.h"
 #include "runtime/backend/shm/shm_factory.h"
 #include "runtime/backend/tcp/tcp_factory.h"
@@ -25,17 +26,6 @@ constexpr const char* kNoPair = "no host has two of the ranks";
 
 // Each piece costs calls of CUDA's and NCCL's on top.
 constexpr std::size_t kOnDevice = 4;
-
-// World ranks of the group that share this host's memory.
-std::vector<int> local_ranks(const GroupSpec& group, const Services& services) {
-  const int self = group.members[static_cast<std::size_t>(group.index)];
-  std::vector<int> here;
-  for (const int rank : group.members) {
-    const bool shared = services.host_link != nullptr && std::ranges::binary_search(services.host_link->ranks(), rank);
-    if (shared || rank == self) here.push_back(rank);
-  }
-  return here;
-}
 
 // This group and its own ones, apart from those for another kind of device.
 std::string id_of(const GroupSpec& group) { return group.id + "/" + std::string(name_of(group.device)); }
@@ -56,7 +46,7 @@ Result<std::vector<int>> unpack(const std::string& bytes, std::size_t expected) 
 
 // For each member the lowest world rank on its host. The first member collects.
 Result<std::vector<int>> exchange_hosts(const GroupSpec& group, const Services& services, TimePoint deadline) {
-  const int mine = local_ranks(group, services).front();
+  const int mine = ranks_here(group, services).front();
   if (group.index > 0) {
     DISTRUN_RETURN_IF_ERROR(services.store->set(key_of(group, std::to_string(group.index)), pack({mine})));
     const auto all = services.store->get(key_of(group, "all"), deadline);
@@ -124,7 +114,7 @@ class HierarchicalFactory final : public Factory {
     const Factory* between = factory_between(services);
     const std::string name = name_between(services);
     Offer offer{.backend = "hierarchical", .capabilities = hierarchical::hierarchical_capabilities({})};
-    const std::size_t here = local_ranks(group, services).size();
+    const std::size_t here = ranks_here(group, services).size();
     if (here == 1) offer.nothing_to_do = kNoPair;
     if (here == group.members.size()) {
       offer.nothing_to_do = offer.reason = kOneHost;
@@ -135,6 +125,10 @@ class HierarchicalFactory final : public Factory {
       const Offer theirs = between->offer(group, services);
       offer.capabilities = hierarchical::hierarchical_capabilities(theirs.capabilities);
       offer.reason = obstacle(theirs);
+      const std::string asked = asked_protection(services);
+      if (offer.reason.empty() && !asked.empty() && !between->protects(services)) {
+        offer.reason = "it does not protect what it sends, as " + asked + " asks for";
+      }
       offer.available = offer.reason.empty();
       offer.absence = Absence::kUnmetSetting;
       offer.score = offer.available ? kHierarchicalScore : 0;
@@ -181,12 +175,19 @@ class HierarchicalFactory final : public Factory {
 
   [[nodiscard]] std::string set_up_keys(const std::string& group) const override { return keys_of(group); }
 
+  [[nodiscard]] bool protects(const Services& services) const override {
+    const Factory* between = factory_between(services);
+    return between != nullptr && between->protects(services);
+  }
+
  private:
   static const Factory* find_nccl(const Services& services) {
     return services.factories == nullptr ? nullptr : find_factory(*services.factories, "nccl");
   }
 
+  // Between hosts nccl moves all that is no allreduce, which it cannot protect.
   static bool moves_gpus(const GroupSpec& group, const Services& services) {
+    if (!asked_protection(services).empty()) return false;
     const Factory* nccl = find_nccl(services);
     return nccl != nullptr && nccl->offer(group, services).available;
   }

@@ -39,9 +39,14 @@ void Exchange::start(const Operation& operation, std::uint64_t token, std::uint6
   transfers_.push(make_pairwise(operation, token, sequence, index_, links_.size()));
 }
 
-void Exchange::connected(std::size_t peer, Fd fd) {
+void Exchange::connected(std::size_t peer, DataLink made) {
   Link& link = links_[peer];
-  link.fd = GuardedFd(std::move(fd));
+  link.fd = GuardedFd(std::move(made.fd));
+  link.records = std::move(made.records);
+  if (link.records != nullptr) {
+    link.reader.protect(&link.records->receive);
+    link.writer.protect(&link.records->send);
+  }
   link.interest = EPOLLIN;
   news_ = true;
   const Status status = wait_set_.add(link.fd.get(), link.interest, [this, &link](std::uint32_t) { on_event(link); });
@@ -123,6 +128,7 @@ bool Exchange::send_to(std::size_t peer) {
   }
   link.writable = false;
   if (io == Io::kFault) set_failure(memory_fault(Access::kRead));
+  if (breaks_seal(io)) set_failure(broken_seal(io, link.rank));
   if (io == Io::kGone) {
     link.readable = true;
     while (failure_.ok() && receive_from(peer)) continue;  // its last word, if it had one
@@ -149,6 +155,7 @@ bool Exchange::receive_from(std::size_t peer) {
 bool Exchange::receive_idle(Link& link) {
   if (!link.readable || link.reader.has_header()) return false;
   const Io io = link.reader.read_header(link.fd.get());
+  if (breaks_seal(io)) set_failure(broken_seal(io, link.rank));
   if (io == Io::kBlocked) link.readable = false;
   if (io == Io::kGone) link_gone(link, link.reader.at_boundary(), link.reader.error());
   if (io != Io::kDone) return false;
@@ -170,6 +177,7 @@ bool Exchange::receive_expected(Link& link, std::size_t peer) {
   if (io == Io::kBlocked) link.readable = false;
   if (link.reader.has_header() && !accept_header(link)) return true;
   if (io == Io::kFault) set_failure(memory_fault(Access::kWrite));
+  if (breaks_seal(io)) set_failure(broken_seal(io, link.rank));
   if (io == Io::kGone) link_gone(link, false, link.reader.error());
   if (io != Io::kDone) return false;
   link.received += link.expected->bytes;

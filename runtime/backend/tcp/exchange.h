@@ -9,11 +9,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/backend/backend.h"
+#include "runtime/backend/protection.h"
 #include "runtime/backend/tcp/message.h"
 #include "runtime/backend/tcp/pairwise.h"
 #include "runtime/backend/tcp/stream.h"
@@ -35,7 +37,7 @@ class Exchange {
   void start(const Operation& operation, std::uint64_t token, std::uint64_t sequence);
   void open() { open_ = true; }
   // Of member `peer`: its connection, or that there will be none, which matters to the operations that need it.
-  void connected(std::size_t peer, Fd fd);
+  void connected(std::size_t peer, DataLink made);
   void unreachable(std::size_t peer, const Status& why);
   // A member has given up, whose engine tells everybody why. From now on nobody who cannot be reached is the cause.
   void others_gave_up() { others_gave_up_ = true; }
@@ -56,13 +58,14 @@ class Exchange {
   // To and from one member. Transfers are counted from the first one that was ever started.
   struct Link {
     int rank = -1;
-    GuardedFd fd;                // invalid until it is connected
-    bool gone = false;           // no byte will be moved any more
-    bool aborted = false;        // gone because the member gave up, which is not its death
-    EndedLink ended{};           // once gone
-    bool watched = false;        // in the wait set
-    std::uint32_t interest = 0;  // as in the wait set
-    bool readable = true;        // until the socket says no, and again when the wait set says so
+    GuardedFd fd;                                 // invalid until it is connected
+    std::unique_ptr<net::RecordLayer> records{};  // null: plain
+    bool gone = false;                            // no byte will be moved any more
+    bool aborted = false;                         // gone because the member gave up, which is not its death
+    EndedLink ended{};                            // once gone
+    bool watched = false;                         // in the wait set
+    std::uint32_t interest = 0;                   // as in the wait set
+    bool readable = true;                         // until the socket says no, and again when the wait set says so
     bool writable = true;
     Status why;  // not ok: it could not be made
     MessageReader reader;

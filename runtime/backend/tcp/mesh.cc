@@ -27,13 +27,15 @@ bool connects(std::size_t from, std::size_t to, std::size_t size) {
 
 }  // namespace
 
-Result<std::unique_ptr<Mesh>> Mesh::open(const GroupSpec& group, const Services& services, Events events) {
-  std::unique_ptr<Mesh> mesh(new Mesh(group, services, std::move(events)));  // the constructor is private
+Result<std::unique_ptr<Mesh>> Mesh::open(const GroupSpec& group, const Services& services, Protection protection,
+                                         Events events) {
+  // The constructor is private.
+  std::unique_ptr<Mesh> mesh(new Mesh(group, services, std::move(protection), std::move(events)));
   DISTRUN_RETURN_IF_ERROR(mesh->listen(services));
   return mesh;
 }
 
-Mesh::Mesh(const GroupSpec& group, const Services& services, Events events)
+Mesh::Mesh(const GroupSpec& group, const Services& services, Protection protection, Events events)
     : group_(group),
       size_(group.members.size()),
       index_(static_cast<std::size_t>(group.index)),
@@ -41,6 +43,7 @@ Mesh::Mesh(const GroupSpec& group, const Services& services, Events events)
       job_id_(services.world->job_id),
       host_timeout_(services.world->host_timeout),
       wait_set_(*services.wait_set),
+      protection_(std::move(protection)),
       events_(std::move(events)),
       here_(size_, false),
       attempts_(size_),
@@ -69,7 +72,7 @@ net::Hello Mesh::hello(int to) const {
           .job_id = job_id_,
           .from = group_.members[index_],
           .to = to,
-          .version = kRingVersion};
+          .version = ring_version(protection_.suite)};
 }
 
 Status Mesh::listen(const Services& services) {
@@ -178,10 +181,10 @@ void Mesh::forget(std::size_t peer) {
 }
 
 void Mesh::came(std::size_t peer, net::SecureSocket& socket) {
-  Result<Fd> fd = socket.release_plain();
-  if (!fd.ok()) return give_up(peer, fd.status());
-  net::set_host_timeout(fd->get(), host_timeout_);
-  events_.connected(peer, *std::move(fd));
+  auto link = take_over(socket, protection_.between(index_, peer));
+  if (!link.ok()) return give_up(peer, link.status());
+  net::set_host_timeout(link->fd.get(), host_timeout_);
+  events_.connected(peer, *std::move(link));
 }
 
 void Mesh::give_up(std::size_t peer, const Status& why) {

@@ -13,6 +13,7 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/backend/factory.h"
+#include "runtime/backend/protection.h"
 #include "runtime/net/secure/secure_connector.h"
 #include "runtime/net/secure/secure_socket.h"
 
@@ -20,15 +21,16 @@ namespace distrun::backend::tcp {
 
 class Mesh {
  public:
-  // Both get a member's index. `connected`: an authenticated, non-blocking socket. `failed`: there will be none, and
+  // Both get a member's index. `connected`: an authenticated connection. `failed`: there will be none, and
   // why. Neither may destroy the mesh.
   struct Events {
-    std::function<void(std::size_t, Fd)> connected;
+    std::function<void(std::size_t, DataLink)> connected;
     std::function<void(std::size_t, const Status&)> failed;
   };
 
   // Listens. An error where the descriptors are too few for a connection to every member, or no port is to be had.
-  static Result<std::unique_ptr<Mesh>> open(const GroupSpec& group, const Services& services, Events events);
+  static Result<std::unique_ptr<Mesh>> open(const GroupSpec& group, const Services& services, Protection protection,
+                                            Events events);
   ~Mesh();
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
@@ -43,7 +45,7 @@ class Mesh {
   [[nodiscard]] bool awaits(int rank) const { return refusal(rank).empty(); }
 
  private:
-  Mesh(const GroupSpec& group, const Services& services, Events events);
+  Mesh(const GroupSpec& group, const Services& services, Protection protection, Events events);
   [[nodiscard]] net::Hello hello(int to) const;
   [[nodiscard]] std::string refusal(int rank) const;
   [[nodiscard]] std::size_t member(int rank) const;  // size_ if it is none
@@ -70,6 +72,7 @@ class Mesh {
   const std::string job_id_;
   const double host_timeout_;  // seconds
   net::WaitSet& wait_set_;
+  const Protection protection_;
   const Events events_;
   // Descriptors held for the connections to come, so that nobody else in this process counts on them.
   std::vector<Fd> places_to_accept_, places_to_connect_;

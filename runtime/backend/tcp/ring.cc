@@ -19,6 +19,7 @@ struct Seat {
   const GroupSpec& group;
   const Services& services;
   TimePoint deadline;
+  const Protection& protection;
 
   [[nodiscard]] std::size_t size() const { return group.members.size(); }
   [[nodiscard]] std::size_t index() const { return static_cast<std::size_t>(group.index); }
@@ -27,12 +28,15 @@ struct Seat {
   [[nodiscard]] int left() const { return member(index() + size() - 1); }
   [[nodiscard]] int right() const { return member(index() + 1); }
   [[nodiscard]] std::string key(const std::string& what) const { return keys_of(group.id) + what; }
+  [[nodiscard]] std::optional<net::RecordSuite> suite_with(std::size_t i) const {
+    return protection.between(index(), i % size());
+  }
   [[nodiscard]] net::Hello hello(int from, int to) const {
     return {.purpose = "tcp:" + group.id,
             .job_id = services.world->job_id,
             .from = from,
             .to = to,
-            .version = kRingVersion};
+            .version = ring_version(protection.suite)};
   }
 };
 
@@ -52,10 +56,11 @@ Status connect_right(const Seat& seat, Ring& ring) {
   if (!address.ok()) return address.status();
   auto socket = net::connect_secure(*address, *seat.services.key, seat.hello(seat.me(), seat.right()), seat.deadline);
   if (!socket.ok()) return socket.status().with_context("connecting to rank " + std::to_string(seat.right()));
-  Result<Fd> fd = (*socket)->release_plain();
-  if (!fd.ok()) return fd.status();
-  net::set_host_timeout(fd->get(), seat.services.world->host_timeout);
-  ring.right = GuardedFd(*std::move(fd));
+  auto link = take_over(**socket, seat.suite_with(right));
+  if (!link.ok()) return link.status();
+  net::set_host_timeout(link->fd.get(), seat.services.world->host_timeout);
+  ring.right = GuardedFd(std::move(link->fd));
+  ring.right_records = std::move(link->records);
   return {};
 }
 
@@ -69,10 +74,11 @@ Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) 
   };
   auto socket = net::accept_or_news(listener, accept, seat.deadline, news);
   if (!socket.ok()) return socket.status().with_context("waiting for rank " + std::to_string(seat.left()));
-  Result<Fd> fd = (*socket)->release_plain();
-  if (!fd.ok()) return fd.status();
-  net::set_host_timeout(fd->get(), seat.services.world->host_timeout);
-  ring.left = GuardedFd(*std::move(fd));
+  auto link = take_over(**socket, seat.suite_with(seat.index() + seat.size() - 1));
+  if (!link.ok()) return link.status();
+  net::set_host_timeout(link->fd.get(), seat.services.world->host_timeout);
+  ring.left = GuardedFd(std::move(link->fd));
+  ring.left_records = std::move(link->records);
   return {};
 }
 
@@ -88,14 +94,23 @@ Status join(const Seat& seat, net::SecureListener& listener, Ring& ring) {
 
 }  // namespace
 
+std::string ring_version(const std::optional<net::RecordSuite>& suite) {
+  return suite ? kRingVersion + (", " + to_string(*suite)) : kRingVersion;
+}
+
 std::string any_port_of(const std::string& host) {
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":0";
 }
 
 Result<Ring> make_ring(const GroupSpec& group, const Services& services, TimePoint deadline) {
-  const Seat seat{.group = group, .services = services, .deadline = deadline};
-  Ring ring{.size = seat.size(), .index = seat.index(), .host_timeout = duration_of(services.world->host_timeout)};
-  if (seat.size() == 1) return ring;
+  Ring ring{.size = group.members.size(),
+            .index = static_cast<std::size_t>(group.index),
+            .host_timeout = duration_of(services.world->host_timeout)};
+  if (ring.size == 1) return ring;
+  auto protection = agree_on_protection(keys_of(group.id) + "protection", group, services, deadline);
+  if (!protection.ok()) return protection.status();
+  ring.protection = *std::move(protection);
+  const Seat seat{.group = group, .services = services, .deadline = deadline, .protection = ring.protection};
   ring.left_rank = seat.left();
   ring.right_rank = seat.right();
   const auto listener = listen(seat);

@@ -2,15 +2,20 @@
 // left one. Blocks until the deadline at most.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/backend/factory.h"
+#include "runtime/backend/protection.h"
 #include "runtime/base/system/fork_guard.h"
 
 namespace distrun::backend::tcp {
 
 // What members tell each other in the handshake; a change of how they talk changes the number.
 inline constexpr const char* kRingVersion = "tcp ring 2";
+// The same in a group whose connections to other hosts `suite` protects; none: all are plain.
+std::string ring_version(const std::optional<net::RecordSuite>& suite);
 
 // How the keys of a group begin, by which its members meet in the store.
 inline std::string keys_of(const std::string& group) { return "tcp/" + group + "/"; }
@@ -26,6 +31,9 @@ struct Ring {
   GuardedFd left;   // authenticated, non-blocking
   GuardedFd right;  // the same
   Duration host_timeout = Duration::max();
+  Protection protection{};  // of all the group's connections
+  // What protects the two; null: they are plain.
+  std::unique_ptr<net::RecordLayer> left_records{}, right_records{};
 };
 
 // Collective over the group; all members get a ring, or all get an error that names the member that failed.

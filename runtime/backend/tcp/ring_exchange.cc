@@ -39,6 +39,12 @@ RingExchange::RingExchange(Ring ring, Tuning tuning, net::WaitSet* wait_set)
   left_.peer = ring.left_rank;
   right_.fd = std::move(ring.right);
   right_.peer = ring.right_rank;
+  left_.records = std::move(ring.left_records);
+  right_.records = std::move(ring.right_records);
+  if (left_.records != nullptr) reader_.protect(&left_.records->receive);
+  if (right_.records == nullptr) return;
+  writer_.protect(&right_.records->send);
+  answer_reader_.protect(&right_.records->receive);
 }
 
 RingExchange::~RingExchange() {
@@ -112,6 +118,7 @@ bool RingExchange::send_some() {
   }
   right_.ready = false;
   if (io == Io::kFault) set_failure(memory_fault(Access::kRead));
+  if (breaks_seal(io)) set_failure(broken_seal(io, right_.peer));
   if (io == Io::kGone) {
     read_against_stream();  // its last word, if it had one
     if (!right_.gone) link_gone(right_, false, writer_.error());
@@ -130,6 +137,7 @@ bool RingExchange::receive_some() {
 bool RingExchange::receive_idle() {
   if (!left_.ready || size_ == 1 || reader_.has_header()) return false;
   const Io io = reader_.read_header(left_.fd.get());
+  if (breaks_seal(io)) set_failure(broken_seal(io, left_.peer));
   if (io == Io::kBlocked) left_.ready = false;
   if (io == Io::kGone) link_gone(left_, reader_.at_boundary(), reader_.error());
   if (io != Io::kDone) return false;
@@ -156,6 +164,7 @@ bool RingExchange::receive_expected(RingTransfer& transfer) {
     set_failure(memory_fault(Access::kWrite));
     return true;
   }
+  if (breaks_seal(io)) set_failure(broken_seal(io, left_.peer));
   if (io == Io::kGone) link_gone(left_, false, reader_.error());
   if (io != Io::kDone) return false;
   transfer.end_receive();
@@ -182,6 +191,7 @@ bool RingExchange::accept_header() {
 void RingExchange::read_against_stream() {
   if (right_.gone) return;
   const Io io = answer_reader_.read_header(right_.fd.get());
+  if (breaks_seal(io)) set_failure(broken_seal(io, right_.peer));
   if (io == Io::kGone) link_gone(right_, answer_reader_.at_boundary(), answer_reader_.error());
   if (io != Io::kDone) return;
   const Result<Header> header = answer_reader_.header();
@@ -257,6 +267,7 @@ void RingExchange::set_failure(const Status& why) {
 void RingExchange::tell(const Header& farewell) {
   if (size_ == 1) return;
   MessageWriter answer;
+  answer.protect(left_.records == nullptr ? nullptr : &left_.records->send);
   answer.begin(farewell);
   if (!left_.gone) answer.write(left_.fd.get());
   if (right_.gone || !writer_.idle()) return;

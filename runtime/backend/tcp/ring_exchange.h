@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ namespace distrun::backend::tcp {
 // One of a member's two connections. Data flows from left to right; against the stream go only goodbye and abort.
 struct RingLink {
   GuardedFd fd;
-  int peer = -1;               // world rank
+  std::unique_ptr<net::RecordLayer> records{};  // null: plain
+  int peer = -1;                                // world rank
   bool ready = true;           // the socket may move more: true until it says no, and again when the wait set says so
   bool gone = false;           // no byte will be moved any more
   bool aborted = false;        // gone because the peer gave up, which is not its death

@@ -12,33 +12,12 @@
 namespace distrun::backend::tcp {
 namespace {
 
-constexpr std::size_t kMaxPieces = 256;  // per system call; well below IOV_MAX, which is 1024
-
 Io unmoved(int error) {
   if (error == EFAULT) return Io::kFault;
   return error == EAGAIN || error == EWOULDBLOCK ? Io::kBlocked : Io::kGone;
 }
 
 }  // namespace
-
-void Pieces::clear() {
-  pieces_.clear();
-  next_ = 0;
-  left_ = 0;
-}
-
-void Pieces::add(const void* data, std::size_t size) {
-  if (size == 0) return;
-  left_ += size;
-  if (!empty()) {
-    iovec& last = pieces_.back();
-    if (static_cast<const std::byte*>(last.iov_base) + last.iov_len == data) {
-      last.iov_len += size;
-      return;
-    }
-  }
-  pieces_.push_back({.iov_base = const_cast<void*>(data), .iov_len = size});  // iovec has no const form
-}
 
 Status memory_fault(Access access) {
   const std::string text = access == Access::kRead ? "read; was the file that it maps cut?"
@@ -49,29 +28,40 @@ Status memory_fault(Access access) {
                           .own_memory = true});
 }
 
-void Pieces::advance(std::size_t bytes) {
-  DISTRUN_CHECK(bytes <= left_, "the socket moved more than was asked for");
-  left_ -= bytes;
-  while (bytes > 0) {
-    iovec& piece = pieces_[next_];
-    const std::size_t part = std::min(bytes, piece.iov_len);
-    piece.iov_base = static_cast<std::byte*>(piece.iov_base) + part;
-    piece.iov_len -= part;
-    bytes -= part;
-    if (piece.iov_len == 0) ++next_;
+Status broken_seal(Io io, int peer) {
+  const std::string rank = "rank " + std::to_string(peer);
+  if (io == Io::kUsedUp) {
+    return Status(
+        ErrorInfo{.code = Errc::kProtocol,
+                  .message = "tcp: the connection to " + rank + " has carried as many records as its keys allow",
+                  .cause = "no record numbers left",
+                  .usable = false});
   }
-  if (empty()) clear();
+  return Status(
+      ErrorInfo{.code = Errc::kProtocol,
+                .message = "tcp: bytes that " + rank + " sent were changed on the way: a record's tag is wrong",
+                .ranks = {peer},
+                .cause = "bytes that it sent were changed on the way",
+                .usable = false,
+                .link = LinkEnd::kTampered});
 }
 
-std::size_t Pieces::count() const { return std::min(pieces_.size() - next_, kMaxPieces); }
+void MessageWriter::protect(net::RecordCipher* cipher) {
+  if (cipher != nullptr) records_ = std::make_unique<net::RecordWriter>(*cipher, kHeaderBytes);
+}
 
 void MessageWriter::begin(const Header& header) {
   DISTRUN_CHECK(idle(), "a message is still being written");
   header_ = encode(header);
   pieces_.add(header_.data(), header_.size());
+  sealed_ = false;
 }
 
 Io MessageWriter::write(int fd) {
+  if (records_ != nullptr && !sealed_ && !idle()) {
+    if (!records_->seal(header_, pieces_)) return Io::kUsedUp;
+    sealed_ = true;
+  }
   while (!pieces_.empty()) {
     const msghdr message{.msg_iov = pieces_.data(), .msg_iovlen = pieces_.count()};
     const ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -83,6 +73,10 @@ Io MessageWriter::write(int fd) {
     pieces_.advance(static_cast<std::size_t>(sent));
   }
   return Io::kDone;
+}
+
+void MessageReader::protect(net::RecordCipher* cipher) {
+  if (cipher != nullptr) records_ = std::make_unique<net::RecordReader>(*cipher, kHeaderBytes);
 }
 
 Io MessageReader::receive(int fd, Pieces& into) {
@@ -97,24 +91,54 @@ Io MessageReader::receive(int fd, Pieces& into) {
     error_ = 0;
     if (got == 0) return Io::kGone;
     into.advance(static_cast<std::size_t>(got));
-    take(static_cast<std::size_t>(got));
+    if (!take(static_cast<std::size_t>(got))) return Io::kForged;
   }
   return Io::kDone;
 }
 
-void MessageReader::take(std::size_t bytes) {
+bool MessageReader::take(std::size_t bytes) {
+  if (records_ != nullptr) return records_->take(bytes);
   const std::size_t of_header = std::min(bytes, kHeaderBytes - header_read_);
   header_read_ += of_header;
   payload_.advance(bytes - of_header);
+  return true;
+}
+
+// The header is looked at as soon as it is opened, so that another message than the expected one is told from a forged
+// one.
+Io MessageReader::read_records(int fd, bool body) {
+  if (body && !records_->placed()) records_->place(payload_);
+  Io io = Io::kDone;
+  while (io == Io::kDone && !has_header()) {
+    both_.clear();
+    records_->add_missing(both_);
+    io = receive(fd, both_);
+    header_read_ = records_->has_head() ? kHeaderBytes : records_->at_boundary() ? 0 : 1;
+    if (has_header()) std::ranges::copy(records_->head(), header_.begin());
+  }
+  if (!body || !has_header() || io == Io::kForged) return io;
+  const Result<Header> got = header();
+  if (!got.ok() || got->bytes != records_->body_bytes()) return io == Io::kDone ? Io::kBlocked : io;
+  if (io != Io::kDone) return io;
+  while (!records_->has_body()) {
+    both_.clear();
+    records_->add_missing(both_);
+    if (io = receive(fd, both_); io != Io::kDone) return io;
+  }
+  if (!records_->open_body()) return Io::kForged;
+  payload_.clear();
+  return Io::kDone;
 }
 
 Io MessageReader::read_header(int fd) {
+  if (records_ != nullptr) return read_records(fd, false);
   both_.clear();
   both_.add(header_.data() + header_read_, kHeaderBytes - header_read_);
   return receive(fd, both_);
 }
 
 Io MessageReader::read(int fd) {
+  if (records_ != nullptr) return read_records(fd, true);
   do {
     both_.clear();
     both_.add(header_.data() + header_read_, kHeaderBytes - header_read_);
@@ -128,6 +152,7 @@ void MessageReader::next() {
   ++messages_;
   header_read_ = 0;
   payload_.clear();
+  if (records_ != nullptr) records_->next();
 }
 
 }  // namespace distrun::backend::tcp

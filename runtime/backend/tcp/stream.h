@@ -2,14 +2,14 @@
 // header and payload share one system call, and nothing is copied in between.
 #pragma once
 
-#include <sys/uio.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "runtime/backend/tcp/message.h"
 #include "runtime/base/status.h"
+#include "runtime/net/bytes/pieces.h"
+#include "runtime/net/secure/record_stream.h"
 
 namespace distrun::backend::tcp {
 
@@ -18,31 +18,21 @@ enum class Io {
   kBlocked,  // the socket takes or gives no more now
   kGone,     // end of file or a reset: the peer is no longer there
   kFault,    // what is to be sent or received lies in memory that this process may not read or write
+  kForged,   // what came is not what the peer sealed
+  kUsedUp,   // the connection's records have no numbers left
 };
 
 enum class Access { kRead, kWrite };
 Status memory_fault(Access access);  // what an operation fails with then
+constexpr bool breaks_seal(Io io) { return io == Io::kForged || io == Io::kUsedUp; }
+Status broken_seal(Io io, int peer);  // likewise, on the connection to that world rank
 
-// The pieces of memory of a message, in order, with the part that is done cut off.
-class Pieces {
- public:
-  void clear();
-  void add(const void* data, std::size_t size);  // adjacent pieces are merged
-  void advance(std::size_t bytes);
-  [[nodiscard]] bool empty() const { return next_ == pieces_.size(); }
-  [[nodiscard]] std::size_t size() const { return left_; }  // bytes that are left
-  // The first pieces, as many as one system call takes.
-  [[nodiscard]] iovec* data() { return pieces_.data() + next_; }
-  [[nodiscard]] std::size_t count() const;
-
- private:
-  std::vector<iovec> pieces_;
-  std::size_t next_ = 0;
-  std::size_t left_ = 0;
-};
+using net::Pieces;
 
 class MessageWriter {
  public:
+  // From now on messages travel as records. `cipher` outlives this; null: they stay plain.
+  void protect(net::RecordCipher* cipher);
   [[nodiscard]] bool idle() const { return pieces_.empty(); }
   // Only when idle. The caller then adds the payload (header.bytes of it) to pieces().
   void begin(const Header& header);
@@ -53,15 +43,19 @@ class MessageWriter {
  private:
   HeaderBytes header_{};
   Pieces pieces_;
+  std::unique_ptr<net::RecordWriter> records_;  // null: plain
+  bool sealed_ = false;                         // pieces_ has the records of the message
   int error_ = 0;
 };
 
 class MessageReader {
  public:
+  // As in MessageWriter.
+  void protect(net::RecordCipher* cipher);
   // Reads no further than the header; for when nothing is expected yet. kDone: header() is complete.
   Io read_header(int fd);
-  // Where the payload of the next message goes. Bytes that arrive in one go with a wrong header land there as well:
-  // never more than there is room for, and in an operation that fails.
+  // Where the payload of the next message goes. Bytes that arrive in one go with a wrong header land there as well, and
+  // those of a forged record: never more than there is room for, and in an operation that fails.
   Pieces& payload() { return payload_; }
   // Header and payload. kDone when both are complete; has_header() may turn true before.
   Io read(int fd);
@@ -77,12 +71,14 @@ class MessageReader {
 
  private:
   Io receive(int fd, Pieces& into);
-  void take(std::size_t bytes);
+  Io read_records(int fd, bool body);
+  [[nodiscard]] bool take(std::size_t bytes);
 
   HeaderBytes header_{};
   std::size_t header_read_ = 0;
   Pieces payload_;
-  Pieces both_;  // scratch of read()
+  Pieces both_;                                 // scratch of read()
+  std::unique_ptr<net::RecordReader> records_;  // null: plain
   int error_ = 0;
   std::uint64_t messages_ = 0;  // dealt with
 };

@@ -31,6 +31,7 @@ TcpBackend::TcpBackend(TcpOptions options)
     : group_(std::move(options.group)),
       services_(std::move(options.services)),
       chunk_bytes_(options.tuning.chunk_bytes),
+      protection_(options.ring.protection),
       ring_(std::move(options.ring), options.tuning, services_.wait_set) {}
 
 TcpBackend::~TcpBackend() {
@@ -62,8 +63,8 @@ Status TcpBackend::make_mesh() {
   exchange_ = std::make_unique<Exchange>(group_.members, static_cast<std::size_t>(group_.index), chunk_bytes_,
                                          *services_.wait_set, duration_of(services_.world->host_timeout));
   auto mesh =
-      Mesh::open(group_, services_,
-                 {.connected = [this](std::size_t peer, Fd fd) { exchange_->connected(peer, std::move(fd)); },
+      Mesh::open(group_, services_, protection_,
+                 {.connected = [this](std::size_t peer, DataLink link) { exchange_->connected(peer, std::move(link)); },
                   .failed = [this](std::size_t peer, const Status& why) { exchange_->unreachable(peer, why); }});
   if (!mesh.ok()) return mesh.status();
   mesh_ = *std::move(mesh);

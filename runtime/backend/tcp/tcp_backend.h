@@ -53,6 +53,7 @@ class TcpBackend final : public Backend {
   const GroupSpec group_;
   const Services services_;
   const std::size_t chunk_bytes_;
+  const Protection protection_;
   RingExchange ring_;
   std::uint64_t next_sequence_ = 0;
   std::unique_ptr<Exchange> exchange_;  // null until the first all-to-all, like the next

@@ -31,6 +31,8 @@ class TcpFactory final : public Factory {
     return probe.valid() ? Status() : errno_status("no TCP sockets", errno);
   }
 
+  [[nodiscard]] bool protects(const Services&) const override { return true; }
+
   [[nodiscard]] std::string set_up_keys(const std::string& group) const override { return tcp::keys_of(group); }
 
   [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,

@@ -30,7 +30,9 @@ constexpr std::size_t kMaxHost = 255;
 
 // When a silently dead peer is to be noticed: 2 s idle, then 3 probes a second apart; and 5 s for data.
 constexpr double kHostTimeout = 5;
-constexpr int kKeepCount = 3;
+constexpr int kKeepCount = 8;  // at least
+// Seconds: the launcher counts the same time of silence, and is to know first which host is silent.
+constexpr int kAfterLauncher = 2;
 constexpr int kSynRetries = 4;  // no answer for 1 + 2 + 4 + 8 + 16 s; since Linux 6.5 four times 1 s come before
 
 struct SocketAddress {
@@ -336,12 +338,14 @@ void set_host_timeout(int fd, double seconds) {
   int limit = 0;
   socklen_t size = sizeof(limit);
   if (::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size) != 0) return;  // a unix socket
-  const int whole = static_cast<int>(seconds);
-  const int interval = whole / (kKeepCount + 2);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, whole - kKeepCount * interval);
+  const int least = static_cast<int>(seconds) + kAfterLauncher;
+  const int interval = std::max(1, least / kKeepCount);
+  const int count = (least + interval - 1) / interval;
+  // The last answer may have come that long before the network failed.
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, interval);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepCount);
-  if (limit > 0) set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, whole * 1000);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, count);
+  if (limit > 0) set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (count + 1) * interval * 1000);
 }
 
 void allow_slow_reader(int fd) { set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); }

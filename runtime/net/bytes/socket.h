@@ -44,13 +44,13 @@ Result<Fd> accept_stream(int listener);
 // Blocks until `fd` is ready for `events` (poll's), or kTimeout. Signals do not end the wait.
 Status wait_ready(int fd, short events, TimePoint deadline);
 
-// TCP only: acknowledgements that stay away for about 5 s end the connection, while idle as well as with data under
+// TCP only: acknowledgements that stay away for 7 to 8 s end the connection, while idle as well as with data under
 // way. The second part also ends a connection whose reader stands still with a full window, which bulk data to a slow
 // rank legitimately does: allow_slow_reader() takes it back, the check of idle connections stays.
 void expect_prompt_peer(int fd);
 void allow_slow_reader(int fd);
-// Instead of about 5 s, on a connection that has what expect_prompt_peer() gives it; allow_slow_reader() stays in
-// force.
+// On a connection that has what expect_prompt_peer() gives it: after that time and about 2 s more, and not sooner.
+// allow_slow_reader() stays in force.
 void set_host_timeout(int fd, double seconds);
 
 // How a connection ended from which a call got `error`, errno's; 0: end of file.

@@ -12,6 +12,7 @@ namespace distrun::net {
 namespace {
 
 constexpr std::string_view kProtocolName = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
+constexpr std::string_view kExportLabel = "distrun exported keys";
 
 const unsigned char* chars(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
@@ -49,6 +50,11 @@ void wipe(std::array<NoiseKey, N>& keys) {
 }  // namespace
 
 NoiseCipher::~NoiseCipher() { sodium_memzero(key_.data(), key_.size()); }
+
+ExportedKeys::~ExportedKeys() {
+  sodium_memzero(send.data(), send.size());
+  sodium_memzero(receive.data(), receive.size());
+}
 
 // Four zero bytes, then the counter in little-endian order (section 12.3).
 std::array<unsigned char, 12> NoiseCipher::nonce() const {
@@ -195,6 +201,14 @@ NoiseSession NoiseHandshake::split() {
   auto keys = hkdf<2>(chaining_key_, {});
   const bool initiator = role_ == Role::kInitiator;
   NoiseSession session{.send = NoiseCipher(keys[initiator ? 0 : 1]), .receive = NoiseCipher(keys[initiator ? 1 : 0])};
+  // The chaining key's other use: with an input where the session's own keys have none.
+  std::array<unsigned char, kExportLabel.size() + kNoiseKeyBytes> context;
+  std::ranges::copy(kExportLabel, context.begin());
+  std::ranges::copy(hash_, context.begin() + kExportLabel.size());
+  auto exported = hkdf<2>(chaining_key_, context);
+  session.exported.send = exported[initiator ? 0 : 1];
+  session.exported.receive = exported[initiator ? 1 : 0];
+  wipe(exported);
   wipe(keys);
   return session;
 }

@@ -43,9 +43,21 @@ class NoiseCipher {
   std::uint64_t counter_ = 0;
 };
 
+// A key for each direction besides those of a session's own ciphers, and independent of them: what else protects the
+// connection derives its keys from these. Bound to the whole handshake.
+struct ExportedKeys {
+  ExportedKeys() = default;
+  ExportedKeys(const ExportedKeys&) = default;
+  ExportedKeys& operator=(const ExportedKeys&) = default;
+  ~ExportedKeys();
+  NoiseKey send{};
+  NoiseKey receive{};
+};
+
 struct NoiseSession {
   NoiseCipher send;
   NoiseCipher receive;
+  ExportedKeys exported{};
 };
 
 // The two messages: initiator write, responder read, responder write, initiator read; then split() on both sides.

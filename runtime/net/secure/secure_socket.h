@@ -1,6 +1,6 @@
 // A non-blocking stream socket (TCP or unix) on which both ends have proved that they hold the job's key
 // (Noise_NNpsk0_25519_ChaChaPoly_SHA256; docs/wire.md) before any other byte is parsed.
-// Control frames are always encrypted; bulk data may travel plain after the authenticated connect (`Mode`).
+// Control frames are always encrypted; bulk data travels as its owner decides after the authenticated connect.
 // Owned and used by one thread at a time (the token holder, or the launcher's loop).
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "runtime/base/fd.h"
 #include "runtime/base/status.h"
 #include "runtime/net/identity/world.h"
+#include "runtime/net/secure/noise.h"
 
 namespace distrun {
 class Log;
@@ -66,9 +67,12 @@ class SecureSocket {
   virtual Result<std::vector<std::byte>> receive_frame_blocking(TimePoint deadline) = 0;
 
   // Gives up framing: the caller owns the authenticated descriptor (non-blocking) and moves bulk bytes on it in the
-  // clear; a slow reader no longer ends the connection. Safe right after connecting and accepting, on both sides; later
-  // only when both sides know that no frame is under way. An error if frame bytes are left in either direction.
+  // clear, or in records of its own; a slow reader no longer ends the connection. Safe right after connecting and
+  // accepting, on both sides; later only when both sides know that no frame is under way. An error if frame bytes are
+  // left in either direction.
   virtual Result<Fd> release_plain() = 0;
+  // What a record layer of the bulk user's own makes its keys from (record_cipher.h).
+  [[nodiscard]] virtual const ExportedKeys& exported_keys() const = 0;
 };
 
 // Client side: connects, authenticates, checks the version. `address` is "host:port", "[v6]:port" or "unix:@abstract".

@@ -20,6 +20,7 @@ SecureStream::SecureStream(Fd fd, NoiseSession session, Hello peer, std::vector<
       peer_(std::move(peer)),
       sealer_(std::move(session.send)),
       opener_(std::move(session.receive)),
+      exported_(session.exported),
       queue_(std::move(unsent)) {
   name_ = (peer_.from < 0 ? std::string("the launcher") : "rank " + std::to_string(peer_.from)) + " at " +
           remote_text(fd_.get()) + " (" + peer_.purpose + ")";

@@ -30,6 +30,7 @@ class SecureStream final : public SecureSocket {
   Status send_frame_blocking(std::span<const std::byte> frame, TimePoint deadline) override;
   Result<std::vector<std::byte>> receive_frame_blocking(TimePoint deadline) override;
   Result<Fd> release_plain() override;
+  [[nodiscard]] const ExportedKeys& exported_keys() const override { return exported_; }
 
  private:
   [[nodiscard]] Status gone(int error) const;  // errno's; 0: end of file
@@ -42,6 +43,7 @@ class SecureStream final : public SecureSocket {
   std::string name_;  // "rank 3 at 10.0.0.7:4242 (control)", for errors
   FrameSealer sealer_;
   FrameOpener opener_;
+  ExportedKeys exported_;
   std::vector<std::byte> queue_;  // sealed; [0, sent_) has gone out
   std::size_t sent_ = 0;
   // Kept apart: what a peer said before it died can still be read after a write has failed.

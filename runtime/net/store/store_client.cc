@@ -48,7 +48,14 @@ class SocketStoreClient final : public StoreClient {
 
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, TimePoint deadline) override;
-  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
+    return sum({.kind = StoreRequest::Kind::kAdd, .key = key, .delta = delta});
+  }
+  Result<std::optional<std::string>> swap(const std::string& key, const std::optional<std::string>& expected,
+                                          const std::optional<std::string>& wanted) override;
+  Result<std::int64_t> count(const std::string& prefix) override {
+    return sum({.kind = StoreRequest::Kind::kCount, .key = prefix});
+  }
   Status erase(const std::string& prefix, int members) override {
     return tell({.kind = StoreRequest::Kind::kErase, .key = prefix, .delta = members});
   }
@@ -85,6 +92,7 @@ class SocketStoreClient final : public StoreClient {
   };
 
   Result<StoreReply> call(StoreRequest request, TimePoint deadline);
+  Result<std::int64_t> sum(StoreRequest request);
   Result<StoreReply> wait_for_reply(Waiter& waiter, const StoreRequest& request, TimePoint deadline);
   Status tell(const StoreRequest& request);
   [[nodiscard]] Status send(const StoreRequest& request) DISTRUN_REQUIRES(mutex_);
@@ -127,11 +135,14 @@ Status SocketStoreClient::open() {
   return {};
 }
 
+Status check_value(const std::string& key, const std::optional<std::string>& value) {
+  if (!value || value->size() <= kMaxStoreValue) return {};
+  return {Errc::kInvalidArgument, "store: the value of '" + key + "' has " + std::to_string(value->size()) +
+                                      " bytes, and at most 1 MiB is kept"};
+}
+
 Status SocketStoreClient::set(const std::string& key, const std::string& value) {
-  if (value.size() > kMaxStoreValue) {
-    return {Errc::kInvalidArgument, "store: the value of '" + key + "' has " + std::to_string(value.size()) +
-                                        " bytes, and at most 1 MiB is kept"};
-  }
+  DISTRUN_RETURN_IF_ERROR(check_value(key, value));
   return call({.kind = StoreRequest::Kind::kSet, .key = key, .value = value}, deadline_after(kAnswerSeconds)).status();
 }
 
@@ -141,15 +152,29 @@ Result<std::string> SocketStoreClient::get(const std::string& key, TimePoint dea
   return std::move(reply->text);
 }
 
-Result<std::int64_t> SocketStoreClient::add(const std::string& key, std::int64_t delta) {
-  const auto reply =
-      call({.kind = StoreRequest::Kind::kAdd, .key = key, .delta = delta}, deadline_after(kAnswerSeconds));
+Result<std::int64_t> SocketStoreClient::sum(StoreRequest request) {
+  const auto reply = call(std::move(request), deadline_after(kAnswerSeconds));
   if (!reply.ok()) return reply.status();
   return reply->sum;
 }
 
+Result<std::optional<std::string>> SocketStoreClient::swap(const std::string& key,
+                                                           const std::optional<std::string>& expected,
+                                                           const std::optional<std::string>& wanted) {
+  DISTRUN_RETURN_IF_ERROR(check_value(key, expected));
+  DISTRUN_RETURN_IF_ERROR(check_value(key, wanted));
+  auto reply = call({.kind = StoreRequest::Kind::kSwap, .key = key, .expected = expected, .wanted = wanted},
+                    deadline_after(kAnswerSeconds));
+  if (!reply.ok()) return reply.status();
+  if (reply->kind == StoreReply::Kind::kAbsent) return std::optional<std::string>();
+  return std::optional<std::string>(std::move(reply->text));
+}
+
 Result<StoreReply> SocketStoreClient::call(StoreRequest request, TimePoint deadline) {
-  if (request.key.size() > kMaxStoreKey) return Status(Errc::kInvalidArgument, "store: a key above 1 KiB");
+  if (request.key.size() > kMaxStoreKey) {
+    return Status(Errc::kInvalidArgument, "store: the key '" + request.key.substr(0, 60) + "...' has " +
+                                              std::to_string(request.key.size()) + " bytes, and at most 1 KiB is kept");
+  }
   Waiter waiter;
   {
     const MutexLock lock(mutex_);

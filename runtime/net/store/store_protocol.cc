@@ -20,15 +20,32 @@ void fields(V& v, Ref<V, RankFailure> failure) {
   v.cut_text(failure.place.file, kMaxFileName)(failure.place.line);
 }
 
+// A value that may be missing.
+template <class V>
+void optional_value(V& v, Ref<V, std::optional<std::string>> value) {
+  bool there = value.has_value();
+  v(there);
+  if constexpr (V::kReads) {
+    if (there) value.emplace();
+  }
+  if (there) v.text(*value, kMaxStoreValue);
+}
+
 template <class V>
 void fields(V& v, Ref<V, StoreRequest> request) {
   using Kind = StoreRequest::Kind;
   v.one_of(request.kind, StoreRequest::kKinds);
   const auto is = [kind = request.kind](auto... kinds) { return ((kind == kinds) || ...); };
-  if (is(Kind::kSet, Kind::kGet, Kind::kAdd, Kind::kCancel)) v(request.id);
-  if (is(Kind::kSet, Kind::kGet, Kind::kAdd, Kind::kErase)) v.text(request.key, kMaxStoreKey);
+  if (is(Kind::kSet, Kind::kGet, Kind::kAdd, Kind::kCancel, Kind::kSwap, Kind::kCount)) v(request.id);
+  if (is(Kind::kSet, Kind::kGet, Kind::kAdd, Kind::kErase, Kind::kSwap, Kind::kCount)) {
+    v.text(request.key, kMaxStoreKey);
+  }
   if (is(Kind::kSet)) v.text(request.value, kMaxStoreValue);
   if (is(Kind::kAdd, Kind::kErase)) v(request.delta);
+  if (is(Kind::kSwap)) {
+    optional_value<V>(v, request.expected);
+    optional_value<V>(v, request.wanted);
+  }
   if (is(Kind::kEarlyLeave, Kind::kStall, Kind::kLoss)) v(request.rank);
   if (is(Kind::kStop)) v.cut_text(request.value, kMaxCause);
   if (is(Kind::kFailure, Kind::kEarlyLeave, Kind::kStall)) fields(v, request.failure);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,26 +32,31 @@ struct StoreRequest {
     kEarlyLeave,
     kStall,
     kErase,
-    kLoss
+    kLoss,
+    kSwap,
+    kCount
   };
-  static constexpr int kKinds = 11;
+  static constexpr int kKinds = 13;
   Kind kind = Kind::kSet;
-  std::uint64_t id = 0;    // kSet kGet kAdd kCancel
-  std::string key;         // kSet kGet kAdd; kErase: the beginning of the keys
+  std::uint64_t id = 0;    // kSet kGet kAdd kCancel kSwap kCount
+  std::string key;         // kSet kGet kAdd kSwap; kErase kCount: the beginning of the keys
   std::string value;       // kSet: the value; kStop: the cause
   std::int64_t delta = 0;  // kAdd
-  int rank = -1;           // kEarlyLeave kStall kLoss: the rank that is spoken of, not the one that says so
-  RankFailure failure;     // kFailure kEarlyLeave kStall
+  // kSwap: what the key has, and what it is to have; none: it is not there.
+  std::optional<std::string> expected;
+  std::optional<std::string> wanted;
+  int rank = -1;        // kEarlyLeave kStall kLoss: the rank that is spoken of, not the one that says so
+  RankFailure failure;  // kFailure kEarlyLeave kStall
 };
 
 // To a rank: the answer to one request, or an event for everybody.
 struct StoreReply {
-  enum class Kind : std::uint8_t { kDone, kValue, kSum, kRefused, kEvent };
-  static constexpr int kKinds = 5;
+  enum class Kind : std::uint8_t { kDone, kValue, kSum, kRefused, kEvent, kAbsent };
+  static constexpr int kKinds = 6;
   Kind kind = Kind::kDone;
   std::uint64_t id = 0;  // all but kEvent
   std::string text;      // kValue: the value; kRefused: why
-  std::int64_t sum = 0;  // kSum
+  std::int64_t sum = 0;  // kSum, also of a count
   JobEvent event;        // kEvent
 };
 

@@ -1,5 +1,7 @@
 #include "runtime/net/store/store_table.h"
 
+#include <algorithm>
+#include <charconv>
 #include <limits>
 
 namespace distrun::net {
@@ -17,6 +19,12 @@ std::string full(const std::string& key, std::size_t limit) {
   return "the store is full (" + std::to_string(limit) + " bytes), so '" + key + "' is not kept";
 }
 
+std::int64_t keys_with(const std::map<std::string, std::string>& values, const std::string& prefix) {
+  const auto first = values.lower_bound(prefix);
+  const auto last = std::find_if(first, values.end(), [&](const auto& one) { return !one.first.starts_with(prefix); });
+  return std::distance(first, last);
+}
+
 }  // namespace
 
 void StoreTable::handle(int rank, const StoreRequest& request, const Send& send) {
@@ -26,7 +34,11 @@ void StoreTable::handle(int rank, const StoreRequest& request, const Send& send)
     case StoreRequest::Kind::kGet:
       return get(rank, request, send);
     case StoreRequest::Kind::kAdd:
-      return send(rank, add(request));
+      return add(rank, request, send);
+    case StoreRequest::Kind::kSwap:
+      return swap(rank, request, send);
+    case StoreRequest::Kind::kCount:
+      return send(rank, {.kind = Kind::kSum, .id = request.id, .sum = keys_with(values_, request.key)});
     case StoreRequest::Kind::kCancel:
       return cancel({rank, request.id});
     case StoreRequest::Kind::kErase:
@@ -41,21 +53,30 @@ void StoreTable::handle(int rank, const StoreRequest& request, const Send& send)
   }
 }
 
-void StoreTable::set(int rank, const StoreRequest& request, const Send& send) {
-  const auto found = values_.find(request.key);
+bool StoreTable::keep(const std::string& key, const std::string& value) {
+  const auto found = values_.find(key);
   const std::size_t old = found == values_.end() ? 0 : found->second.size();
-  const std::size_t entry = found == values_.end() ? request.key.size() + kEntryCost : 0;
+  const std::size_t entry = found == values_.end() ? key.size() + kEntryCost : 0;
   bytes_ -= old;
-  if (!fits(entry + request.value.size())) {
+  if (!fits(entry + value.size())) {
     bytes_ += old;
-    return send(rank, refusal(request.id, full(request.key, max_bytes_)));
+    return false;
   }
-  bytes_ += entry + request.value.size();
-  values_[request.key] = request.value;
+  bytes_ += entry + value.size();
+  values_[key] = value;
+  return true;
+}
+
+void StoreTable::set(int rank, const StoreRequest& request, const Send& send) {
+  if (!keep(request.key, request.value)) return send(rank, refusal(request.id, full(request.key, max_bytes_)));
   send(rank, {.kind = Kind::kDone, .id = request.id});
-  const auto waits = waiting_.extract(request.key);
+  answer_waits(request.key, send);
+}
+
+void StoreTable::answer_waits(const std::string& key, const Send& send) {
+  const auto waits = waiting_.extract(key);
   if (waits.empty()) return;
-  StoreReply value{.kind = Kind::kValue, .text = request.value};
+  StoreReply value{.kind = Kind::kValue, .text = values_.at(key)};
   for (const Wait& wait : waits.mapped()) {
     keys_.erase(wait);
     value.id = wait.second;
@@ -77,20 +98,42 @@ void StoreTable::get(int rank, const StoreRequest& request, const Send& send) {
   keys_[{rank, request.id}] = request.key;
 }
 
-StoreReply StoreTable::add(const StoreRequest& request) {
-  auto found = counters_.find(request.key);
-  if (found == counters_.end()) {
-    const std::size_t entry = request.key.size() + kEntryCost;
-    if (!fits(entry)) return refusal(request.id, full(request.key, max_bytes_));
-    bytes_ += entry;
-    found = counters_.emplace(request.key, 0).first;
+void StoreTable::add(int rank, const StoreRequest& request, const Send& send) {
+  std::int64_t sum = 0;
+  if (const auto found = values_.find(request.key); found != values_.end()) {
+    const std::string& digits = found->second;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), sum);
+    if (error != std::errc() || end != digits.data() + digits.size()) {
+      return send(rank, refusal(request.id, "'" + request.key + "' is no counter"));
+    }
   }
-  if (__builtin_add_overflow(found->second, request.delta, &found->second)) {
-    // The builtin has stored the wrapped sum; the opposite step wraps back.
-    (void)__builtin_sub_overflow(found->second, request.delta, &found->second);
-    return refusal(request.id, "the counter '" + request.key + "' would overflow");
+  if (__builtin_add_overflow(sum, request.delta, &sum)) {
+    return send(rank, refusal(request.id, "the counter '" + request.key + "' would overflow"));
   }
-  return {.kind = Kind::kSum, .id = request.id, .sum = found->second};
+  if (!keep(request.key, std::to_string(sum))) {
+    return send(rank, refusal(request.id, full(request.key, max_bytes_)));
+  }
+  send(rank, {.kind = Kind::kSum, .id = request.id, .sum = sum});
+  answer_waits(request.key, send);
+}
+
+void StoreTable::swap(int rank, const StoreRequest& request, const Send& send) {
+  const auto found = values_.find(request.key);
+  StoreReply before{.kind = Kind::kAbsent, .id = request.id};
+  if (found != values_.end()) {
+    before.kind = Kind::kValue;
+    before.text = found->second;
+  }
+  const bool is_expected = found == values_.end() ? !request.expected : request.expected == found->second;
+  if (!is_expected) return send(rank, before);
+  if (request.wanted) {
+    if (!keep(request.key, *request.wanted)) return send(rank, refusal(request.id, full(request.key, max_bytes_)));
+  } else if (found != values_.end()) {
+    bytes_ -= found->first.size() + kEntryCost + found->second.size();
+    values_.erase(found);
+  }
+  send(rank, before);
+  if (request.wanted) answer_waits(request.key, send);
 }
 
 void StoreTable::cancel(const Wait& wait) {
@@ -104,15 +147,15 @@ void StoreTable::cancel(const Wait& wait) {
 
 void StoreTable::erase(const std::string& prefix, std::int64_t members) {
   if (prefix.empty()) return;
-  // Refused where the store is full: the keys stay then until the job ends.
-  if (members > 1 && add({.key = prefix + "/erased", .delta = 1}).sum < members) return;
+  if (members > 1) {
+    // Refused where the store is full: the keys stay then until the job ends.
+    std::int64_t asked = 0;
+    add(-1, {.key = prefix + "/erased", .delta = 1}, [&asked](int, const StoreReply& reply) { asked = reply.sum; });
+    if (asked < members) return;
+  }
   for (auto it = values_.lower_bound(prefix); it != values_.end() && it->first.starts_with(prefix);) {
     bytes_ -= it->first.size() + kEntryCost + it->second.size();
     it = values_.erase(it);
-  }
-  for (auto it = counters_.lower_bound(prefix); it != counters_.end() && it->first.starts_with(prefix);) {
-    bytes_ -= it->first.size() + kEntryCost;
-    it = counters_.erase(it);
   }
 }
 

@@ -21,7 +21,8 @@ class StoreTable {
   // One reply at a time: a text of a job with thousands of ranks is not copied for all who wait for it. Must not use
   // the table.
   using Send = std::function<void(int rank, const StoreReply& reply)>;
-  // Does kSet, kGet, kAdd, kCancel and kErase of `rank`; a set also answers those who waited for the key.
+  // Does kSet, kGet, kAdd, kSwap, kCount, kCancel and kErase of `rank`; those who waited for a key that is there now
+  // are answered too.
   void handle(int rank, const StoreRequest& request, const Send& send);
   // The rank's connection ended: nobody is to be told anything.
   void forget(int rank);
@@ -33,7 +34,11 @@ class StoreTable {
 
   void set(int rank, const StoreRequest& request, const Send& send);
   void get(int rank, const StoreRequest& request, const Send& send);
-  StoreReply add(const StoreRequest& request);
+  void add(int rank, const StoreRequest& request, const Send& send);
+  void swap(int rank, const StoreRequest& request, const Send& send);
+  // False: the table is full.
+  bool keep(const std::string& key, const std::string& value);
+  void answer_waits(const std::string& key, const Send& send);
   void cancel(const Wait& wait);
   void erase(const std::string& prefix, std::int64_t members);
   [[nodiscard]] bool fits(std::size_t more) const { return more <= max_bytes_ - bytes_; }
@@ -42,7 +47,6 @@ class StoreTable {
   std::size_t max_waits_;
   std::size_t bytes_ = 0;
   std::map<std::string, std::string> values_;
-  std::map<std::string, std::int64_t> counters_;
   std::map<std::string, std::set<Wait>> waiting_;  // by key
   std::map<Wait, std::string> keys_;               // the same, by rank
 };

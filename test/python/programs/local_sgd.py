@@ -270,7 +270,8 @@ def check_buffers_that_are_refused() -> None:
     module = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
     wrong: list[tuple[dict[object, object], list[str]]] = [
         ({"queue": "first"}, ["'queue'", "no buffer", "0.running_mean", "0.num_batches_tracked"]),
-        ({"mean": "first"}, ["'mean'", "no buffer"]),
+        ({"_u": "first"}, ["'_u'", "no buffer"]),
+        ({"": "first"}, ["'': 'first'", "'own'"]),
         ({"running_mean": "mean"}, ["'running_mean': 'mean'", "'average', 'first'", "'own'"]),
         ({"running_mean": None}, ["'running_mean': None", "'own'"]),
         ({3: "own"}, ["3: 'own'"]),

@@ -17,7 +17,8 @@ struct Outcome {
   std::vector<std::uint32_t> ops;   // by member: of the chosen one
 };
 
-Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forced = "auto", double seconds = 20) {
+Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forced = "auto", double seconds = 20,
+               bool encrypt = false) {
   test::FakeStore store;
   Outcome outcome;
   outcome.chosen.resize(static_cast<std::size_t>(size));
@@ -34,6 +35,7 @@ Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forc
     Settings settings;
     settings.backend = forced;
     settings.start_timeout = seconds;
+    settings.encrypt = encrypt;
     const net::World world{.rank = index, .size = size};
     const backend::Services services = {.world = &world, .settings = &settings, .store = &store, .host_link_error = ""};
     auto offers = exchange_offers(group, factories, services, deadline_after(20));
@@ -84,6 +86,20 @@ TEST_CASE("a forced backend that cannot be set up is an error on every member", 
   const Outcome outcome = choose({{"slow", 10}, {"fast", 90, 1}}, 2, "fast");
   CHECK(all_contain(outcome, "memory was refused"));
   CHECK_FALSE(all_contain(outcome, "cpu: "));
+}
+
+TEST_CASE("under --encrypt what sends tensors to other hosts as they are is not chosen, nor taken where it is forced",
+          "[api]") {
+  const std::vector<Plan> plans = {{.name = "open", .score = 90}, {.name = "sealed", .score = 10, .protects = true}};
+  CHECK(all_contain(choose(plans, 2, "auto", 20, false), "cpu: open"));
+  const Outcome outcome = choose(plans, 2, "auto", 20, true);
+  CHECK(all_contain(outcome, "cpu: sealed"));
+  CHECK(all_contain(outcome, "--encrypt was given, and it sends tensors to other hosts as they are"));
+  const Outcome forced = choose(plans, 2, "open", 20, true);
+  CHECK(all_contain(forced, "The setting backend=open"));
+  CHECK(all_contain(forced, "--encrypt was given"));
+  CHECK(all_contain(choose({{.name = "open", .score = 90}}, 2, "auto", 20, true), "--encrypt was given"));
+  CHECK(all_contain(choose(plans, 1, "auto", 20, true), "cpu: open"));  // one rank sends nothing
 }
 
 TEST_CASE("offers survive the wire, and damaged ones are refused", "[api]") {

@@ -20,6 +20,11 @@ class PromptStore final : public net::Store {
     return found->second;
   }
   Result<std::int64_t> add(const std::string&, std::int64_t) override { return 0; }
+  Result<std::optional<std::string>> swap(const std::string&, const std::optional<std::string>&,
+                                          const std::optional<std::string>&) override {
+    return std::optional<std::string>();
+  }
+  Result<std::int64_t> count(const std::string&) override { return 0; }
   Status erase(const std::string&, int) override { return {}; }
 
   std::map<std::string, std::string> values;

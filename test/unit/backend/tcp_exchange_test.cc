@@ -62,8 +62,8 @@ std::vector<std::unique_ptr<Member>> make_members(std::size_t size) {
 
 void connect(Member& a, std::size_t a_index, Member& b, std::size_t b_index) {
   auto [one, other] = make_pair();
-  a.exchange->connected(b_index, std::move(one));
-  b.exchange->connected(a_index, std::move(other));
+  a.exchange->connected(b_index, {.fd = std::move(one)});
+  b.exchange->connected(a_index, {.fd = std::move(other)});
 }
 
 // What member i sends to member j are elements of value 100 i + j, with their number in the block behind the point.
@@ -133,7 +133,7 @@ TEST_CASE("tcp exchange: a block goes straight to its owner, and an empty one ta
   const auto members = make_members(3);
   Member& member = *members[0];
   auto [mine, first] = make_pair();
-  member.exchange->connected(1, std::move(mine));
+  member.exchange->connected(1, {.fd = std::move(mine)});
   // To itself one element, to member 1 two, to member 2 none; nothing comes from anybody.
   const std::vector<std::size_t> counts{1, 2, 0, 0, 0, 0, 0, 0, 0};
   member.in = {1.0F, 2.0F, 3.0F};
@@ -167,7 +167,7 @@ TEST_CASE("tcp exchange: who is gone or cannot be reached is missed by the opera
     auto [mine, theirs] = make_pair();
     const Status why(Errc::kSystem, "no way there");
     if (reached) {
-      member.exchange->connected(2, std::move(mine));
+      member.exchange->connected(2, {.fd = std::move(mine)});
     } else {
       member.exchange->unreachable(2, why);
     }
@@ -251,9 +251,9 @@ TEST_CASE("tcp exchange: once a member has given up, nobody who cannot be reache
 
 TEST_CASE("tcp exchange: the first failure stays") {
   const auto members = make_members(3);
-  members[0]->exchange->connected(1, Fd(::open("/dev/null", O_RDWR | O_CLOEXEC)));  // which nobody can watch
+  members[0]->exchange->connected(1, {.fd = Fd(::open("/dev/null", O_RDWR | O_CLOEXEC))});  // which nobody can watch
   auto [mine, theirs] = make_pair();
-  members[0]->exchange->connected(2, std::move(mine));
+  members[0]->exchange->connected(2, {.fd = std::move(mine)});
   CHECK_FALSE(members[0]->exchange->failure().ok());
 }
 

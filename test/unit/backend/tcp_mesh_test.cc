@@ -30,9 +30,10 @@ struct MeshMember {
   MeshMember(const Job& job, int index, int size) : wait_set(*net::WaitSet::create()) {
     GroupSpec group{.id = "g", .members = {}, .index = index};
     for (int rank = 0; rank < size; ++rank) group.members.push_back(rank);
-    auto made = Mesh::open(group, {.world = &job.world, .key = &job.key, .wait_set = wait_set.get()},
-                           {.connected = [this](std::size_t peer, Fd fd) { connected[peer] = std::move(fd); },
-                            .failed = [this](std::size_t peer, const Status& why) { failed[peer] = why; }});
+    auto made =
+        Mesh::open(group, {.world = &job.world, .key = &job.key, .wait_set = wait_set.get()}, {},
+                   {.connected = [this](std::size_t peer, DataLink link) { connected[peer] = std::move(link.fd); },
+                    .failed = [this](std::size_t peer, const Status& why) { failed[peer] = why; }});
     REQUIRE(made.ok());
     mesh = *std::move(made);
   }

@@ -47,6 +47,19 @@ TEST_CASE("a command that starts processes itself is known by its name or module
   }
 }
 
+TEST_CASE("--encrypt on several hosts says in one line what it does not cover") {
+  PlanRequest request;
+  const auto hints = [&request](const std::vector<HostSlots>& hosts) {
+    request.assignment = *assign({.hosts = hosts});
+    return make_plan(request, std::vector<HostFacts>(hosts.size()))->hints;
+  };
+  const std::vector<HostSlots> two = {{.name = "a", .slots = 1}, {.name = "b", .slots = 1}};
+  CHECK(hints(two).empty());
+  request.base.variables["DISTRUN_ENCRYPT"] = "true";
+  CHECK(hints(two) == std::vector<std::string>{"--encrypt: sockets that the program opens itself are not encrypted"});
+  CHECK(hints({{.name = "a", .slots = 2}}).empty());
+}
+
 TEST_CASE("a launcher behind distrun is told of where a host has several ranks") {
   PlanRequest request{.script = {.launcher = "torchrun"}};
   const auto hints = [&request](const std::vector<HostSlots>& hosts) {

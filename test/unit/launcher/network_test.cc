@@ -139,5 +139,16 @@ TEST_CASE("faults of --network are shown where they are") {
   }
 }
 
+TEST_CASE("this machine has a network where the address that the others use is one that works") {
+  const std::vector<Candidate> working = {{"lo", "127.0.0.1"}, {"eth0", "10.0.0.7"}, {"eth0", "fd00::7"}};
+  CHECK(has_network(working, "10.0.0.7"));
+  CHECK(has_network(working, "fd00::7"));
+  CHECK_FALSE(has_network(working, "10.1.0.7"));  // of an interface whose cable is out
+  CHECK(has_network(working, ""));                // not known: any
+  CHECK(has_network(working, "127.0.0.1"));
+  CHECK_FALSE(has_network({{"lo", "127.0.0.1"}, {"lo", "::1"}}, ""));
+  CHECK_FALSE(has_network({}, "10.0.0.7"));
+}
+
 }  // namespace
 }  // namespace distrun::launcher

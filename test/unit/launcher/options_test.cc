@@ -190,6 +190,25 @@ TEST_CASE("--tf means TF_CONFIG and one GPU per rank") {
   CHECK_FALSE(parsed({"--no-tf-config", "p"}).frameworks.tf_config);
 }
 
+TEST_CASE("a setting that is a flag says true by itself") {
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  using Words = std::vector<std::string>;
+  const Options encrypted = parsed({"--encrypt", "-np", "2", "p", "--checksum", "no"});
+  CHECK(encrypted.environment.settings == Settings{{"encrypt", "true"}});
+  CHECK(encrypted.program == Words{"p", "--checksum", "no"});
+  CHECK(parsed({"--checksum", "p", "x"}).program == Words{"p", "x"});
+  CHECK(parsed({"--encrypt=off", "p"}).environment.settings == Settings{{"encrypt", "off"}});
+  // As it was before flags needed no value.
+  const Options apart = parsed({"--huge-pages", "false", "--encrypt", "1", "p", "1"});
+  CHECK(apart.environment.settings == Settings{{"encrypt", "1"}, {"huge_pages", "false"}});
+  CHECK(apart.program == Words{"p", "1"});
+  CHECK(has(refused({"--encrypt=maybe", "p"}), "--encrypt"));
+  CHECK(has(refused({"--encrypt=", "p"}), "--encrypt has an empty value"));
+  CHECK(has(refused({"--encrypt"}), "which program?"));
+  const auto help = parse_arguments({"--help"});
+  CHECK(has(help.text, "--encrypt[=flag]"));
+}
+
 TEST_CASE("settings of the runtime are flags") {
   const Options options = parsed({"--fusion-threshold", "1MiB", "--backend=tcp", "-x", "A=1", "-xB", "p"});
   CHECK(options.environment.settings ==
@@ -389,13 +408,13 @@ TEST_CASE("--tf-keras3-mwms puts its module in front of scripts and modules, and
   CHECK(has(refused({"--tf-keras3-mwms", "--no-tf-config", "p"}), "--no-tf-config"));
 
   const std::string start = our_module("m")[1];
-  CHECK(*amended(options, {"python", "-u", "-X", "dev", "train.py", "-c"}) ==
+  CHECK(*amended(options, false, {"python", "-u", "-X", "dev", "train.py", "-c"}) ==
         Words{"python", "-u", "-X", "dev", "-c", start, "distrun._keras3_mwms", "train.py", "-c"});
-  CHECK(*amended(options, {"/venv/bin/python3", "-m", "pkg.train", "a"}) ==
+  CHECK(*amended(options, false, {"/venv/bin/python3", "-m", "pkg.train", "a"}) ==
         Words{"/venv/bin/python3", "-c", start, "distrun._keras3_mwms", "-m", "pkg.train", "a"});
   for (const Words& words : {Words{"sh", "train.sh"}, Words{"python", "-c", "pass"}, Words{"python"},
                              Words{"python", "-u"}, Words{"python", "-"}}) {
-    CHECK(has(amended(options, words).status().message(), "patch_keras_mwms() in the program"));
+    CHECK(has(amended(options, false, words).status().message(), "patch_keras_mwms() in the program"));
   }
 }
 
@@ -403,13 +422,26 @@ TEST_CASE("--torch-backend puts its module in front of scripts and modules, and 
   using Words = std::vector<std::string>;
   const Options options = parsed({"--torch-backend", "distrun", "train.py"});
   const std::string start = our_module("m")[1];
-  CHECK(*amended(options, {"python", "train.py"}) ==
+  CHECK(*amended(options, false, {"python", "train.py"}) ==
         Words{"python", "-c", start, "distrun._torch_backend", "train.py"});
-  CHECK(has(amended(options, {"sh", "train.sh"}).status().message(), "init_process_group(\"distrun\")"));
+  CHECK(has(amended(options, false, {"sh", "train.sh"}).status().message(), "init_process_group(\"distrun\")"));
   CHECK(has(refused({"--torch-backend", "nccl", "train.py"}), "distrun is the one"));
-  CHECK(*amended(parsed({"train.py"}), {"sh", "train.sh"}) == Words{"sh", "train.sh"});
-  CHECK(*amended(parsed({"--torch-backend", "distrun", "--tf-keras3-mwms", "x.py"}), {"python", "x.py"}) ==
+  CHECK(*amended(parsed({"train.py"}), false, {"sh", "train.sh"}) == Words{"sh", "train.sh"});
+  CHECK(*amended(parsed({"--torch-backend", "distrun", "--tf-keras3-mwms", "x.py"}), false, {"python", "x.py"}) ==
         Words{"python", "-c", start, "distrun._torch_backend", "-m", "distrun._keras3_mwms", "x.py"});
+}
+
+TEST_CASE("with --encrypt Python programs are run by way of a module that refuses what goes around distrun") {
+  using Words = std::vector<std::string>;
+  const std::string start = our_module("m")[1];
+  CHECK(*amended(parsed({"train.py"}), true, {"python", "-u", "train.py"}) ==
+        Words{"python", "-u", "-c", start, "distrun._protected", "train.py"});
+  CHECK(*amended(parsed({"--torch-backend", "distrun", "--tf-keras3-mwms", "x.py"}), true, {"python", "x.py"}) ==
+        Words{"python", "-c", start, "distrun._protected", "-m", "distrun._torch_backend", "-m", "distrun._keras3_mwms",
+              "x.py"});
+  for (const Words& words : {Words{"sh", "train.sh"}, Words{"python", "-c", "pass"}, Words{"./a.out"}}) {
+    CHECK(*amended(parsed({"train.py"}), true, words) == words);
+  }
 }
 
 }  // namespace

@@ -115,6 +115,23 @@ TEST_CASE("messages about addresses survive encoding, cut ones are refused") {
   refuses_prefixes(encode(probed), [](auto bytes) { return decode<Probed>(bytes); });
 }
 
+TEST_CASE("signs of life, their answers, and the loss of a host survive encoding, cut ones are refused") {
+  const Beat beat{.sent = 1LL << 50, .ready = true};
+  REQUIRE(decode<Beat>(encode(beat)).ok());
+  CHECK(decode<Beat>(encode(beat))->sent == beat.sent);
+  CHECK(decode<Beat>(encode(beat))->ready);
+  refuses_prefixes(encode(beat), [](auto bytes) { return decode<Beat>(bytes); });
+  const Alive answer{.what = Alive::What::kResume, .sent = 7};
+  REQUIRE(decode<Alive>(encode(answer)).ok());
+  CHECK(decode<Alive>(encode(answer))->what == Alive::What::kResume);
+  CHECK(decode<Alive>(encode(answer))->sent == 7);
+  refuses_prefixes(encode(answer), [](auto bytes) { return decode<Alive>(bytes); });
+  auto bad = encode(answer);
+  bad[0] = std::byte{3};
+  CHECK_FALSE(decode<Alive>(bad).ok());
+  CHECK(decode<HostGone>(encode(HostGone{.index = 4}))->index == 4);
+}
+
 // The digests are of bytes laid out by hand.
 TEST_CASE("the bytes of every message of head and agent stay as they are") {
   const std::vector<std::byte> key(4, std::byte{7});
@@ -128,7 +145,7 @@ TEST_CASE("the bytes of every message of head and agent stay as they are") {
                     .open_files = 1024,
                     .environment = {{"PATH", "/bin"}, {"A", ""}},
                     .host_own = {"HOME"}};
-  CHECK(digest(encode(prepare)) == 0xa9b70e3984916b1e);
+  CHECK(digest(encode(prepare)) == 0x92ee3025acc716a9);
   Prepared prepared;
   prepared.facts.topology = {
       .cpus = {{.id = 1, .core = 1}},

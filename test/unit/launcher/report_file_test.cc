@@ -34,7 +34,8 @@ std::string content_of(const fs::path& path) {
 
 TEST_CASE("the report of a good job has no cause") {
   CHECK(report_json(std::nullopt, 0) ==
-        "{\"format\": 1, \"exit_code\": 0, \"cause\": null, \"rank\": null, \"host\": null, \"pid\": null, \"tensor\": "
+        "{\"format\": 1, \"exit_code\": 0, \"cause\": null, \"rank\": null, \"host\": null, \"hosts\": [], \"pid\": "
+        "null, \"tensor\": "
         "null, \"place\": null, \"cure\": null, \"last_lines\": [], \"followers\": []}\n");
 }
 
@@ -50,7 +51,8 @@ TEST_CASE("the report of a failure has every field of it") {
       "{\"format\": 1, \"exit_code\": 137, \"cause\": {\"kind\": \"killed\", \"text\": \"killed by signal 9 (SIGKILL), "
       "because the memory of its machine or container was used up (the kernel's OOM killer)\", \"exit_code\": null, "
       "\"signal\": 9, \"signal_name\": \"SIGKILL\", \"out_of_memory\": true, \"by_other\": false}, \"rank\": 3, "
-      "\"host\": \"node2\", \"pid\": 42, \"tensor\": \"layer.1\", \"place\": {\"file\": \"train.py\", \"line\": 88}, "
+      "\"host\": \"node2\", \"hosts\": [], \"pid\": 42, \"tensor\": \"layer.1\", \"place\": {\"file\": \"train.py\", "
+      "\"line\": 88}, "
       "\"cure\": \"use less memory for each rank, or fewer ranks on each host (-H HOST:SLOTS)\", \"last_lines\": "
       "[\"say \\\"hi\\\"\\u000a\"], \"followers\": [{\"rank\": 0, \"cause\": {\"kind\": \"exited\", \"text\": "
       "\"exited with code 1\", \"exit_code\": 1, \"signal\": null, \"signal_name\": null, \"out_of_memory\": false, "

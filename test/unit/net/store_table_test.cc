@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ TEST_CASE("the bytes of the store's messages are those of docs/wire.md", "[store
   CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .rank = 2, .failure = slow})) == 0xa48549fcc3f489f0);
   CHECK(digest(encode(StoreRequest{.kind = Request::kStop, .value = "why"})) == 0xff9f5dabfbb9f0fc);
   CHECK(digest(encode(StoreReply{.kind = Reply::kValue, .id = 5, .text = "v"})) == 0xcffed56bbebdb9da);
+  const StoreRequest swaps{.kind = Request::kSwap, .id = 5, .key = "k", .expected = "v", .wanted = std::nullopt};
+  CHECK(digest(encode(swaps)) == 0x45e42f9c24ec8c45);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kCount, .id = 5, .key = "k"})) == 0x503c1dadbf4077dc);
+  CHECK(digest(encode(StoreReply{.kind = Reply::kAbsent, .id = 5})) == 0x9fd6ba937435ce05);
   const JobEvent event{.rank = 2, .signal = 9, .exit_code = -1, .host = "n1", .cause = "killed"};
   CHECK(digest(encode(StoreReply{.kind = Reply::kEvent, .event = event})) == 0xfbd336f44e8d6b42);
 }
@@ -94,15 +99,75 @@ TEST_CASE("who gave up or went is not answered", "[store_table]") {
   CHECK(out[1].reply.id == 2);
 }
 
-TEST_CASE("counters start at 0, are apart from values and do not overflow", "[store_table]") {
+TEST_CASE("counters start at 0, are values in decimal digits and do not overflow", "[store_table]") {
   StoreTable table;
   constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
   CHECK(handle(table, 0, add(1, "k", 5)).at(0).reply.sum == 5);
   CHECK(handle(table, 1, add(1, "k", -7)).at(0).reply.sum == -2);
-  CHECK(handle(table, 1, get(2, "k")).empty());
+  CHECK(handle(table, 1, get(2, "k")).at(0).reply.text == "-2");
+  CHECK(handle(table, 2, get(3, "waited for")).empty());
+  const auto out = handle(table, 0, add(4, "waited for", 3));
+  REQUIRE(out.size() == 2);
+  CHECK(out[1].rank == 2);
+  CHECK(out[1].reply.text == "3");
+  handle(table, 0, set(5, "text", "5x"));
+  for (const char* text : {"5x", "", " 5", "99999999999999999999"}) {
+    handle(table, 0, set(5, "text", text));
+    CHECK(handle(table, 0, add(6, "text", 1)).at(0).reply.kind == Reply::kRefused);
+    CHECK(handle(table, 0, get(7, "text")).at(0).reply.text == text);
+  }
   CHECK(handle(table, 0, add(2, "big", kMax)).at(0).reply.sum == kMax);
   CHECK(handle(table, 0, add(3, "big", 1)).at(0).reply.kind == Reply::kRefused);
   CHECK(handle(table, 0, add(4, "big", 0)).at(0).reply.sum == kMax);
+}
+
+StoreRequest swap(std::string key, std::optional<std::string> expected, std::optional<std::string> wanted) {
+  return {.kind = Request::kSwap,
+          .id = 1,
+          .key = std::move(key),
+          .expected = std::move(expected),
+          .wanted = std::move(wanted)};
+}
+
+TEST_CASE("a swap changes what is as expected, and tells what was there", "[store_table]") {
+  StoreTable table(1000);
+  const auto before = [&](const StoreRequest& request) {
+    const auto read = decode_request(encode(request));
+    REQUIRE(read.ok());
+    const StoreReply reply = handle(table, 0, *read).at(0).reply;
+    CHECK((reply.kind == Reply::kValue || reply.kind == Reply::kAbsent));
+    return reply.kind == Reply::kAbsent ? std::optional<std::string>() : reply.text;
+  };
+  CHECK(before(swap("k", "v", "w")) == std::nullopt);
+  CHECK(before(swap("k", std::nullopt, std::nullopt)) == std::nullopt);
+  CHECK(before(swap("k", std::nullopt, "v")) == std::nullopt);
+  CHECK(before(swap("k", std::nullopt, "w")) == "v");
+  CHECK(before(swap("k", "other", "w")) == "v");
+  CHECK(before(swap("k", "v", "")) == "v");
+  CHECK(before(swap("k", "", std::nullopt)) == "");
+  CHECK(handle(table, 1, get(2, "k")).empty());
+  const auto out = handle(table, 0, swap("k", std::nullopt, "now"));
+  REQUIRE(out.size() == 2);
+  CHECK(out[1].reply.text == "now");
+  // What goes gives its room back, and what does not fit changes nothing.
+  for (int round = 0; round < 100; ++round) {
+    CHECK(before(swap("large", std::nullopt, std::string(600, 'x'))) == std::nullopt);
+    CHECK(before(swap("large", std::string(600, 'x'), std::nullopt)) == std::string(600, 'x'));
+  }
+  CHECK(handle(table, 0, swap("k", "now", std::string(2000, 'x'))).at(0).reply.kind == Reply::kRefused);
+  CHECK(before(swap("k", "other", "w")) == "now");
+}
+
+TEST_CASE("keys are counted by their beginning", "[store_table]") {
+  StoreTable table;
+  for (const char* key : {"a", "a/1", "a/2", "ab", "b"}) handle(table, 0, set(1, key, "v"));
+  handle(table, 0, add(2, "a/n", 1));
+  const auto count = [&](const char* prefix) {
+    return handle(table, 0, {.kind = Request::kCount, .id = 3, .key = prefix}).at(0).reply.sum;
+  };
+  CHECK(count("a/") == 3);
+  CHECK(count("") == 6);
+  CHECK(count("c") == 0);
 }
 
 TEST_CASE("the table has a limit, and overwriting gives room back", "[store_table]") {

@@ -177,7 +177,9 @@ TEST_CASE("who waits for a key is told that a rank has gone, and may still tell 
   }
   CHECK(a->get("later", soon()).status().code() == Errc::kRankLost);
   CHECK(a->set("k", "v").ok());
-  CHECK(a->add("k", 1).ok());
+  CHECK(a->add("n", 1).ok());
+  CHECK(*a->swap("k", "v", "w") == "v");
+  CHECK(*a->count("") == 2);
   const auto late = server.connect(2);
   CHECK(late->get("never", soon()).status().code() == Errc::kRankLost);
   CHECK(next_events(*a)->size() == 2);

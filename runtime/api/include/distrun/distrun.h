@@ -277,6 +277,24 @@ DISTRUN_API void distrun_watch_end(distrun_watch* watch);
 /* Frees the watch, before its session is closed; no other thread may be inside a call. Tags not taken are lost. */
 DISTRUN_API void distrun_watch_close(distrun_watch* watch);
 
+/* The job's store: keys and values that all ranks share, over the authenticated connections to the launcher. For few
+ * and small things, as ranks that find each other: keys are texts below 1 KiB, values at most 1 MiB, all together 256
+ * MiB. A key stays until it is swapped away or the session ends. DISTRUN_UNSUPPORTED in a world of one.
+ *
+ * `get` waits until the key is there, at most `timeout` seconds (negative: no limit), and ends early where a rank is
+ * gone. `add` makes a key that is not there 0 first; its value is the sum in decimal digits. `swap` gives the key the
+ * value `wanted` (NULL: it goes) if it has the value `expected` (NULL: it is not there). `get` and `swap` write at most
+ * `capacity` bytes of the value and store its size; swap's is the value from before, -1 for none. `count`: how many
+ * keys begin with `prefix`. */
+DISTRUN_API int32_t distrun_store_set(distrun_session* session, const char* key, const void* value, uint64_t size);
+DISTRUN_API int32_t distrun_store_get(distrun_session* session, const char* key, double timeout, void* buffer,
+                                      uint64_t capacity, int64_t* size);
+DISTRUN_API int32_t distrun_store_add(distrun_session* session, const char* key, int64_t delta, int64_t* sum);
+DISTRUN_API int32_t distrun_store_swap(distrun_session* session, const char* key, const void* expected,
+                                       uint64_t expected_size, const void* wanted, uint64_t wanted_size, void* buffer,
+                                       uint64_t capacity, int64_t* size);
+DISTRUN_API int32_t distrun_store_count(distrun_session* session, const char* prefix, int64_t* count);
+
 /* Process sets. Collective over all ranks of the job; ranks are world ranks. The global set is 0 and always there.
  * Adding and removing has no time limit, so that ranks may come minutes apart: after stall_warning_time a warning names
  * those that are missing, and stall_shutdown_time, where it is set, ends the job. */

@@ -64,13 +64,12 @@ class Head {
     pipe_.flush();
   }
 
-  // Gives signs of life for half a second, and takes nothing.
-  void be_busy() {
+  // Takes nothing for half a second.
+  static void be_busy() {
     const TimePoint until = deadline_after(0.5);
     while (Clock::now() < until) {
-      send(ToAgent::kAlive, Alive{});
       Poller poller;
-      REQUIRE(poller.wait(deadline_after(0.02)).ok());
+      REQUIRE(poller.wait(until).ok());
     }
   }
 
@@ -85,18 +84,18 @@ class Head {
   }
 
   void close() { pipe_.close_out(); }
+  void forget() { frames_.clear(); }
 
-  // The first message of this type; gives signs of life meanwhile. Nothing if the agent goes.
-  std::optional<Frame> await(FromAgent type) {
+  // The first message of this type; answers signs of life until then, where `answers`. Nothing if the agent goes.
+  std::optional<Frame> await(FromAgent type, bool answers = true) {
     const TimePoint until = deadline_after(60);
     while (Clock::now() < until) {
-      for (Frame& frame : pipe_.receive()) frames_.push_back(std::move(frame));
+      for (Frame& frame : pipe_.receive()) take(std::move(frame), answers);
       const auto found = std::find_if(frames_.begin(), frames_.end(), [type](const Frame& frame) {
         return static_cast<FromAgent>(frame.type) == type;
       });
       if (found != frames_.end()) return *found;
       if (pipe_.closed()) return std::nullopt;
-      send(ToAgent::kAlive, Alive{});
       Poller poller;
       poller.watch(pipe_.in(), POLLIN, [](short) {});
       if (!poller.wait(deadline_after(0.1)).ok()) return std::nullopt;
@@ -111,6 +110,12 @@ class Head {
   }
 
  private:
+  void take(Frame frame, bool answers) {
+    if (static_cast<FromAgent>(frame.type) == FromAgent::kAlive && answers) {
+      send(ToAgent::kAlive, Alive{.sent = decode<Beat>(frame.payload)->sent});
+    }
+    frames_.push_back(std::move(frame));
+  }
   void fork_agent(const std::function<FramePipe()>& connect) {
     agent_ = ::fork();
     REQUIRE(agent_ >= 0);
@@ -206,6 +211,49 @@ TEST_CASE("looking for a module does not count as silence of the head") {
   head.send(ToAgent::kStart, start_of_one());
   CHECK(head.await(FromAgent::kDone));
   CHECK(head.status() == 0);
+}
+
+// A rank that would run for long, below an agent with a lease.
+struct Leased {
+  explicit Leased(double lease) {
+    Prepare order{.host = "h", .job_id = "j", .grace = 60, .lease = lease};
+    order.common = {.command = {"sleep", "1000"}, .cwd = "/"};
+    order.common.environment["PATH"] = "/usr/bin:/bin";
+    head.send(ToAgent::kPrepare, order);
+    REQUIRE(head.await(FromAgent::kPrepared));
+    head.send(ToAgent::kStart, start_of_one());
+    REQUIRE(head.await(FromAgent::kStarted));
+  }
+  Head head;
+};
+
+TEST_CASE("an agent whose signs of life are not answered ends its ranks, and says why") {
+  Leased job(1);
+  const TimePoint before = Clock::now();
+  const auto refused = job.head.await(FromAgent::kRefused, false);
+  REQUIRE(refused);
+  CHECK(decode<Refused>(refused->payload)->exit_code == 75);
+  CHECK(decode<Refused>(refused->payload)->text.starts_with("host h has heard nothing from the launcher for 1 s"));
+  REQUIRE(job.head.await(FromAgent::kExited, false));
+  CHECK(job.head.await(FromAgent::kDone, false));
+  CHECK(Clock::now() - before < std::chrono::seconds(30));
+  CHECK(job.head.status() == 75 << 8);
+}
+
+TEST_CASE("an agent whose signs of life are answered goes on, however long that is") {
+  Leased job(1.2);
+  const TimePoint until = deadline_after(3);
+  while (Clock::now() < until) {
+    REQUIRE(job.head.await(FromAgent::kAlive));
+    job.head.forget();
+  }
+  job.head.send(ToAgent::kStop, Stop{});
+  const auto exited = job.head.await(FromAgent::kExited);
+  REQUIRE(exited);
+  CHECK(decode<RankExited>(exited->payload)->by_agent);
+  CHECK(job.head.await(FromAgent::kDone));
+  job.head.close();
+  job.head.status();
 }
 
 }  // namespace

@@ -44,53 +44,86 @@ TEST_CASE("messages to the head are frames of their type") {
   CHECK(static_cast<FromAgent>(frames[1].type) == FromAgent::kNote);
 }
 
-TEST_CASE("foreign bytes of the head's begin a message that is never whole, and are its end") {
+void say(Connected& both, const Alive& word, BootTime now) { both.agent->on(word, now); }
+
+TEST_CASE("foreign bytes of the head's begin a message that is never whole, and its answers are lost in it") {
   Connected both;
-  both.agent->start_heartbeat(milliseconds(1500), Clock::now());
+  both.agent->start_lease(milliseconds(1500), boot_time());
   std::vector<std::byte> foreign(777);
   foreign[2] = std::byte{0x40};  // 4 MiB
   REQUIRE(::write(both.head.out(), foreign.data(), foreign.size()) == 777);
-  // The head lives: its signs of life are swallowed.
-  const TimePoint begun = Clock::now();
-  const TimePoint end = begun + seconds(30);
-  while (!both.agent->beat(Clock::now()) && Clock::now() < end) {
-    both.head.send(static_cast<std::uint8_t>(ToAgent::kAlive), {});
+  const BootTime begun = boot_time();
+  const BootTime end = begun + seconds(30);
+  while (!both.agent->beat(boot_time()) && boot_time() < end) {
+    both.head.send(static_cast<std::uint8_t>(ToAgent::kAlive), encode(Alive{.sent = boot_time().count()}));
     CHECK(both.agent->receive().empty());
     ::poll(nullptr, 0, 50);
   }
-  CHECK(both.agent->closed());
-  CHECK(Clock::now() - begun >= milliseconds(1500));
+  CHECK(both.agent->lease().over(boot_time()));
+  CHECK(boot_time() - begun >= milliseconds(1500));
 }
 
-TEST_CASE("signs of life are given every second, and silence of the head is its end") {
+TEST_CASE("signs of life are given every second, and a head that does not answer them ends the lease") {
   Connected both;
-  const TimePoint start = Clock::now();
+  const BootTime start = boot_time();
   CHECK_FALSE(both.agent->deadline());
   CHECK_FALSE(both.agent->beat(start + seconds(100)));  // nobody has asked for it
-  both.agent->start_heartbeat(milliseconds(2500), start);
-  CHECK(both.agent->deadline() == start + seconds(1));
+  both.agent->start_lease(milliseconds(2500), start);
+  REQUIRE(both.agent->deadline());
   CHECK_FALSE(both.agent->beat(start + seconds(1)));
-  const auto frames = both.at_head();
+  auto frames = both.at_head();
   REQUIRE(frames.size() == 1);
-  CHECK(static_cast<FromAgent>(frames[0].type) == FromAgent::kAlive);
+  REQUIRE(static_cast<FromAgent>(frames[0].type) == FromAgent::kAlive);
+  const auto beat = decode<Beat>(frames[0].payload);
+  REQUIRE(beat.ok());
   CHECK_FALSE(both.agent->beat(start + seconds(2)));
-  CHECK(both.agent->beat(start + milliseconds(2600)));
+  say(both, {.what = Alive::What::kAnswer, .sent = beat->sent}, start + milliseconds(2200));
+  CHECK_FALSE(both.agent->beat(start + milliseconds(3499)));
+  CHECK(both.agent->beat(start + milliseconds(3500)));
+  CHECK_FALSE(both.agent->beat(start + milliseconds(3600)));  // it is told once
+  both.agent->note("the last word");
+  frames = both.at_head();
+  CHECK(static_cast<FromAgent>(frames.back().type) == FromAgent::kNote);
+  CHECK_FALSE(both.agent->closed());
+  CHECK_FALSE(both.agent->beat(start + milliseconds(4500)));
   CHECK(both.agent->closed());
-  CHECK_FALSE(both.agent->beat(start + seconds(9)));  // it is told once
   CHECK_FALSE(both.agent->deadline());
 }
 
-TEST_CASE("a head that has said so may be silent until it says something") {
+TEST_CASE("a head that has said so may be silent until it goes on") {
   Connected both;
-  const TimePoint start = Clock::now();
-  both.agent->start_heartbeat(milliseconds(1500), start);
-  both.agent->hold(true);
+  const BootTime start = boot_time();
+  both.agent->start_lease(milliseconds(1500), start);
+  say(both, {.what = Alive::What::kHold}, start);
   CHECK_FALSE(both.agent->deadline());
   CHECK_FALSE(both.agent->beat(start + seconds(9)));
-  both.head.send(static_cast<std::uint8_t>(ToAgent::kAlive), encode(Alive{}));
-  both.head.flush();
-  CHECK(both.agent->receive().size() == 1);
+  say(both, {.what = Alive::What::kResume}, start + seconds(9));
   CHECK(both.agent->deadline());
+  CHECK_FALSE(both.agent->beat(start + seconds(9)));
+  const auto frames = both.at_head();
+  REQUIRE(frames.size() == 1);
+  CHECK(decode<Beat>(frames[0].payload)->ready);
+}
+
+TEST_CASE("an agent that was stopped for long has its last words too") {
+  Connected both;
+  const BootTime start = boot_time();
+  both.agent->start_lease(seconds(5), start);
+  CHECK(both.agent->beat(start + seconds(500)));
+  both.agent->note("the last word");
+  CHECK(both.at_head().size() == 1);
+  CHECK_FALSE(both.agent->beat(start + seconds(500)));
+  CHECK_FALSE(both.agent->closed());
+}
+
+TEST_CASE("an agent whose lease is over does not wait for a head that reads nothing") {
+  Connected both;
+  both.agent->start_lease(milliseconds(100), boot_time() - seconds(1));
+  CHECK(both.agent->beat(boot_time()));
+  both.agent->note(std::string(1 << 20, 'x'));  // more than a pipe holds
+  Poller poller;
+  both.agent->drain(poller, [] {});
+  CHECK(both.agent->closed());
 }
 
 TEST_CASE("an agent leaves when the head has taken everything") {

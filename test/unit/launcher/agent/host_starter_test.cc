@@ -1,6 +1,7 @@
 // Agents that an agent starts by ssh, which is a script of the test's.
 #include "launcher/agent/host_starter.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -54,6 +55,19 @@ TEST_CASE("the end of another child is none of its business", "[host_starter]") 
   const pid_t pid = starter.carriers().front();
   int status = 0;
   REQUIRE(::waitpid(pid, &status, 0) == pid);
+  CHECK(starter.ended(pid, status));
+}
+
+TEST_CASE("the ssh to a host that is lost is ended, and no other", "[host_starter]") {
+  const FakeSsh ssh("exec sleep 100");
+  HostStarter starter = ssh.start("far");
+  const pid_t pid = starter.carriers().front();
+  starter.end(6);
+  int status = 0;
+  CHECK(::waitpid(pid, &status, WNOHANG) == 0);
+  starter.end(7);
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
   CHECK(starter.ended(pid, status));
 }
 

@@ -202,17 +202,92 @@ TEST_CASE("a host that is lost while ranks run is the first cause") {
   JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
   AgentLink& lost = job.agents[1];
   lost.handle.remote = true;
-  lost.silence = "nothing has come from it for 3.5 s";
+  lost.silence = "it is stopped";
   lost.lose(job.ranks.ending(), Clock::now());
   CHECK(lost.state == State::kLost);
   running.on_explained(lost);
   running.on_lost(lost);
-  CHECK(job.output.said == std::vector<std::string>{
-                               "host b is lost: nothing has come from it for 3.5 s. Ranks 2-3 there are counted dead"});
+  CHECK(job.output.said == std::vector<std::string>{"host b is lost: it is stopped. Ranks 2-3 there are counted dead"});
   REQUIRE(job.ranks.ending());
   CHECK(job.ranks.verdict().failure()->cause.kind == CauseKind::kHostLost);
   CHECK(job.ranks.verdict().exit_code() == exit_code::kHostLost);
   CHECK(job.output.kept_back == std::vector<int>{-1});
+}
+
+TEST_CASE("hosts from which nothing comes are one line, and one failure") {
+  Started job;
+  JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
+  HostLoss loss{.links = {&job.agents[0], &job.agents[1]},
+                .why = "nothing has come from there for 30 s",
+                .cause = {.kind = CauseKind::kHostLost, .text = "hosts a and b are silent (2 of 2): nothing"}};
+  for (AgentLink* const agent : loss.links) agent->lose(job.ranks.ending(), Clock::now());
+  running.on_silent(loss);
+  CHECK(job.output.said ==
+        std::vector<std::string>{"hosts a and b are silent (2 of 2): nothing. Ranks 0-3 there are counted dead"});
+  CHECK(job.ranks.verdict().failure()->hosts == kHosts);
+  JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
+  ending.on_silent(loss);
+  CHECK(job.output.said.size() == 1);
+}
+
+TEST_CASE("links that go silent become lines and a loss, and their own answers keep them") {
+  Started job;
+  const TimePoint start = Clock::now();
+  for (const auto& link : job.agents.all()) {
+    link->handle.remote = true;
+    link->sign.expect(start);
+  }
+  CHECK_FALSE(job.agents.look(start));
+  const auto at = [start](int ms) { return start + std::chrono::milliseconds(ms); };
+  for (int ms = 1000; ms <= 4000; ms += 500) {
+    job.agents[0].heard(at(ms));
+    CHECK_FALSE(job.agents.look(at(ms)));
+  }
+  CHECK(job.output.said ==
+        std::vector<std::string>{"host b has been silent for 3.5 s; it is given up after 30 s (--host-timeout)"});
+  CHECK(job.agents.ended(job.agents[1], at(4000)));  // as where its guard has ended it
+  CHECK_FALSE(job.agents.ended(job.agents[0], at(4000)));
+  job.agents[1].heard(at(6000));
+  job.agents[0].heard(at(6000));
+  CHECK_FALSE(job.agents.look(at(5900)));
+  CHECK_FALSE(job.agents.look(at(6000)));
+  CHECK(job.output.said.back() == "host b is back after 6 s");
+  std::optional<HostLoss> loss;
+  for (int ms = 6500; ms <= 40'000 && !loss; ms += 500) {
+    job.agents[0].heard(at(ms));
+    loss = job.agents.look(at(ms));
+  }
+  REQUIRE(loss);
+  REQUIRE(loss->links == std::vector<AgentLink*>{&job.agents[1]});
+  CHECK(loss->why == "nothing has come from there for 30 s");
+}
+
+TEST_CASE("ranks of another host go on when it has answered the head that goes on") {
+  Started job;
+  job.agents[1].sign.expect(Clock::now());
+  for (const auto& link : job.agents.all()) link->resume();
+  CHECK(has(job.spawner.told("a"), ToAgent::kSignal));
+  CHECK_FALSE(has(job.spawner.told("b"), ToAgent::kSignal));
+  job.agents[1].answer({.sent = 5});
+  CHECK_FALSE(has(job.spawner.told("b"), ToAgent::kSignal));
+  job.agents[1].answer({.sent = 6, .ready = true});
+  const std::vector<Frame> told = job.spawner.told("b");
+  REQUIRE(told.size() == 2);
+  CHECK(decode<Alive>(told[0].payload)->sent == 6);
+  CHECK(told[1].type == static_cast<std::uint8_t>(ToAgent::kSignal));
+}
+
+TEST_CASE("what carries a lost host from another one is ended there, by the number that it was started under") {
+  Started job;
+  job.agents[0].first_index = 3;
+  job.agents[1].first_index = 7;
+  job.agents[1].starter = 3;
+  job.agents.end_carrier(job.agents[0]);
+  CHECK_FALSE(has(job.spawner.told("a"), ToAgent::kHostGone));
+  job.agents.end_carrier(job.agents[1]);
+  const std::vector<Frame> told = job.spawner.told("a");
+  REQUIRE(told.size() == 1);
+  CHECK(decode<HostGone>(told[0].payload)->index == 7);
 }
 
 TEST_CASE("why a host is lost is part of its failure, also where that is known later") {

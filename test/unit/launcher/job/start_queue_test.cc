@@ -2,8 +2,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "launcher/spawn/heartbeat.h"
-
 namespace distrun::launcher {
 namespace {
 
@@ -52,34 +50,6 @@ TEST_CASE("an agent that never answers is given up once") {
   CHECK(queue.overdue(at(5001)).empty());
   CHECK_FALSE(queue.failed(1, true, at(5002)));
   CHECK_FALSE(queue.pending());
-}
-
-TEST_CASE("silence is death, and a side that has nothing to say says so every second") {
-  Heartbeat heart(seconds(4), at(0));
-  CHECK_FALSE(heart.speak(at(999)));
-  CHECK(heart.speak(at(1000)));
-  CHECK_FALSE(heart.speak(at(1001)));
-  CHECK(heart.deadline() == at(2000));
-  heart.heard(at(3000));
-  for (const int now : {2000, 4000, 6000, 6999}) CHECK_FALSE(heart.silent(at(now)));
-  CHECK(heart.silent(at(7000)));
-  Heartbeat off;
-  CHECK_FALSE(off.speak(at(100000)));
-  CHECK_FALSE(off.silent(at(100000)));
-  CHECK(off.deadline() == TimePoint::max());
-}
-
-TEST_CASE("a side that was stopped itself does not count what it could not hear") {
-  Heartbeat heart(seconds(4), at(0));
-  heart.heard(at(1000));
-  CHECK_FALSE(heart.silent(at(2000)));
-  CHECK_FALSE(heart.silent(at(3'600'000)));
-  for (const int now : {3'601'500, 3'602'999}) CHECK_FALSE(heart.silent(at(now)));
-  CHECK(heart.silent(at(3'603'000)));
-  heart.heard(at(4'000'000));
-  CHECK_FALSE(heart.silent(at(4'000'100)));
-  CHECK_FALSE(heart.silent(at(4'002'000)));
-  CHECK(heart.silent(at(4'004'000)));
 }
 
 TEST_CASE("a host that another one starts is not due, and counts as running once it has come") {

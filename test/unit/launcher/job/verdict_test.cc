@@ -272,31 +272,55 @@ TEST_CASE("the end of a large job costs little") {
   CHECK(job.exit_code() == 0);
 }
 
+Cause lost(const std::string& why) { return {.kind = CauseKind::kHostLost, .text = why}; }
+
 TEST_CASE("ranks are told of a lost host once, and not of another one") {
   Verdict job({.hosts = {"a", "b", "b", "c"}, .host_of = {0, 1, 1, 2}, .grace = 10});
   for (int rank = 0; rank < 4; ++rank) job.joined(rank);
-  const JobActions first = job.host_lost(1, "no power");
+  const JobActions first = job.hosts_lost({1}, lost("no power"));
   REQUIRE(first.publish);
   CHECK(first.publish->rank == 1);
   CHECK(first.publish->host == "b");
   CHECK(first.publish->cause == "no power");
   CHECK(first.stop);
-  CHECK(quiet(job.host_lost(2, "no network")));
+  CHECK(quiet(job.hosts_lost({2}, lost("no network"))));
   CHECK(job.failure()->cause.kind == CauseKind::kHostLost);
   CHECK(job.failure()->host == "b");
+  CHECK(job.exit_code() == 75);
+}
+
+TEST_CASE("hosts that are lost together are all named, and ranks hear of the first rank there") {
+  Verdict job({.hosts = {"a", "b", "b", "c"}, .host_of = {0, 1, 1, 2}, .grace = 10});
+  const JobActions actions = job.hosts_lost({1, 2}, lost("hosts b and c are silent (2 of 3)"));
+  REQUIRE(actions.publish);
+  CHECK(actions.publish->rank == 1);
+  CHECK(job.failure()->host.empty());
+  CHECK(job.failure()->hosts == std::vector<std::string>{"b", "c"});
+  CHECK(job.failure()->cause.text == "hosts b and c are silent (2 of 3)");
+  CHECK(job.exit_code() == 75);
+}
+
+TEST_CASE("where the launcher's own network is gone, no host is blamed") {
+  Verdict job({.hosts = {"a", "b", "c"}, .host_of = {0, 1, 2}, .grace = 10});
+  const JobActions actions =
+      job.hosts_lost({1, 2}, {.kind = CauseKind::kOwnNetwork, .text = "this machine's own network is gone"});
+  REQUIRE(actions.publish);
+  CHECK(actions.publish->cause == "the network of the launcher's machine is gone");
+  CHECK(job.failure()->cause.kind == CauseKind::kOwnNetwork);
+  CHECK((job.failure()->host.empty() && job.failure()->hosts.empty()));
   CHECK(job.exit_code() == 75);
 }
 
 TEST_CASE("a host that is lost when a rank has failed is no news, but one that is lost when a rank has left is") {
   Verdict failed({.hosts = {"a", "b"}, .host_of = {0, 1}, .grace = 10});
   failed.exited({.rank = 0, .exit_code = 1});
-  CHECK(quiet(failed.host_lost(1, "no power")));
+  CHECK(quiet(failed.hosts_lost({1}, lost("no power"))));
   // That a rank left is not certain until the others have asked who leads them, who may be lost.
   Verdict left({.hosts = {"a", "b"}, .host_of = {0, 1}, .grace = 10});
   left.joined(0);
   left.joined(1);
   CHECK(left.exited({.rank = 0}).publish);
-  CHECK(left.host_lost(1, "no power").publish);
+  CHECK(left.hosts_lost({1}, lost("no power")).publish);
 }
 
 TEST_CASE("the other ends of a job") {

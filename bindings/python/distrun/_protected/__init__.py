@@ -1,0 +1,93 @@
+"""Under distrun --encrypt and --checksum what would send tensors around distrun is refused on several hosts, as soon as
+the program asks for it: process groups of torch.distributed by another backend, jax.distributed, and tf.distribute.
+
+Ranks run Python programs by way of `python -m distrun._protected train.py ...` then. `import distrun.torch` does it for
+torch.distributed, in programs that come to be run in other ways.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from distrun.errors import Unsupported
+
+_YES = ("1", "true", "yes", "on")
+
+
+def asked() -> str:
+    """The option that asks for protection, "--encrypt" or "--checksum"; empty if none does, or the job has one host."""
+    if os.environ.get("DISTRUN_SIZE", "1") == os.environ.get("DISTRUN_LOCAL_SIZE", "1"):
+        return ""
+    for name in ("encrypt", "checksum"):
+        if os.environ.get(f"DISTRUN_{name.upper()}", "").lower() in _YES:
+            return f"--{name}"
+    return ""
+
+
+def _refuse(what: str, instead: str) -> None:
+    if option := asked():
+        raise Unsupported(
+            f"{what} sends tensors to other hosts as they are, and {option} was given. {instead}, or leave out "
+            f"{option}."
+        )
+
+
+def protect_torch(c10d: ModuleType) -> None:
+    """Changes torch.distributed.distributed_c10d, where all groups are made: by distrun or not at all."""
+    make = c10d._new_process_group_helper
+    if getattr(make, "protects", False):
+        return
+
+    @functools.wraps(make)
+    def helper(size: int, rank: int, ranks: list[int], backend: Any, *arguments: Any, **more: Any) -> Any:
+        names = [part.split(":")[-1] for part in str(backend).lower().split(",")]
+        if size != 1 and any(name != "distrun" for name in names):
+            named = "" if names == ["undefined"] else f" {backend}"
+            _refuse(
+                f"torch.distributed's own backend{named}",
+                'Call init_process_group("distrun") after `import distrun.torch.c10d`',
+            )
+        return make(size, rank, ranks, backend, *arguments, **more)
+
+    vars(helper)["protects"] = True
+    c10d._new_process_group_helper = helper  # type: ignore[attr-defined]
+
+
+def _instead_of(owner: Any, name: str, what: str, instead: str) -> None:
+    """Puts a refusal before a function of a class."""
+    call: Callable[..., Any] = getattr(owner, name)
+
+    @functools.wraps(call)
+    def guarded(*arguments: Any, **more: Any) -> Any:
+        _refuse(what, instead)
+        return call(*arguments, **more)
+
+    setattr(owner, name, guarded)
+
+
+def _protect_jax(distributed: ModuleType) -> None:
+    """Changes jax._src.distributed."""
+    _instead_of(distributed.State, "initialize", "jax.distributed", "Use distrun.jax without it")
+
+
+def _protect_workers(strategies: ModuleType) -> None:
+    """Changes tensorflow.python.distribute.collective_all_reduce_strategy."""
+    workers = strategies.CollectiveAllReduceExtended
+    _instead_of(workers, "_initialize_multi_worker", "MultiWorkerMirroredStrategy", "Use distrun.tensorflow")
+
+
+def _protect_servers(strategies: ModuleType) -> None:
+    """Changes tensorflow.python.distribute.parameter_server_strategy_v2."""
+    _instead_of(strategies.ParameterServerStrategyV2, "__init__", "ParameterServerStrategy", "Use distrun.tensorflow")
+
+
+AMENDED: dict[str, Callable[[ModuleType], None]] = {
+    "torch.distributed.distributed_c10d": protect_torch,
+    "jax._src.distributed": _protect_jax,
+    "tensorflow.python.distribute.collective_all_reduce_strategy": _protect_workers,
+    "tensorflow.python.distribute.parameter_server_strategy_v2": _protect_servers,
+}

@@ -1,0 +1,54 @@
+#include "launcher/plan/protection.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "launcher/plan/hosts/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+// Backends that protect what they send to other hosts, or send nothing there.
+constexpr std::array<std::string_view, 5> kProtecting = {"auto", "self", "shm", "tcp", "hierarchical"};
+
+// Of a setting such as "tcp" or "cpu:tcp,cuda:nccl" the first backend that cannot; empty: all can.
+std::string unable(std::string_view setting) {
+  while (!setting.empty()) {
+    const std::size_t comma = std::min(setting.find(','), setting.size());
+    std::string_view name = setting.substr(0, comma);
+    setting.remove_prefix(std::min(comma + 1, setting.size()));
+    if (const std::size_t colon = name.find(':'); colon != name.npos) name.remove_prefix(colon + 1);
+    if (std::find(kProtecting.begin(), kProtecting.end(), name) == kProtecting.end()) return std::string(name);
+  }
+  return {};
+}
+
+// Who would send tensors as they are, and what to type instead; empty: nobody.
+std::string obstacle(const Options& options, const Settings& settings) {
+  const FrameworkOptions& frameworks = options.frameworks;
+  if (!frameworks.tf_roles.empty()) return "--tf-roles is for TensorFlow's own connections.\nLeave out one of them.";
+  if (frameworks.tf) return "--tf is for TensorFlow's own connections.\nLeave out one of them.";
+  if (const std::string name = unable(settings.backend); !name.empty()) {
+    return "the backend " + name + " sends tensors as they are.\nLeave out --backend, or use tcp or hierarchical.";
+  }
+  if (settings.between_hosts != "tcp") {
+    return settings.between_hosts + " sends tensors as they are.\nLeave out --between-hosts.";
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_protection(const Options& options, const Settings& settings, std::size_t hosts) {
+  if (hosts < 2 || (!settings.encrypt && !settings.checksum)) return {};
+  const std::string why = obstacle(options, settings);
+  if (why.empty()) return {};
+  const std::string option = settings.encrypt ? "--encrypt" : "--checksum";
+  const bool named = options.hosts.named() || options.hosts.agents > 0;
+  return {named ? Errc::kInvalidArgument : Errc::kUnsupported,
+          option + " cannot be met on " + counted(hosts, "host") + ": " + why};
+}
+
+}  // namespace distrun::launcher

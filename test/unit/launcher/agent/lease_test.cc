@@ -1,0 +1,205 @@
+// The lease of an agent, alone and together with what the head decides of silent hosts.
+#include "launcher/agent/lease/lease.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <random>
+
+#include "launcher/agent/lease/lease_end.h"
+#include "launcher/job/agents/host_silence.h"
+
+namespace distrun::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr BootTime kStart = std::chrono::hours(5);
+BootTime after(int ms) { return kStart + milliseconds(ms); }
+
+TEST_CASE("a lease runs from when the newest message that was answered was sent") {
+  Lease lease(seconds(30), kStart);
+  CHECK(lease.end() == after(30'000));
+  CHECK_FALSE(lease.speak(after(999)));
+  const auto first = lease.speak(after(1000));
+  REQUIRE(first);
+  CHECK(first->sent == after(1000).count());
+  CHECK_FALSE(first->ready);
+  CHECK_FALSE(lease.speak(after(1500)));
+  const auto second = lease.speak(after(2100));
+  REQUIRE(second);
+  lease.answered(first->sent);  // comes late, and the end does not depend on that
+  CHECK(lease.end() == after(31'000));
+  lease.answered(second->sent);
+  CHECK(lease.end() == after(32'100));
+  lease.answered(first->sent);
+  CHECK(lease.end() == after(32'100));
+  CHECK_FALSE(lease.over(after(32'099)));
+  CHECK(lease.over(after(32'100)));
+}
+
+TEST_CASE("only the agent's own words can be answered") {
+  Lease lease(seconds(30), kStart);
+  REQUIRE(lease.speak(after(1000)));
+  lease.answered(after(5000).count());
+  lease.answered(0);
+  CHECK(lease.end() == after(30'000));
+}
+
+TEST_CASE("the time for which the agent was stopped counts") {
+  Lease lease(seconds(30), kStart);
+  const auto sent = lease.speak(after(1000));
+  REQUIRE(sent);
+  lease.answered(sent->sent);  // as it is read when the agent goes on
+  CHECK(lease.over(after(3'600'000)));
+}
+
+TEST_CASE("an agent without a lease neither speaks nor ends") {
+  Lease none;
+  CHECK_FALSE(none.on());
+  CHECK_FALSE(none.speak(after(9'000'000)));
+  CHECK_FALSE(none.over(after(9'000'000)));
+  CHECK_FALSE(none.deadline());
+  none.hold(kStart);
+  none.resume(kStart);
+  CHECK_FALSE(none.speak(after(9'000'000)));
+}
+
+TEST_CASE("while the head says that it is stopped, nothing ends") {
+  Lease lease(seconds(30), kStart);
+  const auto before = lease.speak(after(1000));
+  REQUIRE(before);
+  lease.hold(after(1500));
+  CHECK_FALSE(lease.end());
+  CHECK_FALSE(lease.deadline());
+  CHECK_FALSE(lease.speak(after(500'000)));
+  CHECK_FALSE(lease.over(after(500'000)));
+  lease.resume(after(600'000));
+  CHECK(lease.end() == after(630'000));
+  const auto ready = lease.speak(after(600'000));
+  REQUIRE(ready);
+  CHECK(ready->ready);
+  lease.answered(before->sent);  // of before the stop: the head may have given this host up since
+  CHECK(lease.end() == after(630'000));
+  lease.answered(ready->sent);
+  CHECK(lease.end() == after(630'000));
+  const auto next = lease.speak(after(601'000));
+  REQUIRE(next);
+  CHECK_FALSE(next->ready);
+}
+
+TEST_CASE("a lease that is over is not held any more") {
+  Lease lease(seconds(30), kStart);
+  lease.hold(after(30'000));
+  CHECK(lease.over(after(30'001)));
+}
+
+TEST_CASE("a head that goes on without having been stopped is answered too") {
+  Lease lease(seconds(30), kStart);
+  REQUIRE(lease.speak(after(1000)));
+  lease.resume(after(1100));
+  CHECK(lease.end() == after(30'000));
+  const auto ready = lease.speak(after(1100));
+  REQUIRE(ready);
+  CHECK(ready->ready);
+}
+
+TEST_CASE("a guard sees the end of the lease of the agent below it") {
+  LeaseEnd end = LeaseEnd::shared();
+  CHECK_FALSE(end.get());
+  const pid_t agent = ::fork();
+  REQUIRE(agent >= 0);
+  if (agent == 0) {
+    end.set(after(7));
+    ::_exit(0);
+  }
+  REQUIRE(::waitpid(agent, nullptr, 0) == agent);
+  CHECK(end.get() == after(7));
+  end.set(std::nullopt);
+  CHECK_FALSE(end.get());
+  LeaseEnd none;
+  none.set(after(7));
+  CHECK_FALSE(none.get());
+}
+
+// One host and the head, with a message between them under way for up to a second or for ever, as a path that fails in
+// one direction has it. The agent acts at the end of its lease or, where it is stopped then, the guard does.
+struct FencedHost {
+  explicit FencedHost(unsigned seed) : random(seed) {}
+
+  int delay() {
+    return std::uniform_int_distribution<int>(0, std::uniform_int_distribution<int>(0, 3)(random) ? 20 : 900)(random);
+  }
+  [[nodiscard]] static TimePoint head_time(int ms) { return TimePoint(seconds(1000) + milliseconds(ms)); }
+
+  // Until the head has given the host up, or `most` ms have passed.
+  void run(int most, int up_fails, int down_fails, int stopped_from, int stopped_to) {
+    Lease lease(kLimit, after(0));
+    HostSilence silence(kLimit);
+    SignOfLife sign;
+    sign.expect(head_time(delay()));
+    std::vector<SignOfLife*> signs = {&sign};
+    std::multimap<int, std::int64_t> to_head;
+    std::multimap<int, std::int64_t> to_agent;
+    for (int ms = 0; ms < most && !given_up; ++ms) {
+      const bool stopped = ms >= stopped_from && ms < stopped_to;
+      if (!stopped && !ended) {
+        for (; !to_agent.empty() && to_agent.begin()->first <= ms; to_agent.erase(to_agent.begin())) {
+          lease.answered(to_agent.begin()->second);
+        }
+        if (lease.over(after(ms))) ended = ms;
+        if (const auto beat = ended ? std::nullopt : lease.speak(after(ms)); beat && ms < up_fails) {
+          to_head.emplace(ms + delay(), beat->sent);
+        }
+      }
+      // The guard: it needs a moment more.
+      if (stopped && !ended && lease.end() && after(ms) >= *lease.end() + milliseconds(200)) ended = ms;
+      for (; !to_head.empty() && to_head.begin()->first <= ms; to_head.erase(to_head.begin())) {
+        sign.heard = head_time(ms);
+        if (ms < down_fails) to_agent.emplace(ms + delay(), to_head.begin()->second);
+      }
+      if (ms % 50 == 0 && !silence.look(head_time(ms), signs).lost.empty()) given_up = ms;
+    }
+  }
+
+  static constexpr milliseconds kLimit = seconds(5);
+  std::mt19937 random;
+  std::optional<int> ended;     // ranks
+  std::optional<int> given_up;  // by the head
+};
+
+TEST_CASE("ranks have ended when the head gives their host up, whatever fails") {
+  constexpr int kNever = 1 << 30;
+  int losses = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    std::mt19937 random(seed);
+    const int when = std::uniform_int_distribution<int>(0, 4000)(random);
+    FencedHost host(seed);
+    switch (seed % 4) {
+      case 0:  // the cable
+        host.run(20'000, when, when, kNever, kNever);
+        break;
+      case 1:  // the host is deaf
+        host.run(20'000, kNever, when, kNever, kNever);
+        break;
+      case 2:  // or mute
+        host.run(20'000, when, kNever, kNever, kNever);
+        break;
+      default:  // its agent is stopped, and may go on
+        host.run(20'000, kNever, kNever, when, when + std::uniform_int_distribution<int>(100, 9000)(random));
+    }
+    CAPTURE(seed, host.ended.value_or(-1), host.given_up.value_or(-1));
+    // A deaf host is heard of until it has ended its ranks; then it says nothing any more.
+    if (!host.given_up) continue;
+    ++losses;
+    REQUIRE(host.ended);
+    CHECK(*host.ended + 200 <= *host.given_up);  // what it takes to kill
+  }
+  CHECK(losses > 300);
+}
+
+}  // namespace
+}  // namespace distrun::launcher
