@@ -59,6 +59,8 @@ void Agent::watch() {
   // Before the head, whose orders destroy them in the same round.
   preparation_.watch_probes(poller_);
   head_.watch(poller_, [this] { receive(); });
+  // Before the signals, because what is above ends what is below.
+  mpi_.above.watch(poller_, [this](const CarrierNews& news) { head_.send(FromAgent::kCarrierNews, news); });
   // Before the signals, because what is done about those may end what is watched here.
   if (starter_) starter_->watch(poller_);
   oom_kills_.watch(poller_);
@@ -279,6 +281,7 @@ void Agent::refuse(int exit_code, std::string text) {
 // Something other than the head ends this agent.
 void Agent::terminate() {
   if (below_.started) {
+    if (mpi_.above.any()) head_.send(FromAgent::kCarrierNews, CarrierNews{.kind = CarrierNews::kToldToEnd});
     const auto grace = static_cast<std::uint32_t>(preparation_.job().grace * 1000);
     return ending_.stop({.kill_after = grace}, Clock::now());
   }

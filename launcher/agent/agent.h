@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/agent/carrier_watch.h"
 #include "launcher/agent/ending.h"
 #include "launcher/agent/head_connection.h"
 #include "launcher/agent/host_starter.h"
@@ -24,6 +25,7 @@ namespace distrun::launcher {
 struct MpiTask {
   Environment variables;
   Fd descriptor;
+  CarrierWatch above;
 };
 
 class Agent {

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <initializer_list>
 
 #include "launcher/agent/ending.h"
@@ -16,6 +18,7 @@
 #include "launcher/spawn/descendants.h"
 #include "launcher/spawn/poller.h"
 #include "launcher/spawn/signals.h"
+#include "runtime/base/thread.h"
 
 namespace distrun::launcher {
 namespace {
@@ -102,7 +105,12 @@ std::optional<int> stand_guard(OrdersBy orders, const LeaseEnd& lease_end) {
     begin_as_agent();
     return std::nullopt;
   }
-  if (agent < 0) return exit_code::kInternal;
+  if (agent < 0) {
+    const int error = errno;
+    std::fprintf(stderr, "distrun agent: a process cannot be started: %s%s\n", std::strerror(error),
+                 error == EAGAIN ? kProcessLimit : "");
+    return exit_code::kUnusable;
+  }
   // pkill distrun is to end the job here, and not both that would see to it.
   ::prctl(PR_SET_NAME, "dr-guard");
   // The agent's alone: its end is how the head sees it go.

@@ -19,7 +19,10 @@
 #include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/plan/schedulers/mpi.h"
+#include "launcher/spawn/mpi_guard.h"
+#include "launcher/spawn/mpi_leftovers.h"
 #include "runtime/net/bytes/socket.h"
+#include "runtime/net/host/host_candidates.h"
 #include "runtime/net/launchers/other_launcher.h"
 #include "runtime/net/launchers/spawner_exchange.h"
 
@@ -105,8 +108,8 @@ Result<std::string> who(const Environment& environment) {
 }
 
 // What the rank gets from MPI's launcher. PMI's descriptor moves out of the way of those that we give by number.
-MpiTask task_of(const Environment& environment) {
-  MpiTask out;
+MpiTask task_of(const Environment& environment, CarrierWatch above) {
+  MpiTask out{.above = std::move(above)};
   for (const auto& [name, value] : environment) {
     if (needed_by_mpi(name)) out.variables[name] = value;
   }
@@ -118,6 +121,20 @@ MpiTask task_of(const Environment& environment) {
   ::close(*number);
   out.variables["PMI_FD"] = std::to_string(out.descriptor.get());
   return out;
+}
+
+bool is_alive(pid_t pid) { return ::kill(pid, 0) == 0 || errno != ESRCH; }
+
+// Of this rank, and where its daemon is gone, of the whole job on this host.
+void remove_leftovers(const Environment& environment, bool daemon_gone) {
+  const auto job = open_mpi_job(environment, net::host_name(), ::geteuid());
+  const auto rank = environment.find("OMPI_COMM_WORLD_NODE_RANK");
+  if (!job || rank == environment.end()) return;
+  const auto number = parse_number(rank->second, 0, kMaxRanks);
+  if (!daemon_gone && number) return remove_shared_memory(*job, number);
+  if (!daemon_gone) return;
+  remove_shared_memory(*job, std::nullopt);
+  remove_daemon_folder(*job);
 }
 
 }  // namespace
@@ -149,15 +166,27 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   }
   ::signal(SIGPIPE, SIG_IGN);
   LeaseEnd lease_end = LeaseEnd::shared();
-  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection, lease_end)) return *code;
+  const pid_t daemon = ::getppid();
+  CarrierWatch above;
+  above.add(CarrierNews::kDaemonEnded, daemon);
+  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection, lease_end)) {
+    remove_leftovers(environment, ::getppid() != daemon);
+    return *code;
+  }
+  above.add(CarrierNews::kGuardEnded, ::getppid());
+  // MPI's launcher kills the process group of what it has started: then this one still cleans up.
+  ::setsid();
   const auto key = keys.launcher ? keys.share(*patience) : Result<net::JobKey>(*keys.own);
   if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
   auto socket =
       dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kMpiDialSeconds));
   if (!socket.ok()) return unusable(socket.status().message());
-  auto agent = Agent::create(FramePipe(*std::move(socket)), std::move(lease_end), task_of(environment));
+  const pid_t guard = ::getppid();
+  auto agent =
+      Agent::create(FramePipe(*std::move(socket)), std::move(lease_end), task_of(environment, std::move(above)));
   if (!agent.ok()) return exit_code::kInternal;
   (*agent)->run();
+  if (::getppid() != guard) remove_leftovers(environment, !is_alive(daemon));
   return 0;
 }
 

@@ -16,10 +16,6 @@ inline constexpr const char* kMpiPurpose = "mpi:";
 // exchange.
 inline constexpr const char* kKeyByPmi = "--key-by-pmi";
 
-// Open MPI's `--stdin all` leaves out the ranks on mpirun's own host. These have mpirun for a parent, which holds the
-// key as sealed memory at this number; it hands on no descriptor itself.
-inline constexpr int kKeyOfParent = 3;
-
 // `words`: how long the head waits for all wrappers, that one, and where the head listens; the first address that
 // answers is taken. Returns the exit code.
 int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& environment);

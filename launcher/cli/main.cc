@@ -16,6 +16,7 @@
 #include "launcher/cli/check.h"
 #include "launcher/cli/run.h"
 #include "launcher/exit_codes.h"
+#include "launcher/spawn/mpi_guard.h"
 
 namespace {
 
@@ -37,6 +38,9 @@ int run(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (first == "agent" && argc > 2 && arguments[1] == "--mpi") {
     return launcher::mpi_wrapper_main({arguments.begin() + 2, arguments.end()}, distrun::process_environment());
+  }
+  if (first == "agent" && argc > 2 && arguments[1] == "--mpi-guard") {
+    return launcher::mpi_guard_main({arguments.begin() + 2, arguments.end()}, distrun::process_environment());
   }
   if (first == "agent") {
     return launcher::dial_main({arguments.begin() + 1, arguments.end()}, distrun::process_environment());

@@ -104,13 +104,16 @@ struct PreparedJob {
   std::optional<JobResult> refused{};
 };
 
+std::string timeout_option(const Options& options) {
+  return "--timeout of " + seconds_text(options.end.timeout) + " s";
+}
+
 // The agents of --agents, which are the hosts then.
 Result<HostSource> await_agents(const Options& options, DialIn& dial_in, std::optional<TimePoint> deadline) {
   std::fprintf(stderr, "distrun: waiting for %s at %s\n",
                counted(static_cast<std::size_t>(options.hosts.agents), "agent").c_str(), dial_in.address().c_str());
   const Status come = dial_in.wait(static_cast<std::size_t>(options.hosts.agents), deadline.value_or(TimePoint::max()));
-  if (come.code() == Errc::kTimeout)
-    return come.with_context("--timeout of " + seconds_text(options.end.timeout) + " s");
+  if (come.code() == Errc::kTimeout) return come.with_context(timeout_option(options));
   if (!come.ok()) return come;
   HostSource out;
   for (const std::string& host : dial_in.hosts()) {
@@ -391,34 +394,43 @@ PreparedJob prepare(const Options& options, const Environment& environment, cons
   return out;
 }
 
-// MPI's launcher starts a wrapper for each rank, and these are the agents then.
-Result<std::unique_ptr<MpiStart>> start_mpi(const Options& options, const Environment& environment,
-                                            PreparedJob& prepared) {
-  if (options.hosts.mpi.empty()) return std::unique_ptr<MpiStart>();
+// MPI's launcher starts a wrapper for each rank, and these are the agents then. How the job ended, if it did so before
+// they were all there.
+std::optional<JobResult> start_mpi(const Options& options, const Environment& environment, PreparedJob& prepared,
+                                   std::unique_ptr<MpiStart>& mpi) {
   JobConfig& config = prepared.config;
   if (config.assign) {
-    return Status(Errc::kInvalidArgument, "--mpi needs to know the slots of each host: write them, as in -H h1:4,h2:4");
+    const Status why(Errc::kInvalidArgument,
+                     "--mpi needs to know the slots of each host: write them, as in -H h1:4,h2:4");
+    return not_started(why, code_of(why));
   }
-  auto mpi = MpiStart::start({.starter = *parse_mpi_starter(options.hosts.mpi),
-                              .assignment = config.plan.assignment,
-                              .environment = environment,
-                              .own_names = prepared.own_names,
-                              .network = options.hosts.network,
-                              .several_machines = config.several_machines,
-                              .limit = config.start.answer});
-  if (!mpi.ok()) return mpi.status();
+  mpi = std::make_unique<MpiStart>(MpiRequest{.starter = *parse_mpi_starter(options.hosts.mpi),
+                                              .assignment = config.plan.assignment,
+                                              .environment = environment,
+                                              .own_names = prepared.own_names,
+                                              .network = options.hosts.network,
+                                              .several_machines = config.several_machines,
+                                              .limit = config.start.answer,
+                                              .end_by = config.end_by,
+                                              .preempt_signal = config.preempt_signal});
+  Status started = mpi->start();
+  if (mpi->ended_by() != 0) return interrupted(started, mpi->ended_by()).refused;
+  if (started.code() == Errc::kTimeout) started = started.with_context(timeout_option(options));
+  if (!started.ok()) return not_started(started, code_of(started));
   config.plan.assignment = one_agent_per_rank(config.plan.assignment);
-  prepared.spawner = (*mpi)->spawner();
-  return mpi;
+  prepared.spawner = mpi->spawner();
+  return std::nullopt;
 }
 
 JobResult run_job(const Options& options, const Environment& environment, PreparedJob& prepared) {
-  const auto mpi = start_mpi(options, environment, prepared);
-  if (!mpi.ok()) return not_started(mpi.status(), code_of(mpi.status()));
+  std::unique_ptr<MpiStart> mpi;
+  if (!options.hosts.mpi.empty()) {
+    if (auto ended = start_mpi(options, environment, prepared, mpi)) return *std::move(ended);
+  }
   auto job = Job::create(prepared.config, *prepared.spawner);
   if (!job.ok()) return not_started(job.status(), exit_code::kUnusable);
   JobResult out = (*job)->run();
-  if (*mpi) (*mpi)->finish();
+  if (mpi) mpi->finish();
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include "launcher/spawn/descendants.h"
 #include "runtime/net/bytes/open_files.h"
 #include "runtime/net/bytes/socket.h"
+#include "runtime/net/host/host_candidates.h"
 
 namespace distrun::launcher {
 namespace {
@@ -19,6 +20,16 @@ void lose_link(AgentLink& agent, AgentLinks& agents, RankMonitor& ranks, Input& 
   agents.end_carrier(agent);
   ranks.ranks_gone(agent);
   input.taken(agent.index, false);
+}
+
+}  // namespace
+
+namespace {
+
+// With --mpi each agent has one rank.
+CarrierLoss::Where place_of(const AgentLink& agent, const Membership& members) {
+  const std::vector<int> ranks = members.ranks_on(agent.index);
+  return {.agent = static_cast<int>(agent.index), .rank = ranks.empty() ? -1 : ranks.front(), .host = agent.host};
 }
 
 }  // namespace
@@ -81,7 +92,8 @@ Status Job::open(const JobLayout& layout) {
                .clients = client_ranks(layout.plan.tf_roles, servers),
                .own_servers = servers == TfServers::kOwn,
                .key = layout.several_machines ? std::optional(key_) : std::nullopt,
-               .host_timeout = config_.host_timeout},
+               .host_timeout = config_.host_timeout,
+               .carrier_host = config_.options().hosts.mpi.empty() ? "" : net::host_name()},
               *std::move(store));
   return {};
 }
@@ -171,6 +183,17 @@ void Job::fail(int code, const std::string& text) {
 void Job::watch() {
   poller_.clear();
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
+  if (const int carrier = spawner_.carrier(); carrier >= 0) {
+    // What MPI's launcher has started ends with it.
+    poller_.watch(carrier, POLLIN, [this](short) {
+      const auto end = spawner_.carrier_end();
+      if (!end) return;
+      if (CarrierLoss* const parts = ranks_.carrier(); parts != nullptr && state_ == running_.get()) {
+        parts->launcher_ended(*end, Clock::now());
+      }
+      if (state_ == start_.get()) fail(exit_code::kUnusable, carrier_text(*end) + " while the job was starting");
+    });
+  }
   ranks_.watch(poller_);
   state_->watch(poller_);
   agents_.watch(poller_, !screen_->behind(), [this](AgentLink& agent) { receive(agent); });
@@ -239,7 +262,9 @@ void Job::give_credit() {
 }
 
 bool Job::finished() {
-  if (state_ == running_.get() && agents_.all_over()) {
+  const CarrierLoss* const parts = ranks_.carrier();
+  const bool awaits_cause = parts != nullptr && parts->deadline();
+  if (state_ == running_.get() && agents_.all_over() && !awaits_cause) {
     ranks_.tick(Clock::now(), true);
     enter_ending();
   }
@@ -266,6 +291,12 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
     }
     case FromAgent::kNote:
       return screen_.say(std::string(net::as_text(frame.payload)));
+    case FromAgent::kCarrierNews:
+      if (CarrierLoss* const parts = ranks_.carrier(); parts != nullptr) {
+        const auto news = decode<CarrierNews>(frame.payload);
+        if (news.ok()) parts->heard(*news, place_of(agent, ranks_.members()), Clock::now());
+      }
+      return;
     case FromAgent::kPreempted: {
       const std::string who = "the agent on host " + agent.host;
       if (!stops(notice_.at_agent(ranks_.state()), who)) interrupt(config_.preempt_signal, who);
@@ -295,6 +326,10 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
 void Job::lose(AgentLink& agent) {
   advance();
   lose_link(agent, agents_, ranks_, input_);
+  CarrierLoss* const parts = ranks_.carrier();
+  if (parts != nullptr && state_ == running_.get() && agent.silence.empty()) {
+    return parts->wrapper_lost(place_of(agent, ranks_.members()), 0, Clock::now());
+  }
   if (agent.gone() || !agent.silence.empty()) explain(agent);
   if (agent.lost()) state_->on_lost(agent);
   advance();

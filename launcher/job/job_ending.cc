@@ -128,7 +128,7 @@ void JobEnding::report_end(bool keep_back) {
   const auto& failure = ranks_.verdict().failure();
   const bool host_lost =
       failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork ||
-                  failure->cause.kind == CauseKind::kNetworkBroken);
+                  failure->cause.kind == CauseKind::kNetworkBroken || failure->cause.kind == CauseKind::kCarrierLost);
   if (ranks_.verdict().rank_failed()) report_first_cause();
   if (!ranks_.verdict().rank_failed()) output_.say(exceptions_text(ranks_.hangs().facts()));
   if (!ranks_.verdict().rank_failed() && !host_lost) return;

@@ -113,6 +113,11 @@ void fields(V& v, net::Ref<V, HostFailed> m) {
 }
 
 template <class V>
+void fields(V& v, net::Ref<V, CarrierNews> m) {
+  v.one_of(m.kind, 3).text(m.name, kMaxText)(m.pid);
+}
+
+template <class V>
 void fields(V& v, net::Ref<V, HostGone> m) {
   v(m.index);
 }
@@ -175,6 +180,7 @@ DISTRUN_AGENT_MESSAGE(Window, "window")
 DISTRUN_AGENT_MESSAGE(StartHosts, "start hosts")
 DISTRUN_AGENT_MESSAGE(Join, "join")
 DISTRUN_AGENT_MESSAGE(HostFailed, "host failed")
+DISTRUN_AGENT_MESSAGE(CarrierNews, "news of MPI's launcher")
 DISTRUN_AGENT_MESSAGE(HostGone, "host gone")
 DISTRUN_AGENT_MESSAGE(InputTaken, "input taken")
 DISTRUN_AGENT_MESSAGE(RankStarted, "started")

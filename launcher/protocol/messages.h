@@ -52,7 +52,8 @@ enum class FromAgent : std::uint8_t {
   kProbed,
   kPreempted,  // the agent itself got the signal of --preempt-signal
   kHostFailed,
-  kRankStates
+  kRankStates,
+  kCarrierNews  // --mpi
 };
 
 // Facts to find, and what must be true before anything starts.
@@ -176,6 +177,18 @@ struct Join {
 struct HostFailed {
   std::int32_t index = 0;
   std::string text;
+};
+
+// What an agent that MPI's launcher has started sees of that.
+struct CarrierNews {
+  enum Kind : std::uint8_t {
+    kToldToEnd,    // something other than the head told this agent to end
+    kDaemonEnded,  // which had started the agent: mpirun, orted, hydra's proxy
+    kGuardEnded    // the process between that and the agent
+  };
+  std::uint8_t kind = kToldToEnd;
+  std::string name;
+  std::int32_t pid = 0;
 };
 
 // This host of the job's list is lost: what carries its agent from here will not end by itself.

@@ -1,5 +1,7 @@
 #include "launcher/report/failure_report.h"
 
+#include <sys/wait.h>
+
 #include <cstring>
 #include <map>
 #include <utility>
@@ -90,6 +92,14 @@ Cause cause_of_end(int signal, int exit_code, bool out_of_memory) {
           .out_of_memory = out_of_memory};
 }
 
+std::string carrier_text(const CarrierEnd& end) {
+  const bool by_signal = WIFSIGNALED(end.wait_status);
+  const Cause cause =
+      cause_of_end(by_signal ? WTERMSIG(end.wait_status) : 0, by_signal ? 0 : WEXITSTATUS(end.wait_status));
+  const std::string pid = end.pid > 0 ? " (pid " + std::to_string(end.pid) + ")" : "";
+  return end.name + pid + (by_signal ? " was " : " ") + text_of(cause);
+}
+
 std::string text_of(const Cause& cause) {
   const std::string other =
       cause.by_other ? " by its agent, which something other than distrun told to end (scancel?)" : "";
@@ -120,6 +130,7 @@ std::string text_of(const Cause& cause) {
     case CauseKind::kRaised:
     case CauseKind::kLeftEarly:
     case CauseKind::kHostLost:
+    case CauseKind::kCarrierLost:
     case CauseKind::kOwnNetwork:
     case CauseKind::kNotStarted:
     case CauseKind::kBrokenOff:
@@ -130,7 +141,8 @@ std::string text_of(const Cause& cause) {
 
 std::string cure_of(const Cause& cause) {
   if (cause.kind == CauseKind::kLeftEarly) {
-    return "let every rank do the same number of steps, and call shutdown() before it ends";
+    return cause.ran_on ? "let every rank do the same number of steps before it calls shutdown()"
+                        : "let every rank do the same number of steps, and call shutdown() before it ends";
   }
   if (cause.kind == CauseKind::kTimedOut && cause.text.empty()) return "give the job more time with --timeout SECONDS";
   return cause.out_of_memory ? "use less memory for each rank, or fewer ranks on each host (-H HOST:SLOTS)" : "";
@@ -141,7 +153,10 @@ std::string first_cause_report(const FailureReport& failure) {
   if (failure.pid > 0) out += " (pid " + std::to_string(failure.pid) + ")";
   const Cause& cause = failure.cause;
   if (cause.kind == CauseKind::kLeftEarly) {
-    out += " left early: it ended in good order while other ranks still needed it; " + cure_of(cause);
+    out += std::string(" left early: it ") +
+           (cause.ran_on ? "called shutdown() while other ranks still needed it, and its process ran on; "
+                         : "ended in good order while other ranks still needed it; ") +
+           cure_of(cause);
   } else {
     out += (cause.kind == CauseKind::kKilled   ? " was "
             : cause.kind == CauseKind::kRaised ? " failed: "

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/report/hang_report.h"
+#include "launcher/spawn/agent_spawner.h"
 #include "runtime/base/link_end.h"
 #include "runtime/net/store/job_channel.h"
 
@@ -18,6 +19,7 @@ enum class CauseKind {
   kStalled,        // it held other ranks up; `text` says how
   kLeftEarly,      // it ended in good order while other ranks still needed it
   kHostLost,       // `text` says why
+  kCarrierLost,    // a part of MPI's launcher, or a wrapper, ended while ranks ran; `text` says which
   kOwnNetwork,     // the network of the launcher's machine is gone, as `text` says
   kNotStarted,     // `text` says why
   kBrokenOff,      // the launcher or an agent could not go on; `text` says why
@@ -53,6 +55,7 @@ struct Cause {
   int exit_code = 0;
   int signal = 0;
   bool out_of_memory = false;  // the kernel's OOM killer sent the signal
+  bool ran_on = false;         // kLeftEarly: its process had not ended
   bool by_other = false;       // its agent ended it, because something other than distrun told that one to end
   char state = '\0';           // of the process of one that stalled, as in /proc/PID/stat; 0: it runs
   std::string text{};
@@ -88,6 +91,8 @@ std::string signal_name(int number);
 Cause cause_of_end(int signal, int exit_code, bool out_of_memory = false);
 // In a few words: "killed by signal 9 (SIGKILL)", "exited with code 3".
 std::string text_of(const Cause& cause);
+// "mpirun (pid 12) was killed by signal 9 (SIGKILL)".
+std::string carrier_text(const CarrierEnd& end);
 // A cure for the user; empty: that depends on the program.
 std::string cure_of(const Cause& cause);
 

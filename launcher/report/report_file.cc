@@ -32,6 +32,8 @@ std::string_view kind_name(CauseKind kind) {
       return "left_early";
     case CauseKind::kHostLost:
       return "host_lost";
+    case CauseKind::kCarrierLost:
+      return "carrier_lost";
     case CauseKind::kOwnNetwork:
       return "own_network";
     case CauseKind::kNotStarted:

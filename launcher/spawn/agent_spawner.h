@@ -25,6 +25,13 @@ struct AgentHandle {
   bool own_host = false;
 };
 
+// How that ended which had started all agents together (MPI's launcher).
+struct CarrierEnd {
+  std::string name;  // "mpirun"
+  int pid = 0;
+  int wait_status = 0;
+};
+
 class AgentSpawner {
  public:
   virtual ~AgentSpawner() = default;
@@ -36,6 +43,9 @@ class AgentSpawner {
     static_cast<void>(user);
     return nullptr;
   }
+  // Readable when what has started all agents together has ended; -1: there is no such thing, or it is known already.
+  [[nodiscard]] virtual int carrier() const { return -1; }
+  [[nodiscard]] virtual std::optional<CarrierEnd> carrier_end() const { return std::nullopt; }
 };
 
 struct SpawnOptions {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <sstream>
 
 #include "launcher/plan/hosts/text.h"
+#include "launcher/spawn/poller.h"
 #include "runtime/base/fd.h"
 
 namespace distrun::launcher {
@@ -131,6 +133,22 @@ std::string unkillable(const std::vector<ProcessInfo>& processes, const std::str
          "these processes cannot be killed, the kernel keeps them in a system call (a file server that does not "
          "answer, a driver, a frozen cgroup?); they are left behind: " +
          describe(kept, proc);
+}
+
+void kill_descendants(const std::vector<pid_t>& except) {
+  constexpr double kLimitSeconds = 5;
+  // Newly forked processes are looked for this often.
+  constexpr double kLookSeconds = 0.05;
+  const TimePoint deadline = deadline_after(kLimitSeconds);
+  Poller poller;
+  for (;;) {
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;
+    const std::vector<ProcessInfo> rest = descendants(except);
+    if (rest.empty() || Clock::now() >= deadline) return;
+    signal_processes(rest, SIGKILL);
+    poller.clear();
+    if (!poller.wait(deadline_after(kLookSeconds)).ok()) return;
+  }
 }
 
 void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }

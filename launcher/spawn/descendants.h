@@ -45,6 +45,9 @@ bool may_not_signal(pid_t pid);
 std::string unkillable(const std::vector<ProcessInfo>& processes, const std::string& proc = "/proc",
                        bool (*denied)(pid_t) = may_not_signal);
 
+// Kills the descendants until none is left, or a few seconds are over, and reaps this process's children.
+void kill_descendants(const std::vector<pid_t>& except);
+
 void become_subreaper();
 std::vector<pid_t> current_children();
 

@@ -16,6 +16,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runtime/base/thread.h"
+
 namespace distrun::launcher {
 namespace {
 
@@ -231,7 +233,10 @@ Result<Process> start_process(const ProcessSpec& spec) {
   if (pid == 0) become(spec, prepared);
   const int error = errno;
   if (prepared.cpus != nullptr) CPU_FREE(prepared.cpus);
-  if (pid < 0) return errno_status("start a process", error);
+  if (pid < 0) {
+    const Status why = errno_status("start a process", error);
+    return error == EAGAIN ? Status(why.code(), why.message() + kProcessLimit) : why;
+  }
   Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (pidfd.valid()) ::fcntl(pidfd.get(), F_SETFD, FD_CLOEXEC);
   return Process(pid, std::move(pidfd), std::move(report->first));

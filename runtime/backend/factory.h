@@ -37,6 +37,7 @@ struct Services {
   const net::JobKey* key = nullptr;
   const Settings* settings = nullptr;
   net::Store* store = nullptr;
+  std::shared_ptr<net::Store> own_store;  // `store`, where it was made for one group
   net::WaitSet* wait_set = nullptr;
   net::HostLink* host_link = nullptr;
   std::string host_link_error;

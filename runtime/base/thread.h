@@ -31,6 +31,10 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
+// Behind the system's text of why there is no more thread or process.
+inline constexpr char kProcessLimit[] =
+    "; is the limit of processes (ulimit -u, or pids.max of the container) reached?";
+
 // `name` is cut to the kernel's 15 characters. `body` is called as body(std::stop_token) or body(). kSystem if there
 // cannot be one more thread.
 template <class Body>
@@ -42,8 +46,8 @@ Result<std::jthread> named_thread(const std::string& name, Body body) {
     pthread_setname_np(thread.native_handle(), name.substr(0, 15).c_str());
     return thread;
   } catch (const std::system_error& error) {
-    return Status(Errc::kSystem, "the thread " + name + " cannot be started: " + error.code().message() +
-                                     "; is the limit of processes (ulimit -u, or pids.max of the container) reached?");
+    return Status(Errc::kSystem,
+                  "the thread " + name + " cannot be started: " + error.code().message() + kProcessLimit);
   }
 }
 

@@ -17,7 +17,7 @@ from .conftest import started
 from .jobs import Job, assert_nothing_left, job_environment, package_folders, wait_until
 from .rig import Cluster, Host
 from .test_mpi import need
-from .test_mpi_mode import HOSTS, MPI4PY, run, untagged
+from .test_mpi_mode import HOSTS, MPI4PY, kill, run, untagged
 
 LIBRARY = Path(f"/usr/lib/{os.uname().machine}-linux-gnu/libmpich.so.12")
 WAITING = ("sh", "-c", "echo ready $DISTRUN_RANK $$; exec sleep 1000")
@@ -114,3 +114,28 @@ def test_standard_input_reaches_rank_0(pair: tuple[Cluster, Path]) -> None:
     words = ["distrun", "--mpi=hydra", *HOSTS, "sh", "-c", "[ $DISTRUN_RANK != 0 ] || cat"]
     done = pair[0].head.run(words, env=job_environment(), input="hello\n")
     assert (done.returncode, done.stdout) == (0, "[0] hello\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "program", "named"),
+    [
+        (
+            "head",
+            "mpiexec.hydra",
+            r"distrun: mpiexec.hydra \(pid \d+\) was killed by signal 9 \(SIGKILL\) on host head",
+        ),
+        ("h2", "hydra_pmi_proxy", r"hydra_pmi_proxy \(pid \d+\) on host h2 has ended while rank [23] ran below it"),
+        ("h2", "agent --mpi", r"distrun's wrapper \(pid \d+\) on host h2 has ended while rank [23] ran below it"),
+    ],
+    ids=["mpiexec", "proxy", "wrapper"],
+)
+def test_the_report_names_the_part_that_was_killed(
+    pair: tuple[Cluster, Path], where: str, program: str, named: str
+) -> None:
+    cluster, _ = pair
+    job = Job(cluster.head, "--mpi=hydra", *HOSTS, *WAITING)
+    job.ranks(4)
+    kill(cluster.head if where == "head" else cluster[where], program)
+    assert job.finish() == 75, job.text
+    assert job.found(named) and "is lost" not in job.text, job.text
+    assert_all_ended(cluster)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -165,6 +167,93 @@ def test_ctrl_c_ends_everything(pair: tuple[Cluster, Path]) -> None:
     job.signal(2)
     assert job.finish() == 130, job.text
     assert_all_ended(cluster)
+
+
+WAITING = ("sh", "-c", "echo ready $DISTRUN_RANK $$; exec sleep 1000")
+# With MPI in the ranks: what it makes in /tmp and in /dev/shm stays when it is killed.
+IN_MPI = """
+import os, time
+from mpi4py import MPI
+print("ready", MPI.COMM_WORLD.rank, os.getpid(), flush=True)
+time.sleep(1000)
+"""
+WAITING_IN_MPI = (sys.executable, "-c", IN_MPI)
+
+
+def kill(host: Host, name: str) -> None:
+    """The first one, which is above the others, of a program or with these words."""
+    found = [
+        each.pid
+        for each in host.processes()
+        if (" " in name and name in " ".join(each.argv)) or Path(each.argv[0]).name == name
+    ]
+    host.run(["kill", "-9", str(min(found))], check=True)
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "named"),
+    [
+        ("head", "mpirun", r"distrun: mpirun \(pid \d+\) was killed by signal 9 \(SIGKILL\) on host head"),
+        (
+            "head",
+            "agent --mpi-guard",
+            r"distrun's guard of mpirun \(pid \d+\) was killed by signal 9 \(SIGKILL\) on host head",
+        ),
+        ("h2", "orted", r"orted \(pid \d+\) on host h2 has ended while rank [23] ran below it"),
+        ("h2", "agent --mpi", r"distrun's wrapper \(pid \d+\) on host h2 has ended while rank [23] ran below it"),
+    ],
+    ids=["mpirun", "guard", "orted", "wrapper"],
+)
+def test_the_report_names_the_part_that_was_killed(
+    pair: tuple[Cluster, Path], where: str, what: str, named: str
+) -> None:
+    cluster, _ = pair
+    job = Job(cluster.head, "--mpi", *HOSTS, *WAITING, env=OPEN_MPI)
+    job.ranks(4)
+    kill(cluster.head if where == "head" else cluster[where], what)
+    assert job.finish() == 75, job.text
+    assert job.found(named), job.text
+    assert "rank 0" not in job.text and "rank 1 " not in job.text and "is lost" not in job.text, job.text
+    assert_all_ended(cluster)
+
+
+@pytest.mark.parametrize("what", ["launcher", "mpirun", "guard", "orted", "wrapper", "term"])
+def test_nothing_of_mpi_is_left_on_any_host(pair: tuple[Cluster, Path], what: str) -> None:
+    """Neither shared memory, nor folders in /tmp, nor cgroups, whoever was killed."""
+    need_mpi4py()
+    cluster, _ = pair
+    job = Job(cluster.head, "--mpi", *HOSTS, *WAITING_IN_MPI, env=OPEN_MPI)
+    job.ranks(4)
+    segments = [name for name in os.listdir(cluster["h2"].path("/dev/shm")) if "_segment." in name]
+    assert len(segments) == 2, "MPI's shared memory has another name"
+    if what == "term":
+        job.signal(15)
+    elif what == "launcher":
+        job.process.kill()
+    else:
+        names = {"mpirun": "mpirun", "guard": "agent --mpi-guard", "orted": "orted", "wrapper": "agent --mpi"}
+        kill(cluster.head if what in ("mpirun", "guard") else cluster["h2"], names[what])
+    job.finish()
+    assert_all_ended(cluster)
+    for host in (cluster.head, *cluster.hosts):
+        deadline = time.monotonic() + 10
+        while leftovers(host) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert leftovers(host) == [], host.name
+        assert cgroups(host) == [], host.name
+
+
+def leftovers(host: Host) -> list[str]:
+    memory = [name for name in os.listdir(host.path("/dev/shm")) if "_segment." in name]
+    tops = [path for path in Path(host.path("/tmp")).iterdir() if path.name.startswith(("ompi.", "prte."))]
+    return memory + [str(path) for top in tops for path in (top, *top.rglob("*"))]
+
+
+def cgroups(host: Host) -> list[str]:
+    """Of the wrappers: below the cgroup of the host, which no other host sees as its own."""
+    seen = host.run(["sh", "-c", "cat /proc/self/cgroup; find /sys/fs/cgroup -name 'distrun-ranks-*'"]).stdout
+    own = next((line.split(":", 2)[2] for line in seen.splitlines() if line.startswith("0::")), "/")
+    return [line for line in seen.splitlines() if "distrun-ranks-" in line and own != "/" and own in line]
 
 
 def test_standard_input_reaches_rank_0(pair: tuple[Cluster, Path]) -> None:

@@ -35,6 +35,7 @@ void RankMonitor::open(Membership members, const Config& config, std::unique_ptr
   verdict_ = Verdict(std::move(judged));
   store_ = std::move(store);
   survey_.open(config_.key, config_.host_timeout);
+  if (!config_.carrier_host.empty()) carrier_.emplace(config_.carrier_host);
 }
 
 void RankMonitor::watch(Poller& poller) {
@@ -52,20 +53,34 @@ std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
     for (RankView& view : *views) view.host = members_.host_name(view.rank);
     output_.say(stacks_text(*views));
   }
+  if (CarrierLoss* const parts = carrier()) decide(*parts, now);
   if (!verdict_.ending()) {
     const Survey::Found found = all_over ? survey_.conclude() : survey_.look(now);
     if (found.no_cause || found.blame) carry_out(verdict_.blame(found.blame));
   }
-  if (kill_servers_by_ && now >= *kill_servers_by_) {
-    kill_servers_by_.reset();
+  if (kill_by_.servers && now >= *kill_by_.servers) {
+    kill_by_.servers.reset();
     signal_ranks(SIGKILL, verdict_.servers_left());
   }
   return survey_.take_silent();
 }
 
+void RankMonitor::decide(CarrierLoss& parts, TimePoint now) {
+  if (const auto loss = parts.decide(now)) {
+    output_.say(loss->text + (loss->text.ends_with('?') ? " " : ". ") + "This ended the job; exit code " +
+                std::to_string(exit_code::kHostLost) + ".");
+    const std::vector<int> hosts = loss->where.agent < 0 ? std::vector<int>() : std::vector<int>{loss->where.agent};
+    carry_out(verdict_.hosts_lost(hosts, {.kind = CauseKind::kCarrierLost, .text = loss->text}));
+    output_.keep_back_all_but(-1);
+  }
+  for (const RankExited& event : parts.take()) carry_out(verdict_.exited(event, round_));
+}
+
 std::optional<TimePoint> RankMonitor::deadline() const {
-  const auto survey = verdict_.ending() ? std::nullopt : survey_.deadline();
-  return earlier(earlier(survey, earlier(unreachable_.deadline(), hangs_.deadline())), kill_servers_by_);
+  auto next = earlier(earlier(unreachable_.deadline(), hangs_.deadline()), kill_by_.servers);
+  if (verdict_.ending()) return next;
+  next = earlier(next, survey_.deadline());
+  return carrier_ ? earlier(next, carrier_->deadline()) : next;
 }
 
 Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
@@ -90,6 +105,7 @@ Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
         // perhaps not been read yet.
         read_store();
         unreachable_.explained(event.rank);
+        if (CarrierLoss* const parts = carrier(); parts != nullptr && parts->keeps(event, Clock::now())) return;
         carry_out(verdict_.exited(event, round_));
       });
     default:
@@ -110,6 +126,14 @@ void RankMonitor::host_lost(const AgentLink& agent) {
   const bool explained = agent.gone() || !agent.silence.empty();
   const std::string text = explained ? agent.loss() : "host " + agent.host + " is lost";
   carry_out(verdict_.hosts_lost({static_cast<int>(agent.index)}, {.kind = CauseKind::kHostLost, .text = text}));
+}
+
+CarrierLoss* RankMonitor::carrier() {
+  if (!carrier_ || verdict_.ending()) return nullptr;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (!verdict_.end_of(rank)) return &*carrier_;
+  }
+  return nullptr;
 }
 
 void RankMonitor::hosts_lost(const HostLoss& loss) {
@@ -234,11 +258,11 @@ void RankMonitor::carry_out(const JobActions& actions) {
     Stop order = *actions.stop;
     order.term_now = members_.workers_of(order.term_now);
     agents_.send_all(ToAgent::kStop, order);
-    kill_by_ = earlier(kill_by_, Clock::now() + std::chrono::milliseconds(order.kill_after));
+    kill_by_.all = earlier(kill_by_.all, Clock::now() + std::chrono::milliseconds(order.kill_after));
   }
   if (!actions.end_ranks.empty()) {
     // A server of ours has nothing to save; a program of the user's gets the time that every rank gets.
-    if (config_.own_servers) kill_servers_by_ = deadline_after(config_.grace);
+    if (config_.own_servers) kill_by_.servers = deadline_after(config_.grace);
     signal_ranks(config_.own_servers ? SIGTERM : SIGKILL, actions.end_ranks);
   }
   if (!actions.failure_known || verdict_.failure()->cause.kind == CauseKind::kLeftEarly) return;

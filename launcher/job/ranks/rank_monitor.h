@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/job/agents/agent_links.h"
+#include "launcher/job/ranks/carrier_loss.h"
 #include "launcher/job/ranks/hang_watch.h"
 #include "launcher/job/ranks/membership.h"
 #include "launcher/job/ranks/notice.h"
@@ -21,6 +22,12 @@
 
 namespace distrun::launcher {
 
+// When agents are to have killed what is left, and when servers are killed; none: that is not set.
+struct KillTimes {
+  std::optional<TimePoint> all;
+  std::optional<TimePoint> servers;
+};
+
 class RankMonitor {
  public:
   struct Config {
@@ -30,6 +37,7 @@ class RankMonitor {
     bool own_servers = false;          // of the program, which may have something to save
     std::optional<net::JobKey> key{};  // of the job; none: paths between hosts are not tried
     double host_timeout = 30;          // seconds, the setting
+    std::string carrier_host{};        // that of MPI's launcher; empty: it has not started the agents
   };
   // There are no ranks yet. Both must outlive it.
   RankMonitor(AgentLinks& agents, RankOutput& output);
@@ -49,7 +57,7 @@ class RankMonitor {
   std::vector<AgentLink*> tick(TimePoint now, bool all_over = false);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   // When agents are to have killed what is left; none: nobody told them to.
-  [[nodiscard]] std::optional<TimePoint> kill_by() const { return kill_by_; }
+  [[nodiscard]] std::optional<TimePoint> kill_by() const { return kill_by_.all; }
 
   // What an agent says of its ranks: their starts, output, states and ends. False: the frame says something else.
   Result<bool> on(const AgentLink& agent, const Frame& frame);
@@ -59,6 +67,8 @@ class RankMonitor {
   void ranks_gone(const AgentLink& agent);
   // What follows from that.
   void host_lost(const AgentLink& agent);
+  // With --mpi, while ranks run: tell it what may be the end of a part of MPI's launcher. tick() says what it means.
+  [[nodiscard]] CarrierLoss* carrier();
   void hosts_lost(const HostLoss& loss);
   // "Rank 2 there is", "Ranks 2-3 there are".
   [[nodiscard]] std::string ranks_there(const std::vector<const AgentLink*>& agents) const;
@@ -90,6 +100,7 @@ class RankMonitor {
   void read_store();
   void on_notice(const net::StoreNotice& notice);
   void disconnected(const net::StoreNotice& notice);
+  void decide(CarrierLoss& parts, TimePoint now);
   void carry_out(const JobActions& actions);
 
   AgentLinks& agents_;
@@ -101,10 +112,10 @@ class RankMonitor {
   UnreachableRanks unreachable_;
   Survey survey_;
   HangWatch hangs_;
-  std::uint64_t round_ = 0;  // of looking at the rendezvous
+  std::optional<CarrierLoss> carrier_;  // with --mpi
+  std::uint64_t round_ = 0;             // of looking at the rendezvous
   std::optional<std::string> stop_;
-  std::optional<TimePoint> kill_by_;
-  std::optional<TimePoint> kill_servers_by_;
+  KillTimes kill_by_;
 };
 
 }  // namespace distrun::launcher

@@ -111,7 +111,7 @@ JobActions Verdict::reported(int rank, const net::RankFailure& failure) {
 
 JobActions Verdict::left_early(int rank, const net::RankFailure& failure) {
   if (ending_ || !known(rank)) return {};
-  return fail(rank, {.kind = CauseKind::kLeftEarly, .text = failure.cause}, failure);
+  return fail(rank, {.kind = CauseKind::kLeftEarly, .ran_on = !at(rank).end, .text = failure.cause}, failure);
 }
 
 void Verdict::disconnected(int rank, std::uint64_t round) {
@@ -163,9 +163,10 @@ JobActions Verdict::exited(const RankExited& event, std::uint64_t round) {
   rank.end = event;
   rank.pid = event.pid;
   // It left in good order, others missed it, and only now its code tells that it had failed: sys.exit(3) leaves first.
-  if (failure_ && failure_->rank == event.rank && failure_->cause.kind == CauseKind::kLeftEarly && !event.by_agent &&
-      (event.signal != 0 || event.exit_code != 0)) {
-    failure_->cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
+  if (failure_ && failure_->rank == event.rank && failure_->cause.kind == CauseKind::kLeftEarly && !event.by_agent) {
+    const bool failed = event.signal != 0 || event.exit_code != 0;
+    failure_->cause.ran_on = false;
+    if (failed) failure_->cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
   }
   const bool ended_server = servers_ended_ && config_.servers.contains(event.rank);
   if (ended_server) rank.end->by_agent = true;
@@ -252,7 +253,7 @@ JobActions Verdict::hosts_lost(const std::vector<int>& hosts, const Cause& cause
   }
   if (!ending_) {
     out = end_by(cause, exit_code::kHostLost);
-    out.stop = stop_after_failure();
+    if (!hosts.empty()) out.stop = stop_after_failure();
     failure_->host = names.size() == 1 ? names.front() : "";
     failure_->hosts = names;
   } else if (failure_ && failure_->cause.kind == CauseKind::kHostLost && failure_->hosts == names) {

@@ -58,6 +58,7 @@ class Verdict {
   JobActions reader_gone();
   // All ranks of these hosts are gone with them. A host is the index that `Config::host_of` uses. Again, once more is
   // known of the cause.
+  // kCarrierLost: what carried them is gone (--mpi); no hosts: all of them.
   JobActions hosts_lost(const std::vector<int>& hosts, const Cause& cause);
   // The job cannot go on for a reason that is no rank's: refused by an agent, agent lost.
   JobActions broken(int code, const std::string& why);

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sodium.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,8 @@
 #include "launcher/agent/dial.h"
 #include "launcher/agent/mpi_wrapper.h"
 #include "launcher/plan/hosts/text.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/spawn/descendants.h"
 #include "launcher/spawn/poller.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/launchers/meeting.h"
@@ -21,12 +22,15 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr double kEndSeconds = 5;
+// The guard of MPI's launcher ends within this time, unless it is stopped.
+constexpr double kGuardSeconds = 20;
 // MPICH's launcher does not end when ssh has failed; what else it has to say about that comes soon.
 constexpr double kLastWordSeconds = 1;
 
 class WrapperSpawner final : public AgentSpawner {
  public:
+  explicit WrapperSpawner(MpiGuard& guard) : guard_(guard) {}
+
   // Of one host in the order of the ranks, which is the order in which agents start.
   std::map<std::string, std::deque<AgentHandle>> handles;
 
@@ -37,31 +41,44 @@ class WrapperSpawner final : public AgentSpawner {
     waiting.pop_front();
     return out;
   }
+  [[nodiscard]] int carrier() const override { return guard_.ended() ? -1 : guard_.fd(); }
+  [[nodiscard]] std::optional<CarrierEnd> carrier_end() const override { return guard_.ended(); }
+
+ private:
+  MpiGuard& guard_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<MpiStart>> MpiStart::start(const MpiRequest& request) {
-  std::unique_ptr<MpiStart> out(new MpiStart());
-  out->own_names_ = request.own_names;
-  for (const Place& place : request.assignment.places) {
-    out->hosts_.push_back(request.assignment.hosts[static_cast<std::size_t>(place.host)]);
+MpiStart::MpiStart(const MpiRequest& request) : request_(request) {
+  for (const Place& place : request_.assignment.places) {
+    hosts_.push_back(request_.assignment.hosts[static_cast<std::size_t>(place.host)]);
   }
-  DISTRUN_RETURN_IF_ERROR(out->listen(request));
-  DISTRUN_RETURN_IF_ERROR(out->launch(request, out->key_));
-  DISTRUN_RETURN_IF_ERROR(out->wait(request));
-  return out;
 }
 
-Status MpiStart::listen(const MpiRequest& request) {
-  const char* where = request.several_machines ? "*:0" : "127.0.0.1:0";
+Status MpiStart::start() {
+  // The first process of a container gets no signal that it does not ask for.
+  auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}, {SIGINT, SIGHUP, SIGQUIT});
+  if (!signals.ok()) return signals.status();
+  signals_ = *std::move(signals);
+  not_ours_ = current_children();
+  become_subreaper();
+  DISTRUN_RETURN_IF_ERROR(listen());
+  DISTRUN_RETURN_IF_ERROR(launch());
+  DISTRUN_RETURN_IF_ERROR(wait());
+  guard_.all_here();
+  return {};
+}
+
+Status MpiStart::listen() {
+  const char* where = request_.several_machines ? "*:0" : "127.0.0.1:0";
   auto listener = net::listen_secure(where, key_, {.purpose = {}, .job_id = kDialJob}, &log_);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   const auto own = net::parse_address(listener_->address());
   if (!own.ok()) return own.status();
-  if (request.several_machines) {
-    for (const Candidate& candidate : eligible(net::scan_addresses(), request.network).candidates) {
+  if (request_.several_machines) {
+    for (const Candidate& candidate : eligible(net::scan_addresses(), request_.network).candidates) {
       addresses_.push_back(net::with_port(candidate.address, own->port));
     }
   } else {
@@ -71,13 +88,14 @@ Status MpiStart::listen(const MpiRequest& request) {
   return {Errc::kSystem, "--mpi: this machine has no address that other hosts could reach; see --network"};
 }
 
-Status MpiStart::launch(const MpiRequest& request, const net::JobKey& key) {
-  std::vector<std::string> words = {std::to_string(std::chrono::ceil<std::chrono::seconds>(request.limit).count())};
-  if (shares_key_by_pmi(request.starter)) words.emplace_back(kKeyByPmi);
+Status MpiStart::launch() {
+  std::vector<std::string> words = {std::to_string(std::chrono::ceil<std::chrono::seconds>(request_.limit).count())};
+  if (shares_key_by_pmi(request_.starter)) words.emplace_back(kKeyByPmi);
   words.insert(words.end(), addresses_.begin(), addresses_.end());
-  auto argv = mpi_argv(request.starter, request.assignment, request.environment, wrapper_command(own_binary(), words));
+  auto argv =
+      mpi_argv(request_.starter, request_.assignment, request_.environment, wrapper_command(own_binary(), words));
   if (!argv.ok()) return argv.status();
-  const auto program = find_in_path(argv->front(), request.environment);
+  const auto program = find_in_path(argv->front(), request_.environment);
   if (!program) {
     return {Errc::kSystem,
             "--mpi: " + argv->front() +
@@ -93,29 +111,32 @@ Status MpiStart::launch(const MpiRequest& request, const net::JobKey& key) {
   spec.argv = *std::move(argv);
   // On this machine alone they are true everywhere, and what ranks spawn has them from MPI's launcher.
   const Environment environment =
-      request.several_machines ? environment_of_starter(request.starter, request.environment) : request.environment;
+      request_.several_machines ? environment_of_starter(request_.starter, request_.environment) : request_.environment;
   for (const auto& [name, value] : environment) spec.environment.push_back(name + "=" + value);
-  const auto memory = key.to_descriptor();
+  const auto memory = key_.to_descriptor();
   if (!memory.ok()) return memory.status();
   spec.descriptors = {
       {input->first.get(), 0}, {errors->second.get(), 1}, {errors->second.get(), 2}, {memory->get(), kKeyOfParent}};
   spec.ignore_terminal = true;
-  spec.die_with_parent = true;
-  auto process = start_process(spec);
-  if (!process.ok()) return process.status();
-  process_ = *std::move(process);
+  auto guard = MpiGuard::start(spec);
+  if (!guard.ok()) return guard.status();
+  guard_ = *std::move(guard);
   errors_ = std::move(errors->first);
   ::fcntl(errors_.get(), F_SETFL, O_NONBLOCK);
+  return write_key(input->second);
+}
+
+Status MpiStart::write_key(const Fd& input) {
   std::array<char, 2 * net::JobKey::kBytes + 1> line{};
-  ::sodium_bin2hex(line.data(), line.size(), key.data(), net::JobKey::kBytes);
+  ::sodium_bin2hex(line.data(), line.size(), key_.data(), net::JobKey::kBytes);
   line.back() = '\n';
-  const bool written = ::write(input->second.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  const bool written = ::write(input.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
   ::sodium_memzero(line.data(), line.size());
   return written ? Status() : give_up("its standard input cannot be written");
 }
 
 // Empty if the wrapper is the one that the plan has in its place.
-std::string MpiStart::refusal(const MpiRequest& request, const net::Hello& peer) const {
+std::string MpiStart::refusal(const net::Hello& peer) const {
   const std::string_view purpose = kMpiPurpose;
   if (!peer.purpose.starts_with(purpose)) return "this is the port for the wrappers of --mpi";
   const std::string name = peer.purpose.substr(purpose.size());
@@ -124,35 +145,41 @@ std::string MpiStart::refusal(const MpiRequest& request, const net::Hello& peer)
   const auto local = dot == std::string::npos ? std::nullopt : parse_number(name.substr(dot + 1), 0, kMaxRanks);
   if (!rank || !local) return "this job has no rank " + name;
   if (wrappers_.contains(*rank)) return "rank " + std::to_string(*rank) + " is here already";
-  if (request.assignment.places[static_cast<std::size_t>(*rank)].local_rank == *local) return "";
+  if (request_.assignment.places[static_cast<std::size_t>(*rank)].local_rank == *local) return "";
   return "MPI's launcher has put rank " + std::to_string(*rank) + " elsewhere than the plan (local rank " +
          std::to_string(*local) + "); does a configuration file of it change the mapping?";
 }
 
-Status MpiStart::wait(const MpiRequest& request) {
-  TimePoint deadline = Clock::now() + request.limit;
+Status MpiStart::wait() {
+  TimePoint deadline = Clock::now() + request_.limit;
   bool unreachable = false;
   Poller poller;
   while (wrappers_.size() < hosts_.size()) {
     poller.clear();
     poller.watch(listener_->fd(), POLLIN, [&](short) {
       listener_->progress(
-          Clock::now(), [&](const net::Hello& peer) { return refusal(request, peer); },
+          Clock::now(), [&](const net::Hello& peer) { return refusal(peer); },
           [&](std::unique_ptr<net::SecureSocket> socket) {
             const std::string name = socket->peer().purpose.substr(std::string_view(kMpiPurpose).size());
             wrappers_[parse_number(name.substr(0, name.find('.')), 0, kMaxRanks).value_or(0)] = std::move(socket);
           });
     });
     if (errors_.valid()) poller.watch(errors_.get(), POLLIN, [this](short) { take_errors(); });
-    poller.watch(process_.pidfd(), POLLIN, [](short) {});
-    DISTRUN_RETURN_IF_ERROR(poller.wait(next_look(process_, deadline)));
-    if (gone()) return give_up("it ended before all ranks had started");
+    poller.watch(guard_.fd(), POLLIN, [](short) {});
+    poller.watch(signals_->fd(), POLLIN, [this](short) { take_signals(); });
+    DISTRUN_RETURN_IF_ERROR(poller.wait(earlier(deadline, request_.end_by)));
+    if (const auto why = called_off(Clock::now())) {
+      end_all();
+      return *why;
+    }
+    if (const auto& end = guard_.ended())
+      return give_up("it ended before all ranks had started: " + carrier_text(*end));
     if (!unreachable && ssh_gave_up(printed_)) {
       unreachable = true;
       deadline = std::min(deadline, deadline_after(kLastWordSeconds));
     }
     if (Clock::now() < deadline) continue;
-    const std::chrono::duration<double> limit = request.limit;
+    const std::chrono::duration<double> limit = request_.limit;
     return give_up(unreachable ? "it cannot reach a host"
                                : "it has not started all ranks within " + seconds_text(limit.count()) +
                                      " s (a longer --start-timeout waits for them)");
@@ -161,25 +188,47 @@ Status MpiStart::wait(const MpiRequest& request) {
   return {};
 }
 
+// --preempt-signal asks ranks to stop by themselves, and there are none yet.
+void MpiStart::take_signals() {
+  for (const int number : signals_->take()) {
+    const bool notice = number == SIGUSR1 || number == SIGUSR2;
+    if (ended_by_ == 0 && (!notice || number == request_.preempt_signal)) ended_by_ = number;
+  }
+}
+
+std::optional<Status> MpiStart::called_off(TimePoint now) {
+  if (ended_by_ != 0) {
+    return Status(Errc::kInterrupted, "got " + signal_name(ended_by_) + " while MPI's launcher was starting: " +
+                                          who_has_come() + ". All that it had started is ended");
+  }
+  if (request_.end_by && now >= *request_.end_by) {
+    return Status(Errc::kTimeout, "MPI's launcher was still starting: " + who_has_come());
+  }
+  return std::nullopt;
+}
+
+std::string MpiStart::who_has_come() const {
+  return counted(wrappers_.size(), "rank") + " of " + std::to_string(hosts_.size()) +
+         (wrappers_.size() == 1 ? " has" : " have") + " come";
+}
+
 void MpiStart::take_errors() { read_last_words(errors_, printed_); }
 
 Status MpiStart::give_up(const std::string& what) {
-  finish();
+  end_all();
   if (errors_.valid()) take_errors();
-  return {Errc::kSystem, "--mpi: MPI's launcher could not start the ranks: " + what + " (" +
-                             counted(wrappers_.size(), "rank") + " of " + std::to_string(hosts_.size()) +
-                             (wrappers_.size() == 1 ? " has" : " have") +
-                             " come). --mpi needs mpirun of Open MPI, --mpi=hydra mpiexec.hydra of MPICH or Intel "
+  return {Errc::kSystem, "--mpi: MPI's launcher could not start the ranks: " + what + " (" + who_has_come() +
+                             "). --mpi needs mpirun of Open MPI, --mpi=hydra mpiexec.hydra of MPICH or Intel "
                              "MPI, --mpi=pmix and --mpi=pmi2 srun. It printed:\n" +
                              printed_};
 }
 
 std::unique_ptr<AgentSpawner> MpiStart::spawner() {
-  auto out = std::make_unique<WrapperSpawner>();
+  auto out = std::make_unique<WrapperSpawner>(guard_);
   for (auto& [rank, socket] : wrappers_) {
     const std::string& host = hosts_[static_cast<std::size_t>(rank)];
     // A name that only MPI's launcher knows for one of this machine's has its ranks here all the same.
-    const bool here = names_this_machine(host, "", own_names_) || net::ends_share_address(socket->fd());
+    const bool here = names_this_machine(host, "", request_.own_names) || net::ends_share_address(socket->fd());
     AgentHandle handle{
         .process = {}, .pipe = FramePipe(std::move(socket)), .errors = {}, .remote = true, .own_host = here};
     // Somebody must read what MPI's launcher prints, or it would stand still.
@@ -190,30 +239,32 @@ std::unique_ptr<AgentSpawner> MpiStart::spawner() {
   return out;
 }
 
+// Wrappers that have come end when their connection does.
+void MpiStart::end_all() {
+  wrappers_.clear();
+  listener_.reset();
+  guard_.terminate();
+  finish();
+}
+
 void MpiStart::finish() {
-  for (const int number : {0, SIGTERM, SIGKILL}) {
-    if (number != 0) process_.signal(number);
-    // Wrappers that never came are waiting for us: then there is nothing to wait for.
-    if (gone_within(number == 0 && listener_ ? 0 : kEndSeconds)) return;
-  }
-}
-
-bool MpiStart::gone() {
-  // The job's loop reaps all children: then this one is none any more.
-  if (process_.running() && ::waitpid(process_.pid(), nullptr, WNOHANG) != 0) process_.reaped();
-  return !process_.running();
-}
-
-bool MpiStart::gone_within(double seconds) {
-  const TimePoint deadline = deadline_after(seconds);
+  guard_.finish();
+  const TimePoint deadline = deadline_after(kGuardSeconds);
+  const int before = std::exchange(ended_by_, 0);
   Poller poller;
-  while (!gone()) {
-    if (Clock::now() >= deadline) return false;
+  while (!guard_.gone() && Clock::now() < deadline) {
     poller.clear();
-    poller.watch(process_.pidfd(), POLLIN, [](short) {});
-    if (!poller.wait(next_look(process_, deadline)).ok()) return false;
+    poller.watch(guard_.process().pidfd(), POLLIN, [](short) {});
+    poller.watch(signals_->fd(), POLLIN, [this](short) { take_signals(); });
+    if (!poller.wait(next_look(guard_.process(), deadline)).ok()) break;
+    // Asked again.
+    if (std::exchange(ended_by_, 0) != 0) guard_.kill();
   }
-  return true;
+  ended_by_ = before;
+  if (!guard_.gone()) guard_.process().signal(SIGKILL);
+  // Where the guard was killed, what it guarded is ours.
+  kill_descendants(not_ours_);
+  guard_.clean_up_if_killed(request_.environment);
 }
 
 }  // namespace distrun::launcher

@@ -12,6 +12,7 @@
 #include "runtime/backend/protection.h"
 #include "runtime/base/settings.h"
 #include "runtime/net/bytes/wire.h"
+#include "runtime/net/store/watched_store.h"
 
 namespace distrun::api {
 namespace {
@@ -94,6 +95,24 @@ std::unique_ptr<backend::Backend> limited(std::unique_ptr<backend::Backend> made
   return std::make_unique<backend::LimitedBackend>(std::move(made), mine->capabilities, all);
 }
 
+// A member that cannot take part tells the others, which may wait for it inside of the same call.
+Result<std::unique_ptr<backend::Backend>> create_watched(const backend::Factory& factory,
+                                                         const backend::GroupSpec& group,
+                                                         const backend::Services& services, const std::string& step,
+                                                         TimePoint deadline) {
+  if (services.store == nullptr || group.members.size() == 1) return factory.create(group, services, deadline);
+  const auto store = std::make_shared<net::WatchedStore>(*services.store, step);
+  backend::Services watched = services;
+  watched.store = store.get();
+  watched.own_store = store;
+  auto made = factory.create(group, watched, deadline);
+  if (made.ok()) return made;
+  // A plug-in has only a code of it.
+  if (!store->told().ok()) return store->told();
+  store->fail(services.world->rank, services.world->host, made.status());
+  return made;
+}
+
 std::string offers_topic(const std::string& group) { return "offers/" + group; }
 std::string setup_topic(const std::string& group) { return "setup/" + group; }
 
@@ -150,9 +169,10 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
     const backend::Factory* factory = backend::find_factory(factories, selection->backend);
     DISTRUN_CHECK(factory != nullptr, "select() chose a backend that nobody offered");
     const TimePoint until = std::max(deadline, deadline_after(services.settings->start_timeout));
-    auto made = factory->create(made_for, services, until);
-    auto outcomes = exchange(*services.store, {group.members, group.index}, topic + std::to_string(attempt),
-                             backend::outcome_of(made.status()), until + kAgreeing);
+    const std::string step = topic + std::to_string(attempt);
+    auto made = create_watched(*factory, made_for, services, step, until);
+    auto outcomes = exchange(*services.store, {group.members, group.index}, step, backend::outcome_of(made.status()),
+                             until + kAgreeing);
     if (!outcomes.ok()) return outcomes.status();
     if (!drop_failed(offers, *outcomes, selection->backend)) {
       auto backend = limited(*std::move(made), offers[static_cast<std::size_t>(group.index)], *selection);

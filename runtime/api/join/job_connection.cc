@@ -59,6 +59,7 @@ Status JobConnection::open(net::World& world, TimePoint deadline, const Log& log
   auto round = channel_->add("init/" + std::to_string(world.rank), 1);
   if (!round.ok()) return round.status();
   store_ = std::make_unique<PrefixStore>(*channel_, "init" + std::to_string(*round) + "/");
+  watched_ = std::make_unique<net::WatchedStore>(*store_, "start");
   return spawner_ ? exchange_places(world, *store_, own_place(world.rank, reached_), deadline) : Status();
 }
 
@@ -71,7 +72,9 @@ net::Mac JobConnection::mac(const std::string& purpose, std::span<const std::byt
 // it; where some have not been refused, they hear why this one goes.
 void JobConnection::refused(const Status& why, const net::World& world) {
   const bool of_others = why.code() == Errc::kTimeout || why.code() == Errc::kRankLost || why.code() == Errc::kRankLeft;
-  if (!spawner_ || !store_ || of_others) return;
+  if (!store_ || of_others) return;
+  watched_->fail(world.rank, world.host, why);
+  if (!spawner_) return;
   const auto heard = store_->add("refused", 1);
   bool by_all = heard.ok() && *heard == world.size;
   if (by_all) (void)store_->set("refused by all", "");

@@ -16,6 +16,7 @@
 #include "runtime/net/launchers/other_launcher.h"
 #include "runtime/net/store/store_client.h"
 #include "runtime/net/store/store_host.h"
+#include "runtime/net/store/watched_store.h"
 
 namespace distrun::api {
 
@@ -31,12 +32,14 @@ class JobConnection {
   // Null in a world of one, as all these.
   [[nodiscard]] const net::JobKey* key() const { return key_.get(); }
   [[nodiscard]] net::StoreClient* channel() const { return channel_.get(); }
-  [[nodiscard]] net::Store* store() const { return store_.get(); }
+  // Its waits end when another rank's init() fails.
+  [[nodiscard]] net::Store* store() const { return watched_.get(); }
 
   // Of `data`, as only this job's ranks can make it; another one for each purpose. Zeros in a world of one.
   [[nodiscard]] net::Mac mac(const std::string& purpose, std::span<const std::byte> data) const;
 
-  // init() failed on this rank. Where rank 0 keeps the store, all ranks stay until each has heard it.
+  // init() failed on this rank, and the others hear that. Where rank 0 keeps the store, all ranks stay until each has
+  // heard it.
   void refused(const Status& why, const net::World& world);
   // All have drained.
   Status leave(bool first_rank);
@@ -52,6 +55,7 @@ class JobConnection {
   net::StoreHost* keeper_ = nullptr;   // on rank 0 of a job that distrun did not start; process-wide
   std::string reached_;                // the address at which such a job's rank 0 was reached
   std::unique_ptr<net::Store> store_;  // `channel_` under this init's prefix
+  std::unique_ptr<net::WatchedStore> watched_;
 };
 
 }  // namespace distrun::api

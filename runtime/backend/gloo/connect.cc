@@ -10,6 +10,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -108,6 +109,10 @@ Result<std::string> Try::listen(std::shared_ptr<::gloo::transport::Device>& devi
     mine_ = made_.mesh->listen(device);
   } catch (const std::bad_alloc&) {
     return Status(Errc::kOutOfMemory, "out of memory");
+  } catch (const std::system_error& error) {
+    const bool limited = error.code() == std::errc::resource_unavailable_try_again;
+    return Status(Errc::kSystem,
+                  "Gloo cannot listen for the others: " + plain(error.what()) + (limited ? kProcessLimit : ""));
   } catch (const std::exception& error) {
     return Status(Errc::kSystem, "Gloo cannot listen for the others: " + plain(error.what()));
   }

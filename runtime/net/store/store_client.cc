@@ -93,7 +93,10 @@ class SocketStoreClient final : public StoreClient {
   struct Registration {
     ~Registration() {
       const MutexLock lock(client.mutex_);
-      client.waiters_.erase(id);
+      const auto waiter = client.waiters_.find(id);
+      if (waiter == client.waiters_.end()) return;
+      client.keep(std::move(waiter->second->wake));
+      client.waiters_.erase(waiter);
     }
     SocketStoreClient& client;
     std::uint64_t id;
@@ -107,6 +110,12 @@ class SocketStoreClient final : public StoreClient {
   void read_all() DISTRUN_REQUIRES(mutex_);
   void dispatch(const StoreReply& reply) DISTRUN_REQUIRES(mutex_);
   void lose(const Status& how) DISTRUN_REQUIRES(mutex_);
+  // One descriptor is kept, so that a process that has no more of them can still say so.
+  void keep(Fd wake) DISTRUN_REQUIRES(mutex_) {
+    std::uint64_t rung = 0;
+    [[maybe_unused]] const ssize_t n = ::read(wake.get(), &rung, sizeof(rung));
+    if (!spare_.valid()) spare_ = std::move(wake);
+  }
 
   const std::string server_;  // for messages
   const int own_rank_;
@@ -119,6 +128,7 @@ class SocketStoreClient final : public StoreClient {
   Mutex mutex_;
   std::unique_ptr<SecureSocket> socket_ DISTRUN_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Waiter*> waiters_ DISTRUN_GUARDED_BY(mutex_);
+  Fd spare_ DISTRUN_GUARDED_BY(mutex_);  // for the next call
   std::uint64_t next_id_ DISTRUN_GUARDED_BY(mutex_) = 1;
   std::vector<JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
   Status lost_ DISTRUN_GUARDED_BY(mutex_);
@@ -176,7 +186,12 @@ Result<StoreReply> SocketStoreClient::call(StoreRequest request, TimePoint deadl
     return Status(Errc::kInvalidArgument, "store: the key '" + request.key.substr(0, 60) + "...' has " +
                                               std::to_string(request.key.size()) + " bytes, and at most 1 KiB is kept");
   }
-  Waiter waiter{.wake = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), .reply = std::nullopt};
+  Waiter waiter;
+  {
+    const MutexLock lock(mutex_);
+    waiter.wake = std::move(spare_);
+  }
+  if (!waiter.wake.valid()) waiter.wake = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!waiter.wake.valid()) return errno_status("store: eventfd failed", errno);
   {
     const MutexLock lock(mutex_);

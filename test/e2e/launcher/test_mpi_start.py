@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -234,3 +236,156 @@ def test_a_job_ends_with_mpirun_without_a_pidfd(tmp_path: Path, without_pidfd: l
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
     last = max(float(line.split()[1]) for line in done.stderr.splitlines() if line.startswith("["))
     assert end - last < 10, "mpirun, which had ended long ago, was waited for"
+
+
+# What it has started stays behind in a session of its own, and it does not end of TERM itself.
+SLOW = """
+trap '' TERM
+echo $$ >FOLDER/pids
+sleep 1000 &
+echo $! >>FOLDER/pids
+setsid sh -c 'echo $$ >>FOLDER/pids; exec sleep 1000' &
+until [ $(wc -l <FOLDER/pids) = 3 ]; do sleep 0.05; done
+touch FOLDER/started
+while :; do sleep 1000; done
+"""
+
+
+def processes(folder: Path) -> list[int]:
+    return [int(line) for line in (folder / "pids").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def start_slow(folder: Path, *options: str, **env: str) -> subprocess.Popen[str]:
+    program = folder / "mpirun"
+    program.write_text("#!/bin/sh\n" + SLOW.replace("FOLDER", str(folder)))
+    program.chmod(0o755)
+    return subprocess.Popen(
+        [launcher_path(), "--mpi", "-np", "2", *options, "true"],
+        env={"PATH": f"{folder}:/usr/bin:/bin", **env},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(happened: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def end_slow(job: subprocess.Popen[str], folder: Path, code: int) -> str:
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == code, errors
+    assert [pid for pid in processes(folder) if alive(pid)] == [], errors
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGINT, ()),
+        (signal.SIGTERM, ()),
+        (signal.SIGHUP, ()),
+        (signal.SIGQUIT, ()),
+        (signal.SIGUSR1, ("--preempt-signal", "USR1")),
+        (signal.SIGTERM, ("--preempt-signal", "TERM")),
+    ],
+    ids=["int", "term", "hup", "quit", "notice-usr1", "notice-term"],
+)
+def test_a_signal_while_mpirun_has_not_brought_the_ranks(
+    tmp_path: Path, number: signal.Signals, options: tuple[str, ...]
+) -> None:
+    job = start_slow(tmp_path, *options)
+    until((tmp_path / "started").exists)
+    job.send_signal(number)
+    errors = end_slow(job, tmp_path, 128 + number)
+    assert f"got {number.name} while MPI's launcher was starting: 0 ranks of 2 have come" in errors
+
+
+def test_a_notice_that_nobody_asked_for_ends_nothing(tmp_path: Path) -> None:
+    job = start_slow(tmp_path, "--timeout", "3")
+    until((tmp_path / "started").exists)
+    job.send_signal(signal.SIGUSR1)
+    job.send_signal(signal.SIGUSR2)
+    end_slow(job, tmp_path, 124)
+
+
+def test_a_second_signal_waits_for_nothing(tmp_path: Path) -> None:
+    job = start_slow(tmp_path)
+    until((tmp_path / "started").exists)
+    begin = time.monotonic()
+    job.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    job.send_signal(signal.SIGTERM)
+    end_slow(job, tmp_path, 143)
+    assert time.monotonic() - begin < 2.5, "the second signal changed nothing"
+
+
+def test_the_time_of_a_job_runs_while_mpirun_starts(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    job = start_slow(tmp_path, "--timeout", "2", "--report", str(report))
+    errors = end_slow(job, tmp_path, 124)
+    assert "--timeout of 2 s: MPI's launcher was still starting: 0 ranks of 2 have come" in errors
+    assert json.loads(report.read_text())["cause"]["kind"] == "timed_out"
+
+
+@pytest.mark.parametrize("with_guard", [False, True], ids=["launcher", "guard-first"])
+def test_nothing_stays_when_the_launcher_is_killed_while_mpirun_starts(tmp_path: Path, with_guard: bool) -> None:
+    job = start_slow(tmp_path)
+    until((tmp_path / "started").exists)
+    if with_guard:
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children")
+        os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
+        errors = end_slow(job, tmp_path, 69)
+        assert "distrun's guard of mpirun" in errors and "killed by signal 9 (SIGKILL)" in errors
+        return
+    job.kill()
+    job.communicate(timeout=60)
+    until(lambda: not any(alive(pid) for pid in processes(tmp_path)))
+
+
+def test_the_first_process_of_a_container_hears_signals_while_mpirun_starts(tmp_path: Path) -> None:
+    program = tmp_path / "mpirun"
+    program.write_text("#!/bin/sh\n" + SLOW.replace("FOLDER", str(tmp_path)))
+    program.chmod(0o755)
+    command = ["unshare", "--pid", "--fork", "--mount-proc", launcher_path(), "--mpi", "-np", "2", "true"]
+    job = subprocess.Popen(
+        command, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    if job.poll() is None:
+        with suppress(AssertionError):
+            until(lambda: (tmp_path / "started").exists() or job.poll() is not None)
+    if job.poll() is not None:
+        pytest.skip(f"no namespace of processes here: {job.communicate()[1]}")
+    first = int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[0])
+    os.kill(first, signal.SIGTERM)
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 143, errors
+    assert "got SIGTERM while MPI's launcher was starting" in errors
+
+
+def test_the_report_names_mpirun_if_it_is_killed(tmp_path: Path) -> None:
+    """It has status 75: what the ranks need on a host has gone, and the program has not failed."""
+    report = tmp_path / "report.json"
+    killed = "echo $$ >FOLDER/mpirun.pid\n".replace("FOLDER", str(tmp_path)) + STARTS
+    script = f"sleep 1; [ $RANK = 0 ] && kill -9 $(cat {tmp_path}/mpirun.pid); exec sleep 1000"
+    done = run_with(tmp_path, killed, options=("--report", str(report)), script=script)
+    assert done.returncode == 75, done.stderr
+    assert re.search(r"mpirun \(pid \d+\) was killed by signal 9 \(SIGKILL\) on host \S+\. This ended", done.stderr)
+    cause = json.loads(report.read_text())
+    assert (cause["cause"]["kind"], cause["rank"], cause["exit_code"]) == ("carrier_lost", None, 75)
+
+
+def test_the_report_names_mpirun_if_it_ends_the_ranks(tmp_path: Path) -> None:
+    ends = STARTS.replace("wait\n", "sleep 2; kill -TERM $(pgrep -P $$); wait; exit 9\n")
+    done = run_with(tmp_path, ends, script="exec sleep 1000")
+    assert done.returncode == 75, done.stderr
+    assert re.search(r"mpirun \(pid \d+\) exited with code 9 on host", done.stderr), done.stderr

@@ -471,5 +471,27 @@ TEST_CASE("a rank that was disconnected and runs on or is connected again was no
   CHECK(job.exit_code() == (how == 2 ? 76 : 4));
 }
 
+TEST_CASE("a rank that has called shutdown() too early and lives is not said to have ended") {
+  Verdict verdict({.hosts = {"h1", "h1"}, .host_of = {0, 0}});
+  for (const int rank : {0, 1}) {
+    verdict.started({.rank = rank, .pid = 10 + rank});
+    verdict.joined(rank);
+  }
+  verdict.left(1);
+  verdict.left_early(1, {.cause = "left"});
+  REQUIRE(verdict.failure());
+  CHECK(
+      first_cause_report(*verdict.failure())
+          .starts_with("rank 1 on host h1 (pid 11) left early: it called shutdown() while other ranks still needed it, "
+                       "and its process ran on; let every rank do the same number of steps before it calls "
+                       "shutdown()"));
+  SECTION("it is ended by us") { verdict.exited({.rank = 1, .pid = 11, .signal = 15, .by_agent = true}); }
+  SECTION("it ends by itself") {
+    verdict.exited({.rank = 1, .pid = 11});
+    CHECK_FALSE(verdict.failure()->cause.ran_on);
+  }
+  CHECK(verdict.exit_code() == exit_code::kRankLeft);
+}
+
 }  // namespace
 }  // namespace distrun::launcher

@@ -1,0 +1,67 @@
+#include "runtime/net/store/watched_store.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/net/bytes/wire.h"
+
+namespace distrun::net {
+namespace {
+
+// A wait that is over sooner costs nothing.
+constexpr Duration kLookAgain = std::chrono::seconds(1);
+constexpr std::size_t kMaxFailureText = std::size_t{1} << 16;
+
+struct MemberFailure {
+  std::int32_t code = 0;
+  std::int32_t rank = -1;
+  std::string host;
+  std::string why;
+};
+
+template <class V>
+void fields(V& v, Ref<V, MemberFailure> m) {
+  v(m.code, m.rank).cut_text(m.host, kMaxFailureText).cut_text(m.why, kMaxFailureText);
+}
+
+}  // namespace
+
+void WatchedStore::fail(int rank, const std::string& host, const Status& why) {
+  const auto first = store_.add(step_ + "/first failure", 1);
+  if (!first.ok() || *first != 1) return;
+  const MemberFailure told{
+      .code = static_cast<std::int32_t>(why.code()), .rank = rank, .host = host, .why = why.message()};
+  if (store_.set(step_ + "/failure", as_string(encoded(told))).ok()) (void)store_.add(step_ + "/failed", 1);
+}
+
+Result<std::string> WatchedStore::get(const std::string& key, TimePoint deadline) {
+  for (;;) {
+    auto value = store_.get(key, std::min(deadline, Clock::now() + kLookAgain));
+    if (value.ok() || value.status().code() != Errc::kTimeout) return value;
+    if (Status told = failure(); !told.ok()) {
+      told_ = told;
+      return told;
+    }
+    if (Clock::now() >= deadline) return value;
+  }
+}
+
+Status WatchedStore::failure() {
+  const auto failed = store_.add(step_ + "/failed", 0);
+  if (!failed.ok() || *failed == 0) return {};
+  const auto text = store_.get(step_ + "/failure", Clock::now() + kLookAgain);
+  if (!text.ok()) return text.status();
+  WireReader reader(as_bytes(*text));
+  MemberFailure told;
+  fields(reader, told);
+  DISTRUN_RETURN_IF_ERROR(reader.finish("why a member cannot go on"));
+  const bool known = told.code > static_cast<int>(Errc::kOk) && told.code <= static_cast<int>(Errc::kInternal);
+  return Status(ErrorInfo{
+      .code = known ? static_cast<Errc>(told.code) : Errc::kSystem,
+      .message = "rank " + std::to_string(told.rank) + " on " + told.host + " could not take part: " + told.why,
+      .ranks = {told.rank},
+      .host = told.host,
+      .cause = told.why});
+}
+
+}  // namespace distrun::net

@@ -1,0 +1,36 @@
+// A store whose waits end when a member of a step cannot go on. Such a member may lack what it needs to take part at
+// all, a thread or a descriptor, and the others would wait for it until their time is over.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "runtime/net/store/store.h"
+
+namespace distrun::net {
+
+class WatchedStore final : public Store {
+ public:
+  // `step` names the step among all that use the store. `store` must outlive this.
+  WatchedStore(Store& store, std::string step) : store_(store), step_(std::move(step)) {}
+
+  // What ended a wait of this member: the failure of another one. Once no other thread uses this.
+  [[nodiscard]] const Status& told() const { return told_; }
+  // This member, of that rank and host, cannot go on. The first one that says so is the one that the others hear of.
+  void fail(int rank, const std::string& host, const Status& why);
+
+  Status set(const std::string& key, const std::string& value) override { return store_.set(key, value); }
+  Result<std::string> get(const std::string& key, TimePoint deadline) override;
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override { return store_.add(key, delta); }
+  Status erase(const std::string& prefix, int members) override { return store_.erase(prefix, members); }
+
+ private:
+  // Ok: no member has failed.
+  Status failure();
+
+  Store& store_;
+  const std::string step_;
+  Status told_;
+};
+
+}  // namespace distrun::net

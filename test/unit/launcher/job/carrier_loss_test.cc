@@ -1,0 +1,109 @@
+#include "launcher/job/ranks/carrier_loss.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <csignal>
+
+namespace distrun::launcher {
+namespace {
+
+constexpr TimePoint kStart{};
+const CarrierLoss::Where kOnH1{.agent = 1, .rank = 1, .host = "h1"};
+const CarrierLoss::Where kOnH2{.agent = 2, .rank = 2, .host = "h2"};
+
+CarrierEnd by_signal(int number) { return {.name = "mpirun", .pid = 7, .wait_status = number}; }
+CarrierEnd by_code(int code) { return {.name = "mpirun", .pid = 7, .wait_status = code << 8}; }
+CarrierNews told() { return {.kind = CarrierNews::kToldToEnd}; }
+CarrierNews daemon(const std::string& name) { return {.kind = CarrierNews::kDaemonEnded, .name = name, .pid = 9}; }
+RankExited terminated(int rank) { return {.rank = rank, .signal = SIGTERM, .by_agent = true}; }
+
+TEST_CASE("the end of MPI's launcher by a signal is the cause at once", "[carrier_loss]") {
+  CarrierLoss loss("head");
+  loss.heard(told(), kOnH1, kStart);
+  CHECK(loss.keeps(terminated(1), kStart));
+  loss.heard(daemon("orted"), kOnH2, kStart);
+  CHECK_FALSE(loss.decide(kStart));
+  loss.launcher_ended(by_signal(SIGKILL), kStart);
+  const auto found = loss.decide(kStart);
+  REQUIRE(found);
+  CHECK(found->text == "mpirun (pid 7) was killed by signal 9 (SIGKILL) on host head");
+  CHECK(found->where.agent == -1);
+  CHECK(found->where.host == "head");
+  CHECK(loss.take().size() == 1);
+}
+
+TEST_CASE("a daemon that has gone explains the ends that MPI's launcher then makes", "[carrier_loss]") {
+  CarrierLoss loss("head");
+  loss.heard(told(), kOnH1, kStart);
+  CHECK(loss.keeps(terminated(1), kStart));
+  loss.heard(daemon("orted"), kOnH2, kStart);
+  SECTION("MPI's launcher has not ended yet") {}
+  SECTION("it ends with a code") { loss.launcher_ended(by_code(1), kStart); }
+  SECTION("wrappers end too") { loss.wrapper_lost(kOnH1, 0, kStart); }
+  CHECK_FALSE(loss.decide(kStart));
+  const auto found = loss.decide(kStart + CarrierLoss::kOfDaemon);
+  REQUIRE(found);
+  CHECK(found->text == "orted (pid 9) on host h2 has ended while rank 2 ran below it: was it killed?");
+  CHECK(found->where.agent == 2);
+}
+
+TEST_CASE("a wrapper that has gone is named, unless more is known", "[carrier_loss]") {
+  CarrierLoss loss("head");
+  loss.wrapper_lost(kOnH2, 5, kStart);
+  CHECK(loss.keeps(terminated(1), kStart));
+  CHECK(loss.deadline() == kStart + CarrierLoss::kOfWrapper);
+  const auto found = loss.decide(kStart + CarrierLoss::kOfWrapper);
+  REQUIRE(found);
+  CHECK(found->text == "distrun's wrapper (pid 5) on host h2 has ended while rank 2 ran below it: was it killed?");
+}
+
+TEST_CASE("ends that nothing explains are told as they are", "[carrier_loss]") {
+  CarrierLoss loss("head");
+  CHECK(loss.keeps(terminated(1), kStart));
+  CHECK(loss.keeps({.rank = 0, .exit_code = 3}, kStart));
+  CHECK(loss.take().empty());
+  CHECK_FALSE(loss.decide(kStart + CarrierLoss::kOfRank));
+  const auto kept = loss.take();
+  REQUIRE(kept.size() == 2);
+  CHECK(kept.front().rank == 0);  // it ended by itself: MPI_Abort, say
+  CHECK(loss.take().empty());
+}
+
+TEST_CASE("a wrapper that was told to end before is no cause", "[carrier_loss]") {
+  CarrierLoss loss("head");
+  loss.heard(told(), kOnH1, kStart);
+  loss.heard({.kind = CarrierNews::kGuardEnded, .name = "dr-guard", .pid = 5}, kOnH1, kStart);
+  loss.wrapper_lost(kOnH1, 0, kStart);
+  loss.launcher_ended(by_code(1), kStart + CarrierLoss::kOfWrapper);
+  const auto found = loss.decide(kStart + CarrierLoss::kOfRank);
+  REQUIRE(found);
+  CHECK(found->text == "mpirun (pid 7) exited with code 1 on host head");
+}
+
+TEST_CASE("a rank's own failure makes MPI's launcher end with a code, and is the cause", "[carrier_loss]") {
+  CarrierLoss loss("head");
+  loss.heard(told(), kOnH1, kStart);
+  CHECK(loss.keeps({.rank = 0, .exit_code = 3}, kStart));
+  loss.launcher_ended(by_code(3), kStart);
+  CHECK_FALSE(loss.decide(kStart + CarrierLoss::kOfRank));
+  CHECK(loss.take().size() == 1);
+}
+
+TEST_CASE("MPI's launcher may end the ranks itself", "[carrier_loss]") {
+  CarrierLoss loss("head");
+  loss.heard(told(), kOnH1, kStart);
+  CHECK(loss.keeps(terminated(1), kStart));
+  loss.launcher_ended(by_code(1), kStart);
+  const auto found = loss.decide(kStart + CarrierLoss::kOfRank);
+  REQUIRE(found);
+  CHECK(found->text == "mpirun (pid 7) exited with code 1 on host head");
+}
+
+TEST_CASE("a rank's end with nothing else is judged at once", "[carrier_loss]") {
+  CarrierLoss loss("head");
+  CHECK_FALSE(loss.keeps({.rank = 0, .exit_code = 3}, kStart));
+  CHECK_FALSE(loss.keeps({.rank = 0}, kStart));
+  CHECK_FALSE(loss.deadline());
+}
+
+}  // namespace
+}  // namespace distrun::launcher
