@@ -51,14 +51,14 @@ void JobEnding::drained(int rank) {
 }
 
 void JobEnding::on_lost(AgentLink& agent) {
-  if (started_) ranks_.host_lost(agent);
+  if (started_) ranks_.hosts_lost(loss_of(agent));
 }
 
 // One that was lost while its job was being ended is no news.
 void JobEnding::on_explained(AgentLink& agent) {
   if (!started_ || agent.state == AgentLink::State::kLostInEnding) return;
-  output_.say(lost_agent_report(agent, ranks_.ranks_there({&agent})));
-  ranks_.host_lost(agent);  // again: now it is known why
+  output_.say(lost_agent_report(agent, ranks_.members()));
+  ranks_.hosts_lost(loss_of(agent));  // again: now it is known why
 }
 
 void JobEnding::on_silent(const HostLoss& loss) {

@@ -37,6 +37,6 @@ class JobRunning final : public JobState {
 };
 
 // What an agent on another host, or on this one, that ranks depended on ended with.
-std::string lost_agent_report(const AgentLink& agent, const std::string& ranks_there);
+std::string lost_agent_report(AgentLink& agent, const Membership& members);
 
 }  // namespace distrun::launcher

@@ -16,6 +16,12 @@ constexpr double kLastWordsSeconds = 2;
 
 }  // namespace
 
+HostLoss loss_of(AgentLink& agent) {
+  const bool explained = agent.gone() || !agent.silence.empty();
+  const std::string text = explained ? agent.loss() : "host " + agent.host + " is lost";
+  return {.links = {&agent}, .why = agent.silence, .cause = {.kind = CauseKind::kHostLost, .text = text}};
+}
+
 AgentLinks::AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Say say, Duration host_timeout)
     : mpi_(mpi), say_(std::move(say)), silence_(host_timeout) {
   for (std::size_t i = 0; i < hosts.hosts.size(); ++i) {

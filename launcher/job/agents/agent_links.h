@@ -25,6 +25,9 @@ struct HostLoss {
   Cause cause;      // of all, in words for the user
 };
 
+// Of one host alone; why, where that is known by now.
+HostLoss loss_of(AgentLink& agent);
+
 class AgentLinks {
  public:
   using Say = std::function<void(const std::string&)>;

@@ -122,12 +122,6 @@ void RankMonitor::ranks_gone(const AgentLink& agent) {
   for (const int rank : members_.ranks_on(agent.index)) unreachable_.explained(rank);
 }
 
-void RankMonitor::host_lost(const AgentLink& agent) {
-  const bool explained = agent.gone() || !agent.silence.empty();
-  const std::string text = explained ? agent.loss() : "host " + agent.host + " is lost";
-  carry_out(verdict_.hosts_lost({static_cast<int>(agent.index)}, {.kind = CauseKind::kHostLost, .text = text}));
-}
-
 CarrierLoss* RankMonitor::carrier() {
   if (!carrier_ || verdict_.ending()) return nullptr;
   for (int rank = 0; rank < members_.size(); ++rank) {
@@ -140,15 +134,6 @@ void RankMonitor::hosts_lost(const HostLoss& loss) {
   std::vector<int> hosts;
   for (const AgentLink* const agent : loss.links) hosts.push_back(static_cast<int>(agent->index));
   carry_out(verdict_.hosts_lost(hosts, loss.cause));
-}
-
-std::string RankMonitor::ranks_there(const std::vector<const AgentLink*>& agents) const {
-  std::vector<int> ranks;
-  for (const AgentLink* const agent : agents) {
-    const std::vector<int> there = members_.ranks_on(agent->index);
-    ranks.insert(ranks.end(), there.begin(), there.end());
-  }
-  return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
 }
 
 bool RankMonitor::all_came(const AgentLink& agent) const {

@@ -65,13 +65,10 @@ class RankMonitor {
   [[nodiscard]] std::optional<int> drained(const Frame& frame) const;
   // The ranks of this host are gone with it, and nobody waits for their ends.
   void ranks_gone(const AgentLink& agent);
-  // What follows from that.
-  void host_lost(const AgentLink& agent);
+  // What follows from that, of one host or several.
+  void hosts_lost(const HostLoss& loss);
   // With --mpi, while ranks run: tell it what may be the end of a part of MPI's launcher. tick() says what it means.
   [[nodiscard]] CarrierLoss* carrier();
-  void hosts_lost(const HostLoss& loss);
-  // "Rank 2 there is", "Ranks 2-3 there are".
-  [[nodiscard]] std::string ranks_there(const std::vector<const AgentLink*>& agents) const;
 
   // They have used the runtime, or have ended.
   [[nodiscard]] bool all_came(const AgentLink& agent) const;

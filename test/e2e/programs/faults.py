@@ -447,8 +447,8 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         raises, leaves, apart, unfinished, absent, exits, vanishes, mismatch, forgets, interrupted, sigterm, starved,
-        unusable, limited, no_memfd, again, forks, claims, holds_no_key, guest_asks, starts, cut_off, takes_long_to_be_gone, works, threads,
-        crashes,
+        unusable, limited, no_memfd, again, forks, claims, holds_no_key, guest_asks, starts, cut_off,
+        takes_long_to_be_gone, works, threads, crashes,
     )
 }  # fmt: skip
 
