@@ -10,6 +10,17 @@
 #include "launcher/report/failure_report.h"
 
 namespace distrun::launcher {
+namespace {
+
+// Messages of agents name workers: the number of this one's rank takes its place. False: it has none.
+template <class Message>
+bool to_rank(const Membership& members, Message& message) {
+  const auto rank = members.rank_of(WorkerId{message.rank});
+  message.rank = rank.value_or(-1);
+  return rank.has_value();
+}
+
+}  // namespace
 
 RankMonitor::RankMonitor(AgentLinks& agents, RankOutput& output)
     : agents_(agents), output_(output), verdict_(Verdict::Config{}) {}
@@ -54,17 +65,10 @@ std::optional<TimePoint> RankMonitor::deadline() const {
   return carrier_ && !verdict_.ending() ? earlier(next, carrier_->deadline()) : next;
 }
 
-template <class Message>
-bool RankMonitor::to_rank(Message& message) const {
-  const auto rank = members_.rank_of(WorkerId{message.rank});
-  message.rank = rank.value_or(-1);
-  return rank.has_value();
-}
-
 Result<bool> RankMonitor::on(const Frame& frame) {
   const auto about_rank = [this](auto decoded, auto action) {
     return with(decoded, [&](auto message) {
-      if (to_rank(message)) action(message);
+      if (to_rank(members_, message)) action(message);
     });
   };
   switch (static_cast<FromAgent>(frame.type)) {

@@ -20,6 +20,12 @@
 
 namespace distrun::launcher {
 
+// When agents are to have killed what is left, and when servers are killed; none: nobody told them to.
+struct KillTimes {
+  std::optional<TimePoint> all;
+  std::optional<TimePoint> servers;
+};
+
 class RankMonitor {
  public:
   struct Config {
@@ -86,9 +92,6 @@ class RankMonitor {
   void exited(const RankExited& event);
   void report_unreachable(TimePoint now);
   void carry_out(const JobActions& actions);
-  // Messages of agents name workers: the number of this one's rank takes its place. False: it has none.
-  template <class Message>
-  [[nodiscard]] bool to_rank(Message& message) const;
 
   AgentLinks& agents_;
   RankOutput& output_;
@@ -101,10 +104,6 @@ class RankMonitor {
   std::set<int> came_;                  // ranks that have used the runtime
   std::uint64_t round_ = 0;             // of looking at the rendezvous
   std::optional<std::string> stop_;
-  struct KillTimes {
-    std::optional<TimePoint> all;
-    std::optional<TimePoint> servers;
-  };
   KillTimes kill_by_;
 };
 
