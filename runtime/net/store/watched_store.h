@@ -2,6 +2,7 @@
 // all, a thread or a descriptor, and the others would wait for it until their time is over.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,11 @@ class WatchedStore final : public Store {
   Status set(const std::string& key, const std::string& value) override { return store_.set(key, value); }
   Result<std::string> get(const std::string& key, TimePoint deadline) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override { return store_.add(key, delta); }
+  Result<std::optional<std::string>> swap(const std::string& key, const std::optional<std::string>& expected,
+                                          const std::optional<std::string>& wanted) override {
+    return store_.swap(key, expected, wanted);
+  }
+  Result<std::int64_t> count(const std::string& prefix) override { return store_.count(prefix); }
   Status erase(const std::string& prefix, int members) override { return store_.erase(prefix, members); }
 
  private:
