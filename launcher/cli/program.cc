@@ -141,7 +141,7 @@ Result<std::vector<std::string>> amended(const Options& options, bool protects, 
         run_through(way("distrun._torch_backend", !protects), "--torch-backend",
                     "import distrun.torch.c10d in the program and call init_process_group(\"distrun\")", words));
   }
-  // What is no Python program opens its own sockets, which the user is told are not protected.
+  // A program that is not Python may open sockets. The user reads that those are not protected.
   std::vector<std::string> guarded = words;
   const bool runs_python = protects && run_through(our_module("distrun._protected"), "", "", guarded).ok();
   return runs_python ? guarded : words;

@@ -25,7 +25,7 @@ std::string unable(std::string_view setting) {
   return {};
 }
 
-// Who would send tensors as they are, and what to type instead; empty: nobody.
+// The part that would send tensors as they are, and what to type instead; empty: no part would.
 std::string obstacle(const Options& options, const Settings& settings) {
   const FrameworkOptions& frameworks = options.frameworks;
   if (!frameworks.tf_roles.empty()) return "--tf-roles is for TensorFlow's own connections.\nLeave out one of them.";

@@ -26,7 +26,7 @@ struct HangFacts {
   [[nodiscard]] bool empty() const { return waits.empty() && views.empty(); }
 };
 
-// Ranks of which the same is to be said.
+// Ranks with the same text.
 struct ViewGroup {
   std::vector<int> ranks;
   RankView view;  // of the first

@@ -13,7 +13,7 @@ using BootTime = std::chrono::nanoseconds;
 
 BootTime boot_time();
 
-// Readable from a time on. Where the kernel refuses one it never is, and whoever waits looks once a second.
+// Readable from a time on. Where the kernel refuses one it never is, and the waiting loop looks once a second.
 class BootTimer {
  public:
   BootTimer();

@@ -16,7 +16,7 @@ class LeaseEnd {
  public:
   // Where the kernel refuses the memory, the agent alone goes by its lease.
   static LeaseEnd shared();
-  LeaseEnd() = default;  // nobody else reads it
+  LeaseEnd() = default;  // read by no other process
 
   void set(std::optional<BootTime> end);
   [[nodiscard]] std::optional<BootTime> get() const;

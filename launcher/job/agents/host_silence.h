@@ -28,7 +28,7 @@ class HostSilence {
   static constexpr Duration kMissed = std::chrono::seconds(2);
   // Once the first is to be given up, the others get so long: several hosts seldom go at the same moment.
   static constexpr Duration kLookAgain = std::chrono::milliseconds(500);
-  // The same for those that come back. A connection asks again at times of its own.
+  // The same for those that come back. A connection asks again by its own clock.
   static constexpr Duration kBackTogether = std::chrono::seconds(1);
   // Who has not looked for so long was stopped itself, or suspended with its machine, and heard nothing in that time.
   static constexpr Duration kStoodStill = std::chrono::seconds(2);

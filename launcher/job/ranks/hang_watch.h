@@ -1,5 +1,5 @@
 // Where ranks are when they wait for each other: whom to ask, for how long, and what is known at the end of the job.
-// Pure: whoever has the connections asks the ranks and brings the answers.
+// Pure: the owner of the connections asks the ranks and brings the answers.
 #pragma once
 
 #include <map>

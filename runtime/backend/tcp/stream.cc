@@ -104,7 +104,7 @@ bool MessageReader::take(std::size_t bytes) {
   return true;
 }
 
-// The header is looked at as soon as it is opened, so that another message than the expected one is told from a forged
+// The header is looked at as soon as it is opened, so that another message than the expected one differs from a forged
 // one.
 Io MessageReader::read_records(int fd, bool body) {
   if (body && !records_->placed()) records_->place(payload_);

@@ -40,7 +40,7 @@ std::optional<std::uint64_t> DeadlockWatch::ask(const std::optional<TimePoint>& 
   if (!since) forget();
   const auto due = next(since);
   if (!due || now < *due) return std::nullopt;
-  if (asked_at_ && answers_ < said_.size()) forget();  // somebody is silent
+  if (asked_at_ && answers_ < said_.size()) forget();  // a rank is silent
   asked_at_ = now;
   answers_ = 0;
   for (std::size_t rank = 0; rank < said_.size(); ++rank) before_[rank] = said_[rank].changes;

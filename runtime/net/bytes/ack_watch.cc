@@ -13,7 +13,8 @@
 namespace distrun::net {
 namespace {
 
-// Who looks once a second and has not done so for longer was stopped: what has come meanwhile is still to be handled.
+// A process that looks once a second and has not done so for longer was stopped. Bytes that came since are not handled
+// yet.
 constexpr Duration kStopped = std::chrono::seconds(3);
 
 // The kernel's struct tcp_info, which the C library has only the beginning of. Later kernels append.

@@ -83,7 +83,7 @@ LinkEnd LinkWatches::judge(int fd, Link& link, TimePoint now, bool& quiet) {
   return LinkEnd::kUnknown;
 }
 
-// Asks, and looks for the answer the next time. That nobody listens there is an answer of the host's too.
+// Asks, and looks for the answer the next time. A refusal is an answer of the host too.
 bool LinkWatches::answers(int fd, Link& link) {
   pollfd item{.fd = link.question.get(), .events = POLLOUT, .revents = 0};
   if (link.question.valid() && ::poll(&item, 1, 0) > 0) {

@@ -82,7 +82,7 @@ Status TcpControl::open(double host_timeout) {
     }
     peer(member).watched = EPOLLIN;
     set_host_timeout(peer(member).socket->fd(), host_timeout);
-    // An engine that makes the backends of a set does not read meanwhile, nor does one that was stopped.
+    // An engine does not read while it makes the backends of a set, or while it is stopped.
     allow_slow_reader(peer(member).socket->fd());
     wait_set_->add_link(peer(member).socket->fd(), {.limit = duration_of(host_timeout),
                                                     .begun = [this, member] { return peer(member).socket->begun(); },

@@ -161,8 +161,8 @@ Result<JobKey> JobKey::from_environment(const Environment& environment) {
                 "with distrun");
 }
 
-// Close-on-exec: whoever starts a rank clears the flag in the child alone. A program that never reads its key passes
-// the descriptor on to what it starts, perhaps as another user, and whoever holds open memory can read it. So the
+// Close-on-exec: the agent clears the flag in the rank alone. A program that never reads its key passes the descriptor
+// on to the programs that it starts, perhaps as another user, and open memory can be read by every holder. So the
 // descriptor only names the memory, and the kernel checks each open; it goes through /proc.
 Result<Fd> JobKey::to_descriptor() const {
   Fd fd(::memfd_create("distrun-key", MFD_CLOEXEC | MFD_ALLOW_SEALING));

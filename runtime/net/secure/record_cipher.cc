@@ -8,7 +8,7 @@ namespace {
 unsigned char* letters(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
 const unsigned char* letters(const std::byte* bytes) { return reinterpret_cast<const unsigned char*>(bytes); }
 
-// A key for `purpose` alone: whoever has it learns nothing of `key`.
+// A key for `purpose` alone: it tells nothing about `key`.
 NoiseKey derived(const NoiseKey& key, const std::string& purpose) {
   NoiseKey out;
   crypto_generichash(out.data(), out.size(), reinterpret_cast<const unsigned char*>(purpose.data()), purpose.size(),

@@ -154,7 +154,7 @@ void Server::serve(int rank) {
   flush(rank);
 }
 
-// Where there is none to be had, a record that is never made whole is waited for.
+// Without one, a record that is never made whole is waited for.
 void Server::start_clock() {
   if (ticks_) return;
   if (!clock_.valid()) {
