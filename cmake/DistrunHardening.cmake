@@ -16,7 +16,7 @@ endif()
 # ccache hands the compiler paths that are relative to the build folder. It knows this option, so a file that another
 # clone has compiled is still found.
 file(RELATIVE_PATH _to_root "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
-add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=" "-ffile-prefix-map=${_to_root}/=")
+add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=" "-ffile-prefix-map=${_to_root}=")
 # The linker would make its id of the debugging information too, which has the folder and which is stripped afterwards.
 if(SKBUILD)
   add_link_options(-Wl,--build-id=none)

@@ -64,7 +64,7 @@ class FakeJobChannel final : public net::JobChannel {
   }
   Status report_no_progress(const net::RankFailure& failure) override {
     const MutexLock lock(mutex_);
-    waits_.push_back(failure);
+    stuck_.push_back(failure);
     return {};
   }
   Status report_stop(const std::string& cause) override {
@@ -106,9 +106,9 @@ class FakeJobChannel final : public net::JobChannel {
     return losses_;
   }
   // Its operations that make no progress.
-  [[nodiscard]] std::vector<net::RankFailure> waits() const {
+  [[nodiscard]] std::vector<net::RankFailure> stuck() const {
     const MutexLock lock(mutex_);
-    return waits_;
+    return stuck_;
   }
   // What this rank has said of its own failures.
   [[nodiscard]] std::vector<net::RankFailure> failures() const {
@@ -136,7 +136,7 @@ class FakeJobChannel final : public net::JobChannel {
   std::vector<int> stalled_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<int> lost_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<std::pair<net::MissedPeers, net::RankFailure>> losses_ DISTRUN_GUARDED_BY(mutex_);
-  std::vector<net::RankFailure> waits_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<net::RankFailure> stuck_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> failures_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> of_others_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<std::vector<net::RankWait>> waits_ DISTRUN_GUARDED_BY(mutex_);

@@ -80,8 +80,8 @@ TEST_CASE("the launcher hears how the connection to a missed rank ended, and whe
   CHECK(losses[1].first.heard);
   CHECK(losses[2].first.ranks.empty());
   CHECK(losses[2].second.cause == "gloo: connection closed by peer");
-  REQUIRE(channel.waits().size() == 1);
-  CHECK(channel.waits()[0].cause == "allreduce 'x'");
+  REQUIRE(channel.stuck().size() == 1);
+  CHECK(channel.stuck()[0].cause == "allreduce 'x'");
 }
 
 TEST_CASE("without a launcher there is nobody to tell") {
