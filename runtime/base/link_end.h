@@ -21,4 +21,13 @@ inline constexpr int kLinkEnds = 8;
 // The network or the bytes on it are at fault, and not a process.
 constexpr bool by_network(LinkEnd end) { return end == LinkEnd::kSilent || end == LinkEnd::kLargeSilent; }
 
+// The bytes of a record or a message are not what its sender meant. Nothing that happens to a process explains that.
+constexpr bool is_bad_message(LinkEnd end) { return end == LinkEnd::kTampered || end == LinkEnd::kMalformed; }
+
+// The same, or the rest of it did not come, as from a process that is stopped.
+constexpr bool is_bad_record(LinkEnd end) { return is_bad_message(end) || end == LinkEnd::kUnfinished; }
+
+// Who finds one of the others closes its own connections: what says more is the cause, in whichever order they come.
+constexpr int says(LinkEnd end) { return is_bad_message(end) ? 3 : by_network(end) ? 2 : is_bad_record(end) ? 1 : 0; }
+
 }  // namespace distrun

@@ -77,6 +77,9 @@ class Liveness {
   void operation_failed(const Status& failure, TimePoint now) { detector_.suspect_operation(failure, now); }
   // Connections that ended: of backends, and of the control plane, if any. True: ask the leader whether it is there.
   bool connections_ended(const std::vector<LostPeer>& peers, const std::optional<EndedLink>& control, TimePoint now);
+  [[nodiscard]] std::optional<ErrorInfo> knows_better(const ErrorInfo& other) const {
+    return detector_.knows_better(other);
+  }
   // The error that ends the job, once it is certain.
   [[nodiscard]] std::optional<ErrorInfo> verdict() const;
 

@@ -198,7 +198,11 @@ void EngineLoop::hear(int from, std::uint64_t index, Message& message) {
 }
 
 void EngineLoop::act_on(const LeaderLink::Heard& heard) {
-  if (!heard.failure.ok()) return fail(heard.failure, heard.tell_others, true);
+  if (!heard.failure.ok()) {
+    // A rank that is lost to this one because its bytes were bad misses this one in turn, and may say so first.
+    const auto own = liveness_.knows_better(heard.failure.info());
+    return own ? fail(Status(*own), heard.tell_others) : fail(heard.failure, heard.tell_others, true);
+  }
   if (heard.follow) follow_log();
   if (heard.hold_stop) {
     if (!stopping_since_) stopping_since_ = Clock::now();

@@ -85,7 +85,11 @@ std::vector<Edge> Judge::unexplained() const {
       if (is_bad_record(edge.link) || !reporters.contains(edge.to)) own.push_back(edge);
     }
   }
-  return !own.empty() ? own : !all.empty() ? all : heard;
+  std::vector<Edge> out = !own.empty() ? own : all;
+  out.insert(out.end(), heard.begin(), heard.end());
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Edge& one, const Edge& other) { return says(one.link) > says(other.link); });
+  return out;
 }
 
 std::optional<Blame> Judge::decide() const {
@@ -94,9 +98,10 @@ std::optional<Blame> Judge::decide() const {
     seen.insert(seen.end(), broken.begin(), broken.end());
     return network(seen);
   }
+  const std::vector<Edge> others = unexplained();
+  if (!others.empty() && is_bad_message(others.front().link)) return ended_link(others.front());
   const int stopped = evidence_.ends() ? evidence_.stopped() : -1;
   if (stopped >= 0) return holds_up(stopped, true);
-  const std::vector<Edge> others = unexplained();
   const auto bad =
       std::find_if(others.begin(), others.end(), [](const Edge& edge) { return is_bad_record(edge.link); });
   if (bad != others.end()) return ended_link(*bad);
@@ -208,10 +213,6 @@ int Evidence::stopped() const {
 }
 
 int Evidence::blocked() const { return first_in(states, missed(), 'D', 'D'); }
-
-bool is_bad_record(LinkEnd link) {
-  return link == LinkEnd::kTampered || link == LinkEnd::kMalformed || link == LinkEnd::kUnfinished;
-}
 
 std::optional<Blame> decide(const Evidence& evidence) { return Judge(evidence).decide(); }
 

@@ -58,9 +58,6 @@ struct Evidence {
   [[nodiscard]] int blocked() const;
 };
 
-// The bytes of a record or a message were not what its sender meant.
-bool is_bad_record(LinkEnd link);
-
 // None: the exits of the ranks say more.
 std::optional<Blame> decide(const Evidence& evidence);
 

@@ -199,7 +199,9 @@ bool Exchange::accept_header(Link& link) {
   } else if (header->kind != MessageKind::kData) {
     link.aborted = header->kind == MessageKind::kAbort;
     if (link.aborted) others_gave_up();
-    if (link.aborted && header->rank >= 0 && !lost_) lost_ = EndedLink{.peer = header->rank};
+    // Who has lost this rank says why to all.
+    const bool other = header->rank >= 0 && header->rank != links_[index_].rank;
+    if (link.aborted && other && !lost_) lost_ = EndedLink{.peer = header->rank};
     link_gone(link, true, 0);
   } else {
     set_failure(wrong_message(link.rank, *header, *link.expected));

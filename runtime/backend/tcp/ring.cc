@@ -111,6 +111,7 @@ Result<Ring> make_ring(const GroupSpec& group, const Services& services, TimePoi
   if (!protection.ok()) return protection.status();
   ring.protection = *std::move(protection);
   const Seat seat{.group = group, .services = services, .deadline = deadline, .protection = ring.protection};
+  ring.rank = seat.me();
   ring.left_rank = seat.left();
   ring.right_rank = seat.right();
   const auto listener = listen(seat);

@@ -26,7 +26,8 @@ std::string any_port_of(const std::string& host);
 struct Ring {
   std::size_t size = 1;
   std::size_t index = 0;
-  int left_rank = -1;  // world ranks; -1 in a group of one
+  int rank = -1;  // world ranks; -1 in a group of one
+  int left_rank = -1;
   int right_rank = -1;
   GuardedFd left;   // authenticated, non-blocking
   GuardedFd right;  // the same

@@ -31,6 +31,7 @@ Status RingLink::set_interest(net::WaitSet* wait_set, std::uint32_t wanted) {
 RingExchange::RingExchange(Ring ring, Tuning tuning, net::WaitSet* wait_set)
     : size_(ring.size),
       index_(ring.index),
+      rank_(ring.rank),
       tuning_(tuning),
       wait_set_(wait_set),
       host_timeout_(ring.host_timeout),
@@ -234,7 +235,9 @@ void RingExchange::update_interest() {
 
 void RingExchange::on_farewell(const Header& header, RingLink& link) {
   link.aborted = header.kind == MessageKind::kAbort;
-  if (link.aborted && header.rank >= 0 && !lost_) lost_ = EndedLink{.peer = header.rank};
+  // Who has lost this rank says why to all.
+  const bool other = header.rank >= 0 && header.rank != rank_;
+  if (link.aborted && other && !lost_) lost_ = EndedLink{.peer = header.rank};
   link_gone(link, true, 0);
 }
 

@@ -84,6 +84,7 @@ class RingExchange {
 
   const std::size_t size_;
   const std::size_t index_;
+  const int rank_;
   const Tuning tuning_;
   net::WaitSet* const wait_set_;
   const Duration host_timeout_;

@@ -131,7 +131,9 @@ void TcpBackend::fail(const Status& why) {
   const ErrorInfo& info = why.info();
   // Also of an idle group, whose next operation may be far away.
   const bool by_member = info.link != LinkEnd::kUnknown && !info.ranks.empty();
-  if (!lost_ && by_member) lost_ = EndedLink{.peer = info.ranks.front(), .end = info.link, .how = info.cause};
+  if (by_member && (!lost_ || says(info.link) > says(lost_->end))) {
+    lost_ = EndedLink{.peer = info.ranks.front(), .end = info.link, .how = info.cause};
+  }
   const bool names_rank = info.code == Errc::kRankLost && !info.ranks.empty();
   const int cause = names_rank ? info.ranks.front() : lost_ ? lost_->peer : -1;
   const Header farewell{.kind = MessageKind::kAbort, .rank = cause};

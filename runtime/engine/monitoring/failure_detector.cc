@@ -8,6 +8,12 @@
 #include "runtime/engine/readiness/stall.h"
 
 namespace distrun::engine {
+namespace {
+
+// No other cause can come for bytes that are not what their sender meant.
+TimePoint due_at(LinkEnd end, TimePoint now) { return is_bad_message(end) ? now : now + FailureDetector::kGrace; }
+
+}  // namespace
 
 ErrorInfo FailureDetector::lost(int rank, const std::string& host, const std::string& cause) const {
   return net::loss_of(rank, host.empty() ? host_of(rank) : host, cause, has_left(rank));
@@ -66,6 +72,9 @@ void FailureDetector::suspect_until(Suspicion suspicion) {
     suspicions_.push_back(std::move(suspicion));
   } else if (known->silent && !suspicion.silent) {
     *known = std::move(suspicion);
+  } else if (says(suspicion.error.link) > says(known->error.link)) {
+    suspicion.until = std::min(suspicion.until, known->until);
+    *known = std::move(suspicion);
   }
 }
 
@@ -73,7 +82,7 @@ void FailureDetector::suspect(int rank, const std::string& sign, LinkEnd end, Ti
   if (certain_) return;
   ErrorInfo error = lost(rank, "", sign);
   error.link = end;
-  suspect_until({.rank = rank, .error = std::move(error), .until = now + kGrace});
+  suspect_until({.rank = rank, .error = std::move(error), .until = due_at(end, now)});
 }
 
 void FailureDetector::suspect_silent_leader(int gone, TimePoint now) {
@@ -92,7 +101,8 @@ void FailureDetector::suspect_operation(const Status& failure, TimePoint now) {
   ErrorInfo error = failure.info();
   error.usable = false;
   if (error.host.empty() && !error.ranks.empty()) error.host = host_of(error.ranks.front());
-  suspect_until({.rank = -1, .error = std::move(error), .until = now + kGrace});
+  const TimePoint until = due_at(error.link, now);
+  suspect_until({.rank = -1, .error = std::move(error), .until = until});
 }
 
 void FailureDetector::left(int rank) {
@@ -116,11 +126,21 @@ bool FailureDetector::suspects(int rank) const {
 std::optional<ErrorInfo> FailureDetector::verdict(TimePoint now) const {
   if (certain_) return certain_;
   // A rank that is named wins over an operation that failed because of it.
+  const auto weight = [](const Suspicion& one) { return std::pair(says(one.error.link), one.rank >= 0); };
   const Suspicion* due = nullptr;
   for (const Suspicion& one : suspicions_) {
-    if (one.until <= now && (due == nullptr || (due->rank < 0 && one.rank >= 0))) due = &one;
+    if (one.until <= now && (due == nullptr || weight(one) > weight(*due))) due = &one;
   }
   return due == nullptr ? std::nullopt : std::optional<ErrorInfo>(due->error);
+}
+
+std::optional<ErrorInfo> FailureDetector::knows_better(const ErrorInfo& other) const {
+  if (certain_) return std::nullopt;
+  const Suspicion* best = nullptr;
+  for (const Suspicion& one : suspicions_) {
+    if (says(one.error.link) > says(best == nullptr ? other.link : best->error.link)) best = &one;
+  }
+  return best == nullptr ? std::nullopt : std::optional<ErrorInfo>(best->error);
 }
 
 std::optional<TimePoint> FailureDetector::deadline() const {

@@ -35,6 +35,8 @@ class FailureDetector {
 
   [[nodiscard]] bool has_left(int rank) const;
   [[nodiscard]] bool suspects(int rank) const;
+  // Another rank ends the job with `other`. What this rank has seen itself and has not told, if that says more.
+  [[nodiscard]] std::optional<ErrorInfo> knows_better(const ErrorInfo& other) const;
   // The error that ends the job, once it is certain; the first one stays.
   [[nodiscard]] std::optional<ErrorInfo> verdict(TimePoint now) const;
   // When a suspicion becomes the verdict.

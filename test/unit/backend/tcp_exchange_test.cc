@@ -211,6 +211,15 @@ TEST_CASE("tcp exchange: who gives up tells the others whose loss it was, and it
   CHECK(members[0]->completed.empty());
 }
 
+TEST_CASE("tcp exchange: whom another has lost does not miss itself") {
+  const auto members = make_members(2);  // ranks 7 and 17
+  connect(*members[0], 0, *members[1], 1);
+  members[1]->exchange->fail({.kind = MessageKind::kAbort, .rank = 7}, {Errc::kProtocol, "bad bytes"},
+                             members[1]->completed);
+  while (members[0]->turn()) continue;
+  CHECK(members[0]->exchange->lost().value_or(EndedLink{}).peer == -1);
+}
+
 TEST_CASE("tcp exchange: who gives up in the middle of a message is not lost before it is gone") {
   const auto members = make_members(2);
   connect(*members[0], 0, *members[1], 1);

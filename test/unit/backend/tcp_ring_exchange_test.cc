@@ -56,6 +56,7 @@ std::vector<Seat> make_seats(std::size_t size) {
     auto [out, in] = make_link();
     rings[i].size = size;
     rings[i].index = i;
+    rings[i].rank = static_cast<int>(10 + i);
     rings[i].right = std::move(out);
     rings[i].right_rank = static_cast<int>(10 + right);
     rings[right].left = std::move(in);
@@ -158,6 +159,16 @@ TEST_CASE("tcp ring exchange: who gives up tells both neighbours whose loss it w
     CHECK(seats[neighbour].ring->neighbour_gave_up());
     CHECK(seats[neighbour].ring->lost().value_or(EndedLink{}).peer == 99);
     CHECK(seats[neighbour].ring->left_gone() == nullptr);
+  }
+}
+
+TEST_CASE("tcp ring exchange: whom a neighbour has lost does not miss itself") {
+  auto seats = make_seats(3);
+  seats[0].ring->fail({.kind = MessageKind::kAbort, .rank = 11}, {Errc::kProtocol, "bad bytes"}, seats[0].completed);
+  for (const std::size_t neighbour : {1U, 2U}) {
+    while (seats[neighbour].turn()) continue;
+    CHECK(seats[neighbour].ring->neighbour_gave_up());
+    CHECK(seats[neighbour].ring->lost().value_or(EndedLink{}).peer == (neighbour == 1 ? -1 : 11));
   }
 }
 

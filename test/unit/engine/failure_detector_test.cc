@@ -1,6 +1,7 @@
 #include "runtime/engine/monitoring/failure_detector.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "test/support/text.h"
 
@@ -52,6 +53,61 @@ TEST_CASE("a connection that ended waits a second for the cause") {
   REQUIRE(told);
   CHECK(told->ranks == std::vector<int>{2});
   CHECK(told->cause == "exited with code 3");
+}
+
+TEST_CASE("bytes that are not as they were sent wait for no other cause, and no operation's end hides them") {
+  const LinkEnd bad = GENERATE(LinkEnd::kTampered, LinkEnd::kMalformed);
+  FailureDetector detector(kHosts);
+  SECTION("alone") { detector.suspect(1, "bad bytes", bad, kStart); }
+  SECTION("after another end, of the same rank or not") {
+    detector.suspect(GENERATE(1, 2), "its tcp connection ended", LinkEnd::kClosed, kStart - milliseconds(900));
+    detector.suspect(1, "bad bytes", bad, kStart);
+  }
+  SECTION("after other ends that are due") {
+    detector.suspect_operation({Errc::kSystem, "no route"}, kStart - FailureDetector::kGrace);
+    detector.suspect(2, "silent", LinkEnd::kSilent, kStart - FailureDetector::kGrace);
+    detector.suspect(1, "bad bytes", bad, kStart);
+  }
+  SECTION("before another end") {
+    detector.suspect(1, "bad bytes", bad, kStart);
+    detector.suspect(GENERATE(1, 2), "its tcp connection ended", LinkEnd::kClosed, kStart);
+  }
+  REQUIRE(detector.deadline());
+  CHECK(*detector.deadline() <= kStart);
+  for (const TimePoint now : {kStart, kStart + FailureDetector::kGrace}) {
+    const auto error = detector.verdict(now);
+    REQUIRE(error);
+    CHECK(error->ranks == std::vector<int>{1});
+    CHECK(error->cause == "bad bytes");
+    CHECK(error->link == bad);
+  }
+}
+
+TEST_CASE("what says more about a rank takes the place of a connection that was only closed, and not the reverse") {
+  const LinkEnd end = GENERATE(LinkEnd::kSilent, LinkEnd::kLargeSilent, LinkEnd::kUnfinished);
+  const bool turned = GENERATE(false, true);
+  FailureDetector detector(kHosts);
+  detector.suspect(1, "first", turned ? LinkEnd::kClosed : end, kStart);
+  detector.suspect(1, "second", turned ? end : LinkEnd::kClosed, kStart + milliseconds(500));
+  CHECK(detector.deadline() == kStart + FailureDetector::kGrace);
+  CHECK(detector.verdict(kStart + FailureDetector::kGrace)->link == end);
+}
+
+TEST_CASE("another rank's end does not hide what this rank has seen and waits to say") {
+  const LinkEnd end = GENERATE(LinkEnd::kSilent, LinkEnd::kUnfinished, LinkEnd::kTampered, LinkEnd::kMalformed);
+  FailureDetector detector(kHosts);
+  CHECK_FALSE(detector.knows_better({.code = Errc::kRankLost}));
+  detector.suspect(2, "its tcp connection ended", LinkEnd::kClosed, kStart);
+  CHECK_FALSE(detector.knows_better({.code = Errc::kRankLost}));
+  detector.suspect(1, "seen here", end, kStart);
+  const auto own = detector.knows_better({.code = Errc::kRankLost, .link = LinkEnd::kClosed});
+  REQUIRE(own);
+  CHECK(own->ranks == std::vector<int>{1});
+  CHECK(own->link == end);
+  CHECK_FALSE(detector.knows_better({.code = Errc::kRankLost, .link = end}));
+  // The launcher knows all reports.
+  detector.heard({.rank = 2, .cause = "killed by signal 9"}, kStart);
+  CHECK_FALSE(detector.knows_better({.code = Errc::kRankLost}));
 }
 
 TEST_CASE("the first word of the launcher stays") {

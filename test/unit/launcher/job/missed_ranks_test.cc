@@ -202,6 +202,51 @@ TEST_CASE("bytes that change on the way are the network's or the memory's fault,
   CHECK(text_of(cause_of(job.outcome())).find("a library may have written") != std::string::npos);
 }
 
+// The finder ends its session and closes its connections, so others miss the finder, and hear whom it misses.
+TEST_CASE("a bad record or a silent path is the cause in every order of what follows from it", "[missed]") {
+  const LinkEnd link =
+      GENERATE(LinkEnd::kTampered, LinkEnd::kMalformed, LinkEnd::kUnfinished, LinkEnd::kSilent, LinkEnd::kLargeSilent);
+  const Duration between = GENERATE(milliseconds(0), milliseconds(100));
+  std::vector<int> order = {0, 1, 2, 3, 4};
+  do {
+    Job job;
+    for (const int next : order) {
+      if (next == 0) job.loss(0, 2, link);                     // the finder; rank 2 sent the record
+      if (next == 1) job.loss(2, 0, LinkEnd::kClosed);         // its sender
+      if (next == 2) job.loss(4, 0, LinkEnd::kReset);          // a neighbour
+      if (next == 3) job.loss(5, 2, LinkEnd::kUnknown, true);  // has heard of it
+      if (next == 4) job.loss(3, 0, LinkEnd::kUnknown, true);  // has heard of what follows
+      job.pass(between);
+    }
+    const Step found = job.outcome();
+    CHECK(cause_of(found).link->end == link);
+    CHECK(cause_of(found).link->from.rank == 0);
+    CHECK(cause_of(found).link->to.rank == 2);
+    CHECK(found.blame->lost == 2);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("a bad record that others have heard of counts more than that its finder closed a connection", "[missed]") {
+  const LinkEnd link = GENERATE(LinkEnd::kTampered, LinkEnd::kMalformed, LinkEnd::kUnfinished);
+  const bool turned = GENERATE(false, true);
+  Job job;
+  if (turned) job.loss(4, 0, LinkEnd::kClosed);
+  job.loss(5, 2, link, true);
+  if (!turned) job.loss(4, 0, LinkEnd::kClosed);
+  const Step found = job.outcome();
+  CHECK(cause_of(found).kind == CauseKind::kBadRecord);
+  CHECK(found.blame->failure.rank == 2);
+}
+
+TEST_CASE("no stopped rank explains bytes that are not as they were sent", "[missed]") {
+  const LinkEnd link = GENERATE(LinkEnd::kTampered, LinkEnd::kMalformed);
+  Job job;
+  job.loss(0, 2, link);
+  const Step found = job.outcome({{4, 'T'}});
+  CHECK(cause_of(found).kind == CauseKind::kBadRecord);
+  CHECK(found.blame->failure.rank == 2);
+}
+
 TEST_CASE("a stopped rank is blamed and never one that runs", "[missed]") {
   const char state = GENERATE('T', 't');
   const int reported = GENERATE(0, 1, 2, 3);
