@@ -49,7 +49,8 @@ void LauncherLink::report_failure(const std::string& cause, const std::string& t
 void LauncherLink::report_loss(const Status& why, int own, bool heard) {
   const ErrorInfo& info = why.info();
   if (channel_ == nullptr || (info.ranks.empty() && !heard)) return;
-  if (!info.ranks.empty() && info.ranks.front() == own) return;
+  // A rank that the others give up ends because of that: its end is not the first cause.
+  if (!heard && !info.ranks.empty() && info.ranks.front() == own) return;
   note(channel_->report_loss({.ranks = info.ranks, .link = info.link, .heard = heard},
                              {.cause = info.cause, .tensor = info.tensor}));
 }
