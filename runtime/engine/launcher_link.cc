@@ -49,10 +49,9 @@ void LauncherLink::report_failure(const std::string& cause, const std::string& t
 void LauncherLink::report_loss(const Status& why, int own, bool heard) {
   const ErrorInfo& info = why.info();
   if (channel_ == nullptr || (info.ranks.empty() && !heard)) return;
-  // What others say of this rank they report themselves; that it ends for that reason they cannot.
-  const bool of_own = !info.ranks.empty() && info.ranks.front() == own;
-  if (of_own && !heard) return;
-  note(channel_->report_loss({.ranks = of_own ? std::vector<int>{} : info.ranks, .link = info.link, .heard = heard},
+  // A rank that the others give up ends because of that: its end is not the first cause.
+  if (!heard && !info.ranks.empty() && info.ranks.front() == own) return;
+  note(channel_->report_loss({.ranks = info.ranks, .link = info.link, .heard = heard},
                              {.cause = info.cause, .tensor = info.tensor}));
 }
 

@@ -34,8 +34,8 @@ class LauncherLink {
   // report and the exit code are the launcher's. Anything else it knows.
   void report_end(const Status& why);
   void report_failure(const std::string& cause, const std::string& tensor);  // of this rank; never throws
-  // This rank, `own`, ends its session; nothing is said unless `why` has another rank. `heard`: from a rank, where this
-  // one has seen nothing itself.
+  // This rank, `own`, ends its session because of the ranks in `why`. `heard`: from a rank, where this one has seen
+  // nothing itself. Nothing is said of a failure of its own.
   void report_loss(const Status& why, int own, bool heard);
   // The same for an operation of a library that has failed, perhaps because of a rank that its error does not name.
   void report_operation(const Status& why);

@@ -131,8 +131,10 @@ JobActions Verdict::blame(const std::optional<Blame>& found) {
   }
   FailureReport failure = found->failure;
   if (failure.rank >= 0) {
+    // Its connection ended because it left. A stall had ended the session before it left.
     const auto& end = end_of(failure.rank);
-    if (end && end->signal == 0 && end->exit_code == 0) failure.cause = left_early_cause();
+    const bool left = end && end->signal == 0 && end->exit_code == 0;
+    if (left && failure.cause.kind == CauseKind::kLinkEnded) failure.cause = left_early_cause();
     return fail(failure.rank, failure.cause, {.tensor = failure.tensor});
   }
   const std::string text = text_of(failure.cause);

@@ -292,7 +292,7 @@ def test_an_agent_tells_by_its_code_that_the_job_was_refused(start: StartAgent, 
 def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.touch(mode=0o600)
-    wrong.write_bytes(bytes(32))
+    wrong.write_bytes(b"k" * 32)
     head = Head("-np", "1", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
     stranger = agent(start, head, wrong, "h")
     assert stranger.wait(30) == 69

@@ -96,16 +96,20 @@ def check_gradients() -> None:
     (output * torch.arange(1.0, size + 1)).sum().backward()
     # Rank r got the element from here as its element number `rank`.
     assert tensor.grad is not None and tensor.grad.tolist() == [rank + 1.0] * size + [0.0]
-    for op, factor in ((hvd.Sum, size), (hvd.Average, 1)):
-        tensor = torch.ones(size + 1, requires_grad=True)
-        share = hvd.reducescatter(tensor, op=op, name="part")
-        (share * (rank + 1)).sum().backward()
-        expected = [1.0, *(float(r + 1) for r in range(size))]  # rank 0 has two rows
-        assert tensor.grad is not None and tensor.grad.tolist() == [factor * value for value in expected]
+    # Exact, of the sum of all ranks' losses; and Horovod's, which is as many times as large as there are ranks.
+    for gradient, larger in (("exact", 1), ("horovod", size)):
+        for op, factor in ((hvd.Sum, larger), (hvd.Average, larger / size)):
+            tensor = torch.ones(size + 1, requires_grad=True)
+            share = hvd.reducescatter(tensor, op=op, name="part", gradient=gradient)
+            (share * (rank + 1)).sum().backward()
+            expected = [1.0, *(float(r + 1) for r in range(size))]  # rank 0 has two rows
+            assert tensor.grad is not None
+            torch.testing.assert_close(tensor.grad, factor * torch.tensor(expected))
     tensor = torch.ones(size, requires_grad=True)
     share = hvd.reducescatter(tensor, op=hvd.Average, prescale_factor=2.0, postscale_factor=0.25)
     (share * (rank + 1)).sum().backward()
-    assert tensor.grad is not None and tensor.grad.tolist() == [(r + 1) / 2 for r in range(size)]
+    assert tensor.grad is not None
+    torch.testing.assert_close(tensor.grad, torch.arange(1.0, size + 1) / (2 * size))
 
 
 def check_gradients_and_samples_of_a_set() -> None:
@@ -113,7 +117,7 @@ def check_gradients_and_samples_of_a_set() -> None:
         return
     ours = hvd.add_process_set([1, 2])
     if ours.included():
-        for op, factor in ((hvd.Sum, 2.0), (hvd.Average, 1.0)):
+        for op, factor in ((hvd.Sum, 1.0), (hvd.Average, 0.5)):
             tensor = torch.ones(3, requires_grad=True)
             share = hvd.reducescatter(tensor, op=op, process_set=ours)
             (share * hvd.rank()).sum().backward()

@@ -85,7 +85,7 @@ TEST_CASE("the report of a failure has every field of it") {
       "{\"kind\": \"killed\", \"text\": \"killed by signal 15 (SIGTERM)\", \"exit_code\": null, \"signal\": 15, "
       "\"signal_name\": \"SIGTERM\", \"out_of_memory\": false, \"by_other\": false, \"process_state\": null, \"link\": "
       "null}, \"last_line\": null, "
-      "\"ended_by_distrun\": true}]}\n");
+      "\"ended_by_distrun\": true}], \"waits\": [], \"stacks\": []}\n");
 }
 
 TEST_CASE("a report takes the place of an older one whole, and leaves nothing beside it") {

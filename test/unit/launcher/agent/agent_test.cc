@@ -133,7 +133,8 @@ class Head {
 };
 
 Start start_of_one() {
-  return {.plan = {.host = "h", .ranks = {{.rank = 0}}}, .key = std::vector<std::byte>(net::JobKey::kBytes)};
+  return {.plan = {.host = "h", .ranks = {{.rank = 0}}},
+          .key = std::vector<std::byte>(net::JobKey::kBytes, std::byte{1})};
 }
 
 Fd connect_to(std::uint16_t port) {
@@ -154,7 +155,8 @@ TEST_CASE("strangers who leave the probe port at the moment of the start do no h
   const auto prepared = head.await(FromAgent::kPrepared);
   REQUIRE(prepared);
   const auto facts = decode<Prepared>(prepared->payload)->facts;
-  head.send(ToAgent::kProbe, Probe{.key = std::vector<std::byte>(net::JobKey::kBytes), .host = 0, .targets = {}});
+  head.send(ToAgent::kProbe,
+            Probe{.key = std::vector<std::byte>(net::JobKey::kBytes, std::byte{1}), .host = 0, .targets = {}});
   REQUIRE(head.await(FromAgent::kProbed));
   std::vector<Fd> strangers;
   for (int i = 0; i < 3; ++i) strangers.push_back(connect_to(facts.probe_port));

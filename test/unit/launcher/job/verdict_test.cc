@@ -427,6 +427,14 @@ TEST_CASE("a rank that misses another and ends well has not left early") {
     CHECK(job.failure()->cause.kind == CauseKind::kLeftEarly);
     CHECK(job.exit_code() == exit_code::kRankLeft);
   }
+  SECTION("it held the others up, and has caught the error of that") {
+    job.misses(1);
+    CHECK(quiet(job.exited({.rank = 1})));
+    CHECK(job.blame(Blame{.failure = {.rank = 1, .cause = {.kind = CauseKind::kStalled, .text = "deadlock"}}})
+              .failure_known);
+    CHECK(job.failure()->cause.kind == CauseKind::kStalled);
+    CHECK(job.exit_code() == 1);
+  }
 }
 
 TEST_CASE("a broken network is the cause of nobody's end, and has the code of a lost host") {
