@@ -63,7 +63,11 @@ Status Session::find_world(const Environment& environment, TimePoint deadline) {
 }
 
 Status Session::start(const Result<net::JobKey>& key, TimePoint deadline) {
-  if (world_.size > 1) DISTRUN_RETURN_IF_ERROR(job_.take_key(key));
+  // Before anything else that takes descriptors: over this channel a rank that has no more of them says so.
+  if (world_.size > 1) {
+    DISTRUN_RETURN_IF_ERROR(job_.take_key(key));
+    DISTRUN_RETURN_IF_ERROR(job_.open(world_, deadline, *log_));
+  }
   auto wait_set = net::WaitSet::create();
   if (!wait_set.ok()) return wait_set.status();
   wait_set_ = *std::move(wait_set);
@@ -92,7 +96,6 @@ Status Session::start(const Result<net::JobKey>& key, TimePoint deadline) {
 Session::~Session() = default;
 
 Status Session::join_job(TimePoint deadline) {
-  DISTRUN_RETURN_IF_ERROR(job_.open(world_, deadline, *log_));
   auto membership = agree_on_membership(*job_.store(), world_, settings_.settings, deadline);
   if (!membership.ok()) return membership.status();
   for (const std::string& warning : membership->warnings) log_->warning(warning);

@@ -45,12 +45,16 @@ class EngineImpl final : public Engine {
     finish_timeline();
   }
 
+  // The thread first: a rank that cannot have it says so while the others wait for its part in process set 0.
   Status open() {
+    const WaitingCaller keeps_off(token_, TimePoint::max());
+    if (options_.background_thread) {
+      auto thread = named_thread("distrun-engine", [this] { run(); });
+      if (!thread.ok()) return thread.status();
+      thread_ = *std::move(thread);
+    }
     DISTRUN_RETURN_IF_ERROR(loop_.open());
-    if (!options_.background_thread) return {};
-    auto thread = named_thread("distrun-engine", [this] { run(); });
-    if (!thread.ok()) return thread.status();
-    thread_ = *std::move(thread);
+    opened_ = true;
     return {};
   }
 
@@ -139,6 +143,7 @@ class EngineImpl final : public Engine {
   ProgramProbe probe_;  // its threads speak to the loop
   std::atomic<bool> left_{false};
   std::atomic<bool> stopping_{false};
+  bool opened_ = false;  // the engine's thread reads it with the token, which it has after open() at the earliest
   Mutex timeline_mutex_;
   TimelineWriterPtr timeline_ DISTRUN_GUARDED_BY(timeline_mutex_);  // at the leader: to be finished
   Mutex unanswered_mutex_;
@@ -151,6 +156,7 @@ void EngineImpl::run() {
   const auto stopping = [this] { return stopping_.load(std::memory_order_seq_cst); };
   while (token_.take_when_quiet()) {
     const HeldToken held(token_);
+    if (!opened_) return;  // it never will be
     try {
       [[maybe_unused]] const Status driven = loop_.drive(ProgressToken::Holder::kEngine, stopping, TimePoint::max());
     } catch (const std::exception&) {

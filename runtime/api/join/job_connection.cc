@@ -71,10 +71,7 @@ net::Mac JobConnection::mac(const std::string& purpose, std::span<const std::byt
 // or is lost to those that are about to hear that error, and that launcher ends them. So all stay until each has heard
 // it; where some have not been refused, they hear why this one goes.
 void JobConnection::refused(const Status& why, const net::World& world) {
-  const bool of_others = why.code() == Errc::kTimeout || why.code() == Errc::kRankLost || why.code() == Errc::kRankLeft;
-  if (!store_ || of_others) return;
-  watched_->fail(world.rank, world.host, why);
-  if (!spawner_) return;
+  if (!store_ || !watched_->fail(world.rank, world.host, why) || !spawner_) return;
   const auto heard = store_->add("refused", 1);
   bool by_all = heard.ok() && *heard == world.size;
   if (by_all) (void)store_->set("refused by all", "");

@@ -136,6 +136,11 @@ class SocketStoreClient final : public StoreClient {
 };
 
 Status SocketStoreClient::open() {
+  {
+    const MutexLock lock(mutex_);
+    spare_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!spare_.valid()) return errno_status("the launcher's channel cannot be used", errno);
+  }
   epoll_ = GuardedFd(Fd(::epoll_create1(EPOLL_CLOEXEC)));
   news_ = GuardedFd(Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!epoll_.valid() || !news_.valid()) return errno_status("the launcher's channel cannot be watched", errno);
@@ -347,7 +352,11 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, co
   if (!socket.ok()) return socket.status();
   set_host_timeout((*socket)->fd(), world.host_timeout);
   auto client = std::make_unique<SocketStoreClient>(*std::move(socket), world, keeper);
-  DISTRUN_RETURN_IF_ERROR(client->open());
+  if (Status opened = client->open(); !opened.ok()) {
+    // The others would wait for this rank, which has no descriptors left.
+    (void)client->report_failure({.cause = opened.message()});
+    return opened;
+  }
   return std::unique_ptr<StoreClient>(std::move(client));
 }
 

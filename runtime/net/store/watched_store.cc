@@ -26,32 +26,39 @@ void fields(V& v, Ref<V, MemberFailure> m) {
 
 }  // namespace
 
-void WatchedStore::fail(int rank, const std::string& host, const Status& why) {
+bool WatchedStore::fail(int rank, const std::string& host, const Status& why) {
+  if (why.code() == Errc::kTimeout || why.code() == Errc::kRankLost || why.code() == Errc::kRankLeft) return false;
   const auto first = store_.add(step_ + "/first failure", 1);
-  if (!first.ok() || *first != 1) return;
+  if (!first.ok() || *first != 1) return true;
   const MemberFailure told{
       .code = static_cast<std::int32_t>(why.code()), .rank = rank, .host = host, .why = why.message()};
   if (store_.set(step_ + "/failure", as_string(encoded(told))).ok()) (void)store_.add(step_ + "/failed", 1);
+  return true;
 }
 
 Result<std::string> WatchedStore::get(const std::string& key, TimePoint deadline) {
   for (;;) {
     auto value = store_.get(key, std::min(deadline, Clock::now() + kLookAgain));
-    if (value.ok() || value.status().code() != Errc::kTimeout) return value;
+    if (value.ok()) return value;
+    const Errc code = value.status().code();
+    // Another one may have heard it sooner and have left the job because of it.
+    const bool ended = code == Errc::kRankLost || code == Errc::kRankLeft;
+    if (code != Errc::kTimeout && !ended) return value;
     if (Status told = failure(); !told.ok()) {
       told_ = told;
       return told;
     }
-    if (Clock::now() >= deadline) return value;
+    if (ended || Clock::now() >= deadline) return value;
   }
 }
 
 Status WatchedStore::failure() {
   const auto failed = store_.add(step_ + "/failed", 0);
   if (!failed.ok() || *failed == 0) return {};
-  const auto text = store_.get(step_ + "/failure", Clock::now() + kLookAgain);
-  if (!text.ok()) return text.status();
-  WireReader reader(as_bytes(*text));
+  // Only looks: a get would end with the job.
+  const auto text = store_.swap(step_ + "/failure", "", std::nullopt);
+  if (!text.ok() || !*text) return text.status();
+  WireReader reader(as_bytes(**text));
   MemberFailure told;
   fields(reader, told);
   DISTRUN_RETURN_IF_ERROR(reader.finish("why a member cannot go on"));

@@ -18,7 +18,8 @@ class WatchedStore final : public Store {
   // What ended a wait of this member: the failure of another one. Once no other thread uses this.
   [[nodiscard]] const Status& told() const { return told_; }
   // This member, of that rank and host, cannot go on. The first one that says so is the one that the others hear of.
-  void fail(int rank, const std::string& host, const Status& why);
+  // False, and nothing is said, if it has waited for others in vain: that follows from what they do.
+  bool fail(int rank, const std::string& host, const Status& why);
 
   Status set(const std::string& key, const std::string& value) override { return store_.set(key, value); }
   Result<std::string> get(const std::string& key, TimePoint deadline) override;

@@ -48,6 +48,28 @@ TEST_CASE("another step's failure ends no wait, and what is set is found", "[wat
   CHECK(*watched.get("key", Clock::now()) == "value");  // what is there is there
 }
 
+TEST_CASE("who has waited for others in vain ends nobody else's wait", "[watched_store]") {
+  test::FakeStore store;
+  WatchedStore watched(store, "step");
+  for (const Errc code : {Errc::kTimeout, Errc::kRankLost, Errc::kRankLeft})
+    CHECK_FALSE(watched.fail(1, "h1", Status(code, "rank 2 did not come")));
+  CHECK(watched.get("never", Clock::now() + std::chrono::milliseconds(1)).status().code() == Errc::kTimeout);
+  CHECK(watched.fail(2, "h2", Status(Errc::kSystem, "why")));
+  CHECK(watched.get("never", deadline_after(kLongWait)).status().info().ranks == std::vector<int>{2});
+}
+
+TEST_CASE("who hears of a failure sooner and leaves because of it does not hide it from the others",
+          "[watched_store]") {
+  struct EndedStore : test::FakeStore {
+    Result<std::string> get(const std::string&, TimePoint) override { return Status(Errc::kRankLeft, "rank 2 left"); }
+  };
+  EndedStore store;
+  WatchedStore watched(store, "step");
+  CHECK(watched.get("never", deadline_after(kLongWait)).status().message() == "rank 2 left");
+  watched.fail(1, "h1", Status(Errc::kSystem, "why"));
+  CHECK(watched.get("never", deadline_after(kLongWait)).status().message() == "rank 1 on h1 could not take part: why");
+}
+
 TEST_CASE("a wait that was long before its end is not cut short", "[watched_store]") {
   test::FakeStore store;
   WatchedStore watched(store, "step");

@@ -1,0 +1,110 @@
+"""A rank that can have no more threads or descriptors: the others hear it at once, which rank, and what it lacks.
+
+It lives on, so that its end tells them nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Job, StartJob, needs_backend
+
+REFUSED = r"refused (\d) ([\d.]+) (\w+): (.*)"
+OPTIONS = ("-np", "3", "--oversubscribe")
+# Those that wait look once in a second; the rest is for a machine that is overloaded. Before, it was 300 s.
+SOON = 30.0
+NO_THREAD = r"is the limit of processes \(ulimit -u, or pids.max of the container\) reached"
+NO_FILE = r"Too many open files|more files may be opened; raise `ulimit -Hn`"
+
+
+@pytest.fixture
+def few_processes() -> Iterator[Path]:
+    """A cgroup that can limit the number of processes and threads in it."""
+    for mount in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup"):
+        group = Path(mount) / f"distrun-test-{uuid.uuid4().hex}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        if (group / "pids.max").exists():
+            yield group
+            group.rmdir()
+            return
+        group.rmdir()
+    pytest.skip("needs a cgroup with pids.max")
+
+
+def case(backend: str, when: str, more: int, what: str) -> object:
+    marks = needs_backend(backend) if backend == "gloo" else ()
+    return pytest.param(backend, when, more, what, marks=marks, id=f"{backend}-{when}-{more}")
+
+
+def check(job: Job, what: str) -> None:
+    told = {int(match[1]): (float(match[2]), match[4]) for match in re.finditer(REFUSED, job.text)}
+    assert set(told) == {0, 1, 2}, job.text
+    for rank, (seconds, why) in told.items():
+        assert seconds < SOON, job.text
+        assert re.search(what, why), job.text
+        assert rank == 1 or re.search(r"rank 1\b", why), job.text
+
+
+@pytest.mark.parametrize(
+    ("backend", "when", "more", "what"),
+    [
+        case("tcp", "init", 0, NO_THREAD),  # the engine's
+        case("gloo", "init", 2, NO_THREAD),  # the group's
+        case("gloo", "init", 3, NO_THREAD),  # Gloo's own
+        case("gloo", "set", 0, NO_THREAD),
+    ],
+)
+def test_a_rank_without_threads(
+    start_job: StartJob, python: str, programs: Path, few_processes: Path, tmp_path: Path,
+    backend: str, when: str, more: int, what: str,
+) -> None:  # fmt: skip
+    words = (programs / "lacks.py", tmp_path, when, "threads", more, few_processes)
+    job = start_job(*OPTIONS, "--backend", backend, python, *words)
+    job.finish()
+    check(job, what)
+
+
+@pytest.mark.parametrize(
+    ("backend", "when", "more", "what"),
+    [
+        case("tcp", "init", 3, NO_FILE),  # right behind the channel to the launcher
+        case("tcp", "init", 5, NO_FILE),  # the control plane
+        case("gloo", "init", 8, NO_FILE),  # the group's thread
+        case("gloo", "init", 10, NO_FILE),
+        case("tcp", "set", 0, NO_FILE),
+        case("gloo", "set", 0, NO_FILE),
+    ],
+)
+def test_a_rank_without_descriptors(
+    start_job: StartJob, python: str, programs: Path, tmp_path: Path, backend: str, when: str, more: int, what: str
+) -> None:
+    words = (programs / "lacks.py", tmp_path, when, "files", more)
+    job = start_job(*OPTIONS, "--backend", backend, python, *words)
+    job.finish()
+    check(job, what)
+
+
+def test_a_rank_that_has_a_socket_to_the_launcher_and_nothing_else(
+    start_job: StartJob, python: str, programs: Path, tmp_path: Path
+) -> None:
+    """It cannot use the store, so the launcher hears why, and ends the job."""
+    job = start_job(*OPTIONS, "--grace", "1", python, programs / "lacks.py", tmp_path, "init", "files", "1")
+    assert job.finish() == 1, job.text
+    assert re.search(r"rank 1 on host \S+ \(pid \d+\) failed: the launcher's channel cannot .*: Too many", job.text)
+
+
+def test_a_rank_that_has_what_it_needs(
+    start_job: StartJob, python: str, programs: Path, few_processes: Path, tmp_path: Path
+) -> None:
+    words = (programs / "lacks.py", tmp_path, "init", "threads", "100", few_processes)
+    job = start_job(*OPTIONS, python, *words)
+    assert job.finish() == 0, job.text
+    assert len(re.findall(r"went \d", job.text)) == 3, job.text

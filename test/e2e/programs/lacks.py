@@ -1,0 +1,54 @@
+"""`lacks.py FOLDER WHEN threads MORE GROUP | files MORE`: rank 1 can have MORE threads, or descriptors, at most.
+
+WHEN is `init`, or `set`: before a process set is made. GROUP is a cgroup with a limit of processes. Rank 1 lives on
+until the others are done, which make files in FOLDER, so that its end tells them nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+
+import numpy as np
+
+import distrun.numpy as hvd
+
+folder, when, what, more, *group = sys.argv[1:]
+rank = int(os.environ["DISTRUN_RANK"])
+
+
+def limit() -> None:
+    if rank != 1:
+        return
+    if what == "threads":
+        with open(f"{group[0]}/pids.max", "w") as most:
+            most.write(str(len(os.listdir("/proc/self/task")) + int(more)))
+        with open(f"{group[0]}/cgroup.procs", "w") as procs:
+            procs.write(str(os.getpid()))
+    else:
+        files = len(os.listdir("/proc/self/fd")) - 1 + int(more)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+
+if when == "init":
+    limit()
+begin = time.monotonic()
+try:
+    hvd.init()
+    if when == "set":
+        hvd.barrier()
+        limit()
+        begin = time.monotonic()
+        hvd.add_process_set([0, 1])
+    hvd.allreduce(np.ones(4), name="x")
+    print(f"went {rank}", flush=True)
+except Exception as error:
+    seconds = time.monotonic() - begin
+    print(f"refused {rank} {seconds:.1f} {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
+if rank != 1:
+    open(f"{folder}/{rank}", "w").close()
+# It looks without a descriptor, which it cannot have.
+while rank == 1 and not all(os.path.exists(f"{folder}/{other}") for other in (0, 2)) and time.monotonic() - begin < 60:
+    time.sleep(0.1)
