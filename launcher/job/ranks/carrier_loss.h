@@ -52,7 +52,8 @@ class CarrierLoss {
         return wait(now + kOfRank);
       case CarrierNews::kDaemonEnded:
         if (!daemon_) daemon_ = Part{.where = where, .name = news.name, .pid = news.pid};
-        return wait(now + kOfDaemon);
+        // Here it may be MPI's launcher itself, whose wait status says more.
+        return wait(now + (where.host == own_host_ ? kOfRank : kOfDaemon));
       case CarrierNews::kGuardEnded:
         return wrapper_lost(where, news.pid, now);
     }

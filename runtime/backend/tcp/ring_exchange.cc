@@ -29,9 +29,7 @@ Status RingLink::set_interest(net::WaitSet* wait_set, std::uint32_t wanted) {
 }
 
 RingExchange::RingExchange(Ring ring, Tuning tuning, net::WaitSet* wait_set)
-    : size_(ring.size),
-      index_(ring.index),
-      rank_(ring.rank),
+    : seat_{.size = ring.size, .index = ring.index, .rank = ring.rank},
       tuning_(tuning),
       wait_set_(wait_set),
       host_timeout_(ring.host_timeout),
@@ -54,7 +52,7 @@ RingExchange::~RingExchange() {
 }
 
 Status RingExchange::watch() {
-  if (size_ == 1) return {};
+  if (seat_.size == 1) return {};
   left_.interest = EPOLLIN;
   DISTRUN_RETURN_IF_ERROR(wait_set_->add(left_.fd.get(), left_.interest, [this](std::uint32_t) { on_left_event(); }));
   left_.watched = true;
@@ -81,9 +79,12 @@ void RingExchange::watch_link(RingLink& link, const MessageReader& reader) {
 }
 
 Status RingExchange::start(const Operation& operation, std::uint64_t token, std::uint64_t sequence) {
-  RingTransfer transfer(
-      operation,
-      {.token = token, .sequence = sequence, .size = size_, .index = index_, .tuning = tuning_, .pool = &pool_});
+  RingTransfer transfer(operation, {.token = token,
+                                    .sequence = sequence,
+                                    .size = seat_.size,
+                                    .index = seat_.index,
+                                    .tuning = tuning_,
+                                    .pool = &pool_});
   DISTRUN_RETURN_IF_ERROR(transfer.reserve());
   transfers_.push_back(std::move(transfer));
   return {};
@@ -136,7 +137,7 @@ bool RingExchange::receive_some() {
 // Nothing is expected: the left neighbour may be an operation ahead (its header waits here until we get there), or say
 // goodbye, or die.
 bool RingExchange::receive_idle() {
-  if (!left_.ready || size_ == 1 || reader_.has_header()) return false;
+  if (!left_.ready || seat_.size == 1 || reader_.has_header()) return false;
   const Io io = reader_.read_header(left_.fd.get());
   if (breaks_seal(io)) set_failure(broken_seal(io, left_.peer));
   if (io == Io::kBlocked) left_.ready = false;
@@ -236,7 +237,7 @@ void RingExchange::update_interest() {
 void RingExchange::on_farewell(const Header& header, RingLink& link) {
   link.aborted = header.kind == MessageKind::kAbort;
   // Who has lost this rank says why to all.
-  const bool other = header.rank >= 0 && header.rank != rank_;
+  const bool other = header.rank >= 0 && header.rank != seat_.rank;
   if (link.aborted && other && !lost_) lost_ = EndedLink{.peer = header.rank};
   link_gone(link, true, 0);
 }
@@ -268,7 +269,7 @@ void RingExchange::set_failure(const Status& why) {
 }
 
 void RingExchange::tell(const Header& farewell) {
-  if (size_ == 1) return;
+  if (seat_.size == 1) return;
   MessageWriter answer;
   answer.protect(left_.records == nullptr ? nullptr : &left_.records->send);
   answer.begin(farewell);

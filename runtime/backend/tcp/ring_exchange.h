@@ -35,6 +35,13 @@ struct RingLink {
   Status set_interest(net::WaitSet* wait_set, std::uint32_t wanted);
 };
 
+// Which member of the ring this is.
+struct RingSeat {
+  std::size_t size = 1;
+  std::size_t index = 0;
+  int rank = -1;  // world rank
+};
+
 class RingExchange {
  public:
   // The wait set outlives this; null in a group of one.
@@ -82,9 +89,7 @@ class RingExchange {
   void find_lost();
   void set_failure(const Status& why);
 
-  const std::size_t size_;
-  const std::size_t index_;
-  const int rank_;
+  const RingSeat seat_;
   const Tuning tuning_;
   net::WaitSet* const wait_set_;
   const Duration host_timeout_;
