@@ -21,7 +21,7 @@ class CarrierLoss {
  public:
   // How long an end waits for one that may be its cause. The wait status of MPI's launcher may take longer to come than
   // the news that a daemon of it has gone.
-  static constexpr Duration kOfDaemon = std::chrono::milliseconds(300);
+  static constexpr Duration kOfDaemon = std::chrono::seconds(1);
   static constexpr Duration kOfWrapper = std::chrono::seconds(1);
   static constexpr Duration kOfRank = std::chrono::seconds(2);
 
@@ -52,8 +52,7 @@ class CarrierLoss {
         return wait(now + kOfRank);
       case CarrierNews::kDaemonEnded:
         if (!daemon_) daemon_ = Part{.where = where, .name = news.name, .pid = news.pid};
-        // Here it may be MPI's launcher itself, whose wait status says more.
-        return wait(now + (where.host == own_host_ ? kOfRank : kOfDaemon));
+        return wait(now + kOfDaemon);
       case CarrierNews::kGuardEnded:
         return wrapper_lost(where, news.pid, now);
     }
