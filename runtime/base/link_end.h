@@ -18,7 +18,7 @@ enum class LinkEnd : std::uint8_t {
 };
 inline constexpr int kLinkEnds = 8;
 
-// The network or the bytes on it are at fault, and not a process.
+// Nothing arrives: the network is at fault, and not a process.
 constexpr bool by_network(LinkEnd end) { return end == LinkEnd::kSilent || end == LinkEnd::kLargeSilent; }
 
 // The bytes of a record or a message are not what its sender meant. Nothing that happens to a process explains that.

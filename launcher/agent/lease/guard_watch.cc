@@ -1,6 +1,6 @@
 #include "launcher/agent/lease/guard_watch.h"
 
-#include <algorithm>
+#include "launcher/spawn/poller.h"
 
 namespace distrun::launcher {
 
@@ -11,7 +11,7 @@ GuardWatch::Actions GuardWatch::next(TimePoint now, BootTime boot, std::optional
   }
   kill_at_.reset();
   if (gone_at_) kill_at_ = *gone_at_ + kPatience;
-  if (stopped_at_ && !lease_end) kill_at_ = std::min(kill_at_.value_or(TimePoint::max()), *stopped_at_ + kStopped);
+  if (stopped_at_ && !lease_end) kill_at_ = earlier(kill_at_, *stopped_at_ + kStopped);
   Actions out{.end_ranks = lease_end && boot >= *lease_end + kTurn};
   if (out.end_ranks && !over_since_) over_since_ = boot;
   const bool late = out.end_ranks && boot >= *over_since_ + (stopped_at_ ? kTurn : kLastWords);

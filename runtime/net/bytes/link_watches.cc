@@ -39,6 +39,8 @@ bool BegunRecord::overdue(std::uint64_t record, TimePoint now, Duration limit) {
   return record != 0 && now - since_ >= limit;
 }
 
+TimePoint BegunRecord::due() const { return looked_ + LinkWatches::kInterval; }
+
 int LinkWatches::look(TimePoint now) {
   looked_ = now;
   bool quiet = true;

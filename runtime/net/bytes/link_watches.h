@@ -32,7 +32,7 @@ class BegunRecord {
   bool overdue(std::uint64_t record, TimePoint now, Duration limit);
   [[nodiscard]] bool waits() const { return record_ != 0; }
   // When to look again at one that has begun.
-  [[nodiscard]] TimePoint due() const { return looked_ + std::chrono::seconds(1); }
+  [[nodiscard]] TimePoint due() const;
 
  private:
   std::uint64_t record_ = 0;

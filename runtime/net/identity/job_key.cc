@@ -98,14 +98,14 @@ Result<JobKey> key_from_fd(const std::string& value) {
   Fd memory;
   if (is_path_of_memory(number)) {
     auto opened = open_memory(number, value);
-    if (!opened.ok() || is_sealed(opened->get())) ::close(number);
+    if (!opened.ok()) ::close(number);
     if (!opened.ok()) return opened.status();
     memory = *std::move(opened);
-    number = memory.get();
   }
-  if (!is_handed_down(number)) return refused_key("DISTRUN_KEY_FD", value, kClosed + std::string(kHowAlone));
-  const Fd owned(memory.valid() ? memory.release() : number);
-  return read_key(owned.get(), "DISTRUN_KEY_FD", value);
+  const int readable = memory.valid() ? memory.get() : number;
+  if (!is_handed_down(readable)) return refused_key("DISTRUN_KEY_FD", value, kClosed + std::string(kHowAlone));
+  const Fd owned(number);
+  return read_key(readable, "DISTRUN_KEY_FD", value);
 }
 
 }  // namespace
