@@ -12,6 +12,8 @@ endfunction()
 if(SKBUILD)
   distrun_version_of(DISTRUN_SODIUM_VERSION "${DISTRUN_SODIUM_INCLUDE}/sodium/version.h" "define SODIUM_VERSION_STRING ")
   distrun_version_of(DISTRUN_CLI11_VERSION "${DISTRUN_CLI11_INCLUDE}/CLI/Version.hpp" "define CLI11_VERSION ")
+  # In the template, CMake would take "@v@" for a variable's name.
+  set(DISTRUN_CLI11_TAG "v${DISTRUN_CLI11_VERSION}")
   configure_file("${CMAKE_CURRENT_LIST_DIR}/sbom.cdx.json.in" "${PROJECT_BINARY_DIR}/distrun.cdx.json" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/distrun.cdx.json" DESTINATION "${SKBUILD_METADATA_DIR}/sboms")
 endif()

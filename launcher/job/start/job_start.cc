@@ -108,11 +108,12 @@ void JobStart::start_agent(AgentLink& agent, TimePoint now) {
 }
 
 void JobStart::bring_up(AgentLink& agent, AgentHandle handle, TimePoint now) {
+  const auto starter = tree_.starter_of(agent.first_index, handle);
   agent = AgentLink{.host = agent.host,
                     .user = agent.user,
                     .index = agent.index,
                     .first_index = agent.first_index,
-                    .starter = tree_.starter_of(agent.first_index, handle),
+                    .starter = starter,
                     .by_ssh = agent.by_ssh,
                     .handle = std::move(handle),
                     .tried = agent.tried};

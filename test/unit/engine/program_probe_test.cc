@@ -47,12 +47,15 @@ TEST_CASE("a front end adds what it sees") {
 TEST_CASE("a front end that does not answer is said to be busy, and is asked once") {
   std::atomic<bool> go{false};
   std::atomic<int> calls{0};
+  // The front end's thread outlives the probe, and nothing else here may end before it.
+  auto ended = std::make_shared<std::promise<void>>();
   const auto begun = std::chrono::steady_clock::now();
   {
     ProgramProbe probe;
-    probe.describe_by([&](net::ProgramState&) {
+    probe.describe_by([&go, &calls, ended](net::ProgramState&) {
       ++calls;
       while (!go) std::this_thread::yield();
+      ended->set_value();
     });
     auto first = asked(probe);
     CHECK(first.get().view == View::kBusy);
@@ -61,6 +64,7 @@ TEST_CASE("a front end that does not answer is said to be busy, and is asked onc
   }
   CHECK(std::chrono::steady_clock::now() - begun < seconds(10));
   go = true;
+  ended->get_future().wait();
 }
 
 TEST_CASE("the probe waits for its answers before it goes") {
