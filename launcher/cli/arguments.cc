@@ -1,5 +1,4 @@
-// With config_file.cc the only file that knows the command-line library (it costs 10 s of compile time per file that
-// includes it).
+// Only this file and config_file.cc include the command-line library. It adds 10 s of compile time to each file.
 #include "launcher/cli/arguments.h"
 
 #include <CLI/CLI.hpp>
@@ -57,13 +56,13 @@ struct Wanted {
   bool libs = false;
 };
 
-// The options as the help lists them. What is read of a value waits for all words: read() comes after them.
+// The options in the order of the help. The texts are parsed in read(), after the library has taken all words.
 class Rows {
  public:
   explicit Rows(CLI::App& app) : app_(app) {}
   void group(const char* name) { group_ = name; }
 
-  // `type` is what the help writes for the value.
+  // `type` is the placeholder for the value in the help.
   template <class Value, class Read>
   void value(const char* names, const char* type, const char* help, Value& out, Read take) {
     std::string& text = texts_.emplace_back();
@@ -89,7 +88,7 @@ class Rows {
   void flag(const char* names, const char* help, Value& out) {
     app_.add_flag(names, out, help)->group(group_);
   }
-  // Sets something else than true.
+  // A flag that sets a value other than true.
   template <class Value>
   void flag(const char* names, const char* help, Value& out, Value set) {
     bool& given = flags_.emplace_back(false);
@@ -249,14 +248,14 @@ std::string flag_of(std::string_view setting) {
   return "--" + name;
 }
 
-// One flag per row of the settings table. The strings live in `values`, which must not move afterwards.
+// Adds one flag per row of the settings table. The strings are stored in `values`, which must not move afterwards.
 void add_settings(CLI::App& app, std::vector<std::string>& values) {
   const auto& rows = setting_rows();
   values.resize(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::string shown = rows[i].default_value.empty() ? "" : " (default " + rows[i].default_value + ")";
     const std::string help = std::string(rows[i].help) + shown;
-    if (rows[i].type == "flag") {  // by itself it says true
+    if (rows[i].type == "flag") {  // without a value it means true
       app.add_flag(flag_of(rows[i].name) + "{true}", values[i], help)->group(kTune);
     } else {
       app.add_option(flag_of(rows[i].name), values[i], help)->type_name(std::string(rows[i].type))->group(kTune);
@@ -299,7 +298,7 @@ ParseOutcome wrong(const std::string& text) {
   return answer("distrun: " + text + "\nType distrun --help for all options.\n", exit_code::kUsage);
 }
 
-// Of a setting that is a flag: `--encrypt` by itself says true, and `--encrypt no` is the same as `--encrypt=no`.
+// True for a setting of type flag: `--encrypt` alone means true, and `--encrypt no` means `--encrypt=no`.
 bool is_flag_setting(const CLI::Option& option) {
   return option.get_group() == kTune && option.get_items_expected_min() == 0;
 }
@@ -310,9 +309,9 @@ void attach_flag_value(std::vector<std::string>& words, std::size_t at) {
   words.erase(words.begin() + static_cast<std::ptrdiff_t>(at) + 1);
 }
 
-// Where the options end and the program begins: at "-m", behind "--", or at the first word that is neither an option
-// nor an option's value. Everything from there on belongs to the program, whatever it looks like.
-// `typed` gets the options that come before it.
+// Returns where the options end and the program begins: at "-m", after "--", or at the first word that is neither an
+// option nor the value of one. Every word from there on belongs to the program, even if it looks like an option.
+// `typed` gets the options before it.
 Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>& words, std::set<std::string>& typed) {
   std::string unknown;
   const auto tell = [&unknown](const std::string& name, std::string_view instead) {
@@ -335,7 +334,7 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
     const CLI::Option* option = app.get_option_no_throw(name);
     if (option == nullptr) {
       tell(word, "");
-      break;  // whether the next word is its value is not known
+      break;  // it is unknown whether the next word is its value
     }
     typed.insert(name);
     if (is_flag_setting(*option) && name == word) attach_flag_value(words, i);
@@ -343,7 +342,7 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
     const bool takes_value = option->get_items_expected_min() > 0;
     if (takes_value && !attached) ++i;
     const bool empty = i < words.size() && (attached ? spelt && words[i].size() == name.size() + 1 : words[i].empty());
-    // A setting that is no flag may be empty. Elsewhere an empty value is a variable of the shell that was not set.
+    // A setting that is no flag may be empty. For other options an empty value means that a shell variable was not set.
     const bool may_be = option->get_group() == kTune ? takes_value : !takes_value;
     if (empty && !may_be) {
       return Status(Errc::kInvalidArgument, name + " has an empty value; is a variable of the shell not set?");
@@ -353,7 +352,7 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
   return std::min(i, words.size());
 }
 
-// mpirun's way to start several programs as one job: `-np 1 ./a : -np 3 ./b`. A program may have a `:` of its own.
+// mpirun starts several programs as one job with `-np 1 ./a : -np 3 ./b`. A lone `:` may also be a program's argument.
 bool goes_on_as_for_mpirun(const std::vector<std::string>& program) {
   static constexpr std::array<std::string_view, 7> kOfMpirun = {"-n", "-np", "--np", "-c", "-H", "-host", "--host"};
   for (std::size_t i = 0; i + 1 < program.size(); ++i) {
@@ -402,7 +401,7 @@ ParseOutcome about(const Wanted& wanted) {
   return answer((wanted.version ? std::string("distrun ") + kVersion + "\n" : "") + line, 0);
 }
 
-// Once the library has taken all words.
+// Called after the library has taken all words.
 Status take_options(const CLI::App& app, const Rows& rows, const std::vector<std::string>& settings,
                     const std::set<std::string>& typed, Options& options) {
   DISTRUN_RETURN_IF_ERROR(rows.read());
@@ -445,7 +444,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   if (!start.ok()) return wrong(start.status().message());
   const std::size_t of_program = words.size() - std::min(*start, words.size());
   words.resize(std::min(*start, words.size()));
-  std::reverse(words.begin(), words.end());  // as the library wants them
+  std::reverse(words.begin(), words.end());  // the library reads them from the back
   try {
     app.parse(words);
   } catch (const CLI::CallForHelp&) {

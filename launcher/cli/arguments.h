@@ -1,4 +1,4 @@
-// From the words of the command line and the lines of the config file to Options.
+// Makes Options of the words of the command line and the lines of the config file.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace distrun::launcher {
 
-// Either options of a job to run, or a text that answers the user, with the exit code.
+// The options of a job to run, or a text for the user with an exit code.
 struct ParseOutcome {
   Options options;
   bool run = false;

@@ -19,18 +19,18 @@
 namespace distrun::launcher {
 namespace {
 
-// distrun_query of the C API. The launcher does not link the runtime's upper floors; it asks the library that ranks
-// load.
+// distrun_query of the C API. The launcher does not link the upper floors of the runtime, so it loads the library that
+// ranks load, and asks that.
 using Query = std::int64_t (*)(void* session, const char* what, char* buffer, std::uint64_t size);
 
 struct Answer {
-  std::string text;   // the lines, or
-  std::string fault;  // why there is none
+  std::string text;   // the lines; empty if there is a fault
+  std::string fault;  // why there are no lines
 };
 
 using Row = std::vector<std::string>;
 
-// A check of hosts is to say which of them does not answer, not to wait for it.
+// A check of hosts must report the hosts that do not answer instead of waiting for them.
 constexpr double kHostCheckSeconds = 60;
 
 Answer ask_library(const char* what) {
@@ -53,7 +53,7 @@ Answer ask_library(const char* what) {
 
 bool is_warning(const Row& row) { return row.front() == "warning"; }
 
-// Name and state of each backend, and what is said of files that are none.
+// Rows of two columns: name and state of each backend, or "warning" and a text about a file that is no backend.
 std::vector<Row> backend_rows(const std::string& text) {
   std::vector<Row> rows;
   std::string_view rest = text;
@@ -115,7 +115,7 @@ std::string as_json(const Topology& topology, const Answer& backends) {
          "], \"fault\": " + json_quote(backends.fault) + "}\n";
 }
 
-// The Python beside this program (a virtual environment's), else the first one on PATH.
+// The Python beside this program (as in a virtual environment), else the first one on PATH.
 std::string python_program() {
   const std::string program = own_program();
   std::string beside = program.substr(0, program.rfind('/') + 1) + "python3";
@@ -146,7 +146,7 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
   for (const std::string& word : arguments) (word == "--json" ? program : job).push_back(word);
   job.insert(job.end(), program.begin(), program.end());
   ParseOutcome outcome = parse_arguments(job);
-  // It begins earlier where some word is neither an option nor an option's value.
+  // The program starts earlier if some word is neither an option nor the value of one.
   if (outcome.run && outcome.options.program != program) {
     const std::string word = outcome.options.module ? "-m" : outcome.options.program.front();
     return {.text = "distrun: check: " + word + " is no option; it runs no program of yours\n",
@@ -154,7 +154,7 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
   }
   outcome.options.end.check = true;
   if (outcome.options.end.timeout == 0) outcome.options.end.timeout = kHostCheckSeconds;
-  outcome.options.placement.ranks = 0;  // a --config file may have those of a job
+  outcome.options.placement.ranks = 0;  // a --config file may set those of a job
   return outcome;
 }
 
@@ -187,7 +187,7 @@ int check_main(const std::vector<std::string>& arguments, const Environment& env
       return exit_code::kUsage;
     }
   }
-  // The library would answer with the text of the error.
+  // With wrong settings the library would answer with the text of the error.
   if (const auto settings = read_settings(environment, {}); !settings.ok()) {
     std::fprintf(stderr, "distrun: check: %s\n", settings.status().message().c_str());
     return exit_code::kUsage;

@@ -1,4 +1,5 @@
-// `distrun check`: what this machine and this installation have, or, with hosts named, whether those fit together.
+// `distrun check` without hosts shows what this machine and this installation have. With hosts it checks whether they
+// fit together.
 #pragma once
 
 #include <string>
@@ -9,14 +10,14 @@
 
 namespace distrun::launcher {
 
-// `arguments` behind the word check. Prints; returns the exit code.
+// `arguments` are the words after "check". Prints the answer and returns the exit code.
 int check_main(const std::vector<std::string>& arguments, const Environment& environment);
 
-// Whether they are about hosts: those that they name, or without any word about this machine alone (--build,
-// --no-detect) those of the allocation.
+// True if the check is about hosts. The arguments may name them. Without any word that limits the check to this machine
+// (--build, --no-detect), an allocation of several hosts gives them.
 bool checks_hosts(const std::vector<std::string>& arguments, const Environment& environment);
 
-// The job that checks them: one rank on each host runs distrun.host_check.
+// The job of such a check: one rank on each host runs distrun.host_check.
 ParseOutcome host_check_job(const std::vector<std::string>& arguments);
 
 }  // namespace distrun::launcher

@@ -18,7 +18,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// Up to a # that stands outside of quotes; an apostrophe without a second one is no quote.
+// Cuts the line at the first # outside of quotes. An apostrophe without a second one does not open a quote.
 std::string_view without_comment(std::string_view line) {
   for (std::size_t i = 0; i < line.size(); ++i) {
     if (line[i] == '#') return line.substr(0, i);
@@ -29,14 +29,14 @@ std::string_view without_comment(std::string_view line) {
   return line;
 }
 
-// Where the whole of it stands in one pair of quotes.
+// Removes the quotes if one pair encloses the whole text.
 std::string unquoted(std::string_view text) {
   const bool opens = text.size() > 1 && (text.front() == '"' || text.front() == '\'');
   if (opens && text.find(text.front(), 1) == text.size() - 1) text = text.substr(1, text.size() - 2);
   return std::string(text);
 }
 
-// The parts between commas that stand outside of quotes.
+// Splits at commas outside of quotes.
 std::vector<std::string> items_of(std::string_view list) {
   std::vector<std::string> out;
   for (std::size_t start = 0, i = 0; i <= list.size(); ++i) {
@@ -50,7 +50,7 @@ std::vector<std::string> items_of(std::string_view list) {
   return out;
 }
 
-// The library's own reader would take a comma, a blank or a [ in any value for a list.
+// The library's own reader would take a value with a comma, a blank or a [ for a list.
 class Reader {
  public:
   explicit Reader(const CLI::App& app) : app_(app) {}
@@ -105,12 +105,12 @@ class Reader {
     }
     const std::string plain = unquoted(value);
     if (!flag) return add(option, name, {plain});
-    // Whatever the flag takes as its value: --mpi takes a launcher.
+    // The flag may take a value: --mpi takes the name of a launcher.
     if (plain == "false") return;
     add(option, name, {plain.empty() || plain == "true" ? option->get_flag_value(name, "") : plain});
   }
 
-  // A list may have several lines.
+  // A list may continue on the next lines.
   void take_more(std::string_view text) {
     list_->text += text;
     if (!text.ends_with(']')) return;
@@ -119,7 +119,7 @@ class Reader {
     list_.reset();
   }
 
-  // One for each option: the library takes the first.
+  // Keeps one item per option, because the library reads only the first item.
   void add(const CLI::Option* option, const std::string& name, std::vector<std::string> values) {
     const auto [at, first] = places_.emplace(option, items_.size());
     if (first) {
@@ -149,9 +149,9 @@ class Reader {
 
   const CLI::App& app_;
   std::size_t line_ = 0;
-  std::optional<List> list_;  // that goes on
+  std::optional<List> list_;  // the list that is not closed yet
   std::map<const CLI::Option*, std::size_t> lines_;
-  std::map<const CLI::Option*, std::size_t> places_;  // in items_
+  std::map<const CLI::Option*, std::size_t> places_;  // index in items_
   std::vector<CLI::ConfigItem> items_;
 };
 

@@ -1,6 +1,6 @@
-// The file of --config: name = value lines. All behind the = is one value, as it would be on the command line, but for
-// lists in brackets where an option may be repeated. What is wrong is an error that names the file, the line, the key
-// and the nearest name. For arguments.cc, which knows the library.
+// Reads the file of --config: lines of the form name = value. Everything after the = is one value, as on the command
+// line. Options that may be repeated also take a list in brackets. An error names the file, the line, the key and the
+// nearest name. Only arguments.cc includes this, since it already includes the command-line library.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ class ConfigFile : public CLI::ConfigTOML {
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override;
 
  private:
-  const CLI::App& app_;  // owns this
+  const CLI::App& app_;  // owns this object
 };
 
 }  // namespace distrun::launcher

@@ -13,14 +13,14 @@ constexpr const char* kOnEachHost =
     "run `distrun agent --connect HOST:PORT --key-file FILE` on each host, and on one of them "
     "`distrun --agents N --listen PORT --key-file FILE program` too";
 
-// How many hosts or processes a variable of torchrun's names; 1 where it is absent or none of torchrun's. A range as in
-// 1:4 counts as its most.
+// The number of hosts or processes in a torchrun variable. A range such as 1:4 means its maximum. Returns 1 if the
+// variable is absent or is not a number.
 int several(const Environment& environment, const char* name) {
   const std::string text = value_of(environment, name);
   return parse_number(text.substr(text.rfind(':') + 1), 1, kMaxRanks).value_or(1);
 }
 
-// A warning and no refusal: one of the tasks may be meant to start the whole job.
+// Only warns: one of the tasks may be meant to start the whole job.
 AmongCopies as_for_platform(const Options& options, const Environment& environment) {
   const auto tasks = net::platform_tasks(environment);
   if (!tasks) return {};
@@ -33,8 +33,8 @@ AmongCopies as_for_platform(const Options& options, const Environment& environme
                   " (--agents). If not, `unset " + tasks->variable + "`, or add --no-detect"};
 }
 
-// What Kubeflow's operator and its like start in every pod, for torchrun to be typed there, or a script that reads RANK
-// itself. A shell may have RANK and WORLD_SIZE from elsewhere.
+// The variables that Kubeflow's operator and similar ones set in every pod. They expect torchrun there, or a script
+// that reads RANK. RANK and WORLD_SIZE may also come from elsewhere in the shell, so they only cause a warning.
 AmongCopies as_for_torchrun(const Options& options, const Environment& environment) {
   const bool named = options.hosts.named() || options.hosts.agents > 0;
   if (named || in_allocation_of_several(environment)) return {};
@@ -59,7 +59,7 @@ AmongCopies as_for_torchrun(const Options& options, const Environment& environme
 }  // namespace
 
 AmongCopies among_copies(const Options& options, const Environment& environment) {
-  // What a rank of ours starts is no copy, whatever variables of other launchers the rank has been given.
+  // A command that a rank starts is no copy, even if the rank has variables of other launchers.
   if (!options.hosts.detect || environment.contains("DISTRUN_RANK")) return {};
   const auto copy = net::copy_of_command(environment);
   if (!copy) return as_for_torchrun(options, environment);

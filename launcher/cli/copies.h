@@ -1,5 +1,6 @@
-// Several copies of one distrun command: srun and mpirun start a command once for each task, and Kubernetes operators
-// in each pod, as torchrun is started, and each copy would start the whole job, on the same GPUs. Pure.
+// Detects that one distrun command was started several times. srun and mpirun start a command once per task. Kubernetes
+// operators start it in each pod, as they start torchrun. Each copy would then start the whole job, on the same GPUs.
+// Pure.
 #pragma once
 
 #include <string>
@@ -10,12 +11,13 @@
 namespace distrun::launcher {
 
 struct AmongCopies {
-  bool starts = true;  // else this one ends as for a wrong command line
-  std::string text;    // what the user should know; empty where there is nothing
+  bool starts = true;  // false: this copy ends as for a wrong command line
+  std::string text;    // tells the user why; may be empty
 };
 
-// Copy 0 starts the job: in the shell of `srun -n 4 --pty` distrun was typed once, though its variables are those of a
-// copy. Of the others the first says all, the rest a line. Where a pod's variables for torchrun say so, no copy starts.
+// Copy 0 starts the job: in the shell of `srun -n 4 --pty` the user types distrun once, but the variables say copy 0 of
+// 4. Copy 1 prints the full explanation, and later copies print one line. If a pod's variables for torchrun name
+// several hosts, no copy starts the job.
 AmongCopies among_copies(const Options& options, const Environment& environment);
 
 }  // namespace distrun::launcher

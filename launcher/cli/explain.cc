@@ -32,7 +32,8 @@ std::string reasons(const LaunchPlan& plan) {
   return out;
 }
 
-// By rank: what it finds besides what it inherits. Into the plan, for some values name all hosts.
+// For each rank, the variables that it gets in addition to those it inherits. Points into the plan: some values name
+// all hosts and are long.
 using Environments = std::vector<std::vector<const Variable*>>;
 
 Environments environments(const LaunchPlan& plan) {
@@ -49,7 +50,7 @@ Environments environments(const LaunchPlan& plan) {
   return out;
 }
 
-// Name and value; of thousands of ranks too.
+// Pairs of name and value. Views avoid copies for thousands of ranks.
 using Shared = std::set<std::pair<std::string_view, std::string_view>>;
 Shared same_everywhere(const Environments& environments) {
   std::map<std::pair<std::string_view, std::string_view>, std::size_t> count;

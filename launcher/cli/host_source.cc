@@ -22,7 +22,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Empty where it is neither IPv4 nor IPv6.
+// Returns an empty text if the address is neither IPv4 nor IPv6.
 std::string text_of(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = {};
   const void* bytes = nullptr;
@@ -45,7 +45,7 @@ std::vector<std::string> own_addresses() {
   return out;
 }
 
-// Whether connections to that name would come to this machine.
+// True if connections to this name reach this machine.
 bool leads_here(const std::string& name, const std::vector<std::string>& addresses) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -76,13 +76,13 @@ bool has_terminal() {
   return terminal >= 0;
 }
 
-// srun hands on to every step what the shell that it was typed in says of its own terminal.
+// srun passes SLURM_PTY_PORT of the shell it was typed in to every step. It is true only if there is a terminal.
 Result<std::optional<Allocation>> allocation_here(Environment environment) {
   if (!has_terminal()) environment.erase("SLURM_PTY_PORT");
   return detect_allocation(environment, read_text);
 }
 
-// The user's own way to reach hosts counts more than the scheduler's.
+// The user's own way to reach hosts overrides the scheduler's.
 bool says_how(const Options& options) {
   return options.hosts.ssh.given() || !options.hosts.launch_with.empty() || !options.hosts.mpi.empty() ||
          !options.hosts.detect;
@@ -92,7 +92,7 @@ Status read_allocation(const Options& options, const Environment& environment, H
   auto found = allocation_here(environment);
   if (!found.ok()) return found.status();
   if (!*found) return {};
-  // MPI's launcher starts nothing on a host before it is known how many ranks there will be.
+  // MPI's launcher starts nothing on a host until the number of ranks is known, so the hosts cannot be asked.
   const bool unasked =
       !options.hosts.mpi.empty() && options.placement.ranks_per_host == 0 && count_no_gpus((*found)->hosts);
   out.found = found_text(**found);
@@ -106,7 +106,7 @@ Status read_allocation(const Options& options, const Environment& environment, H
   return {};
 }
 
-// Hosts that were named inside an allocation: its way to start agents needs no ssh.
+// The user named hosts inside an allocation. If the scheduler can start agents on them, no ssh is needed.
 void use_allocation(const Options& options, const Environment& environment, HostSource& out) {
   if (says_how(options)) return;
   const auto found = allocation_here(environment);
@@ -120,7 +120,8 @@ void use_allocation(const Options& options, const Environment& environment, Host
   out.found = std::move(reach.note);
 }
 
-// Whether --launch-with has a place for the hosts' users, and all hosts have one if it has.
+// Checks --launch-with against the users of the hosts. If hosts have users, it needs {user}; if it has {user}, each
+// host needs a user.
 Status check_users(const Options& options, const HostSource& found) {
   if (options.hosts.launch_with.empty()) return {};
   for (const HostSlots& host : found.hosts) {
@@ -166,7 +167,7 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
     DISTRUN_RETURN_IF_ERROR(read_allocation(options, environment, out));
   }
   const std::vector<std::string> addresses = own_addresses();
-  // A scheduler's list has no machine of another site.
+  // A scheduler's list names no machine of another site.
   const bool scheduler_says = !out.found.empty();
   const auto is_here = [&](const std::string& name) {
     if (scheduler_says || leads_here(name, addresses)) return true;

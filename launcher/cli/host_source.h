@@ -1,5 +1,5 @@
-// Where hosts come from: -H, --hostfile, or the allocation that distrun was started in. Reads files, the machine's own
-// names and nothing else; the parsing is in plan/.
+// Finds the hosts: from -H, --hostfile, or the allocation that distrun was started in. Reads files and the names of
+// this machine, nothing else. The parsers are in plan/.
 #pragma once
 
 #include <map>
@@ -14,19 +14,20 @@
 namespace distrun::launcher {
 
 struct HostSource {
-  std::vector<HostSlots> hosts;                       // empty: this machine, with as many slots as ranks
-  std::vector<std::string> own_names;                 // every name by which they may mean this machine
-  std::string found;                                  // a sentence about the allocation, or empty
-  std::string elsewhere;                              // one about a name like this machine's that is not its, or empty
-  std::string launch_with;                            // how agents start on them if not by ssh
-  std::map<std::string, std::string> launch_with_of;  // the same for hosts where it is another way
-  std::string more_slots;                             // how to get more of them, a half sentence, or empty
+  std::vector<HostSlots> hosts;        // empty: this machine, with as many slots as ranks
+  std::vector<std::string> own_names;  // all names and addresses of this machine
+  std::string found;                   // a sentence about the allocation, or empty
+  // A sentence about a listed name that looks like this machine's but belongs to another machine; or empty.
+  std::string elsewhere;
+  std::string launch_with;                            // command that starts the agents; empty: ssh
+  std::map<std::string, std::string> launch_with_of;  // per host, where the command differs
+  std::string more_slots;                             // half a sentence on how to get more slots, or empty
 };
 
-// kSystem: there is an allocation, but it cannot be used.
+// Returns kSystem if there is an allocation that cannot be used.
 Result<HostSource> find_hosts(const Options& options, const Environment& environment);
 
-// Of several hosts, or one that cannot be read and says so when it is used.
+// True for an allocation of several hosts, and for one that cannot be read: find_hosts() returns that error later.
 bool in_allocation_of_several(const Environment& environment);
 
 // "-" is standard input.

@@ -1,4 +1,4 @@
-// The distrun command: which of its subcommands is wanted.
+// The distrun command: selects the subcommand.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,8 +20,8 @@
 
 namespace {
 
-// Started with 0, 1 or 2 closed (by a daemon, `<&-`), our own descriptors would take those numbers: a rank's input
-// would come from one of them, and its output would be written into it.
+// A daemon or `<&-` may start distrun with descriptor 0, 1 or 2 closed. Our own descriptors would then get those
+// numbers, and a rank would read from them and write into them.
 void occupy_standard_descriptors() {
   int fd = ::open("/dev/null", O_RDWR);
   while (fd >= 0 && fd < 2) fd = ::open("/dev/null", O_RDWR);
@@ -31,7 +31,7 @@ void occupy_standard_descriptors() {
 int run(int argc, char** argv) {
   namespace launcher = distrun::launcher;
   const std::string_view first = argc > 1 ? argv[1] : "";
-  // Before anything else: an agent pays for nothing that it does not need.
+  // Comes first, so that an agent does no work that it does not need.
   if (first == "agent" && argc == 2) return launcher::agent_main(false);
   if (first == "agent" && argc == 3 && std::string_view(argv[2]) == "--guard") return launcher::agent_main(true);
   if (first == "agent" && argc == 3 && std::string_view(argv[2]) == "--join") return launcher::join_main();

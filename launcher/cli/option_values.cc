@@ -70,7 +70,7 @@ Status check_hosts(const std::set<std::string>& given, const HostOptions& hosts)
     return {Errc::kInvalidArgument, "-H and --hostfile both name hosts; give one of them"};
   }
   if (!hosts.launch_with.empty()) {
-    // Which of its hosts have a user is not known yet.
+    // It is not known yet which of the hosts have a user.
     const bool users = hosts.launch_with.find("{user}") != std::string::npos;
     DISTRUN_RETURN_IF_ERROR(launch_argv(hosts.launch_with, users ? "user" : "", "host", "agent").status());
   }
@@ -83,7 +83,8 @@ Status complete_frameworks(FrameworkOptions& out) {
     return {Errc::kInvalidArgument, "--torch-backend " + out.torch_backend + ": distrun is the one that there is; " +
                                         "without it the program's own choice counts"};
   }
-  // --tf is the mode for tf.distribute, which takes every GPU it sees; --tf-keras3-mwms and --tf-roles imply it.
+  // --tf is the mode for tf.distribute, which takes every GPU it sees. --tf-keras3-mwms implies it; --tf-roles has the
+  // same effect.
   out.tf = out.tf || out.tf_keras3_mwms;
   if (out.for_tf() && !out.tf_config) {
     return {Errc::kInvalidArgument,
@@ -101,7 +102,7 @@ Status read_ranks(const std::string& option, const std::string& text, int& out) 
   if (text.empty()) return {};
   const auto ranks = parse_number(text, 1, kMaxRanks);
   if (!ranks) {
-    const bool all_gpus = text == "gpu" || text == "auto";  // to torchrun
+    const bool all_gpus = text == "gpu" || text == "auto";  // torchrun's words for this
     return {Errc::kInvalidArgument, option + " " + text + ": " + in_quotes(text) + " is not a number of ranks; " +
                                         (all_gpus ? "for a rank on each GPU leave it out and name the hosts, as in "
                                                     "distrun -H localhost train.py"
@@ -150,7 +151,8 @@ Status read_tty(const std::string& option, const std::string& text, InputRequest
 
 Status read_seconds(const std::string& option, const std::string& text, double& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  constexpr double kMost = 3e6;  // a month and more; fits the messages to agents, which count milliseconds
+  // More than a month. Fits the messages to agents, which count milliseconds.
+  constexpr double kMost = 3e6;
   if (text.empty() || error != std::errc() || end != text.data() + text.size() || !(out >= 0) || out > kMost) {
     return {Errc::kInvalidArgument,
             option + " " + text + " is not a time; write seconds from 0 to 3000000, as in 30 or 0.5"};
@@ -220,7 +222,7 @@ Status complete_options(const std::set<std::string>& given, Options& out) {
     input.rank = InputRequest::kNobody;
   }
   DISTRUN_RETURN_IF_ERROR(complete_frameworks(out.frameworks));
-  // A rank of several GPUs could not tell from its local rank which of all are its own.
+  // With several GPUs per rank, a rank could not tell its own GPUs by its local rank.
   const bool own_only = out.frameworks.for_tf() || out.placement.several_gpus();
   GpuVisibility& visibility = out.placement.gpu_visibility;
   if (visibility == GpuVisibility::kAuto) visibility = own_only ? GpuVisibility::kOne : GpuVisibility::kAll;

@@ -1,5 +1,5 @@
-// How the text of an option becomes its value, and which options go together. Errors name the option, its text and what
-// is allowed. Pure, and without the command-line library.
+// Converts the text of an option to its value, and checks which options go together. Errors name the option, its text
+// and the allowed values. Pure; does not use the command-line library.
 #pragma once
 
 #include <set>
@@ -10,7 +10,7 @@
 
 namespace distrun::launcher {
 
-// Each takes the option's name and its text.
+// Each function takes the name of the option and its text.
 Status read_ranks(const std::string& option, const std::string& text, int& out);
 Status read_gpus(const std::string& option, const std::string& text, int& out);
 Status read_port(const std::string& option, const std::string& text, int& out);
@@ -25,10 +25,11 @@ Status read_choice(const std::string& option, const std::string& text, EnvMode& 
 Status read_choice(const std::string& option, const std::string& text, Mimic& out);
 Status read_choice(const std::string& option, const std::string& text, TagStyle& out);
 
-// Refuses what does not go together, and fills in what options imply. `given`: names of the options that the command
-// line or the config file has.
+// Returns an error for options that exclude each other, and sets what options imply. `given` has the names of all
+// options on the command line and in the config file.
 Status complete_options(const std::set<std::string>& given, Options& out);
-// Options of the command line that would have no effect beside others; what a config file has may be for other jobs.
+// Returns an error for options on the command line that another option makes useless. Those of a config file are
+// allowed, since the file may serve several jobs.
 Status check_typed(const std::set<std::string>& typed, const Options& options);
 
 }  // namespace distrun::launcher

@@ -33,7 +33,7 @@ constexpr std::string_view kForward = "use -x NAME=VALUE";
 constexpr std::string_view kExplain = "use --explain, which starts nothing";
 
 constexpr OtherLaunchersOption kOptions[] = {
-    // Several of them
+    // several launchers
     {"insecure", 0, "every connection is authenticated"},
     {"launcher", 1, "hosts are reached by ssh, or by --launch-with"},
     {"rsh", 1, "use --launch-with"},
@@ -117,7 +117,7 @@ constexpr OtherLaunchersOption kOptions[] = {
     {"N", 1, "use --nproc-per-node for ranks on each host (mpirun), -H for hosts (srun)"},
     {"perhost", 1, kPerHost},
     {"genv", 2, kForward},
-    {"-env", 2, kForward},  // --env is ours
+    {"-env", 2, kForward},  // --env is an option of distrun
     {"genvlist", 1, "use -x NAME for each"},
     {"envlist", 1, "use -x NAME for each"},
     {"genvall", 0, kInherit},
@@ -173,8 +173,8 @@ constexpr OtherLaunchersOption kOptions[] = {
     {"gpus-per-task", 1, "use --gpus-per-rank"},
 };
 
-// What people type after years of mpirun and its relatives, but a word with one dash means single letters to the
-// command-line library.
+// Spellings that users know from mpirun and its relatives. The command-line library would read a word with one dash as
+// single letters.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpellings = {{
     {"-np", "--num-proc"},
     {"-ppn", "--nproc-per-node"},

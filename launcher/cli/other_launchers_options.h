@@ -1,5 +1,5 @@
-// Options of other launchers (horovodrun, mpirun, mpiexec, torchrun, srun, ...): what to type instead of those that
-// distrun does not have, and spellings of theirs for those that it has. Both are tables.
+// Two tables about the options of other launchers (horovodrun, mpirun, mpiexec, torchrun, srun, ...). The first says
+// what to type instead of an option that distrun lacks. The second maps other spellings to distrun's own.
 #pragma once
 
 #include <span>
@@ -9,16 +9,17 @@
 namespace distrun::launcher {
 
 struct OtherLaunchersOption {
-  std::string_view name;  // without dashes in front, and with - for _; with one dash: spelt with one only
-  int values;             // this many words behind it are its own, unless it is spelt NAME=VALUE
+  // Without leading dashes, and with - for _. A name with one leading dash matches that spelling only.
+  std::string_view name;
+  int values;  // how many words after it are its values, unless it is NAME=VALUE
   std::string_view instead;
 };
 
 std::span<const OtherLaunchersOption> other_launchers_options();
-// The one that `word` spells, with one dash or two, or nullptr.
+// Finds the option that `word` spells, with one dash or two. Returns nullptr if there is none.
 const OtherLaunchersOption* find_other_launchers_option(std::string_view word);
 
-// "--num-proc" for "-np", "-np=4" and "-np4" with its value; other words stay as they are.
+// Turns "-np", "-np=4" and "-np4" into "--num-proc" with the same value. Returns other words unchanged.
 std::string in_our_spelling(const std::string& word);
 
 }  // namespace distrun::launcher

@@ -17,11 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLibrary = "libdistrun.so";
-// The last one is the build tree's.
+// The last one is that of a build tree.
 constexpr std::array<const char*, 5> kLibraryFolders = {"lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu",
                                                         "runtime/api"};
 
-// Zeros where there is no library.
+// Returns zeros if there is no library.
 std::pair<time_t, long> installed_at(const fs::path& root) {
   for (const char* folder : kLibraryFolders) {
     struct stat info {};
@@ -30,13 +30,13 @@ std::pair<time_t, long> installed_at(const fs::path& root) {
   return {};
 }
 
-// Directories that may hold lib/ or include/: <prefix>, of a wheel <prefix>/lib/pythonX.Y/site-packages/distrun, and
-// <prefix>/distrun where pip had a --target.
+// Folders that may contain lib/ or include/. A prefix has them itself. A wheel has them in
+// <prefix>/lib/pythonX.Y/site-packages/distrun, or in <prefix>/distrun after `pip install --target`.
 std::vector<fs::path> roots() {
   const fs::path bin = fs::path(own_program()).parent_path();
   std::vector<fs::path> out = {bin.parent_path()};
   std::error_code error;
-  for (const char* lib : {"lib", "lib64"}) {  // Fedora's Python has the second one
+  for (const char* lib : {"lib", "lib64"}) {  // Fedora's Python uses lib64
     for (const auto& entry : fs::directory_iterator(bin.parent_path() / lib, error)) {
       const std::string name = entry.path().filename().string();
       if (name.starts_with("python3") || name.starts_with("pypy3")) {
@@ -46,7 +46,8 @@ std::vector<fs::path> roots() {
     }
   }
   out.push_back(bin.parent_path() / "distrun");
-  // Several Pythons' installations, and cmake's, have one bin: its program came with the last of them.
+  // Installations of several Pythons and of cmake may share one bin folder. The program there belongs to the newest
+  // one.
   std::stable_sort(out.begin(), out.end(),
                    [](const fs::path& a, const fs::path& b) { return installed_at(a) > installed_at(b); });
   return out;
@@ -69,7 +70,7 @@ std::string first_existing(const std::vector<std::string>& below, const std::str
   return {};
 }
 
-// As pkg-config does: a shell that reads the words again, make or shlex gets the path back.
+// Escapes as pkg-config does. A shell, make or shlex that reads the words again gets the path back.
 std::string escaped(const std::string& path) {
   std::string out;
   for (const char c : path) {
@@ -106,7 +107,7 @@ std::string library_path() {
   return all.empty() ? "" : all.front();
 }
 
-// An installation first: a virtual environment may lie inside a source tree, whose headers are another version's.
+// Prefers an installation. A virtual environment may lie inside a source tree, whose headers may have another version.
 std::string include_directory() {
   std::string header = first_existing({"include"}, "distrun/distrun.h");
   if (header.empty()) {
@@ -118,7 +119,7 @@ std::string include_directory() {
 Result<std::string> compiler_flags() {
   const std::string directory = include_directory();
   if (directory.empty()) return not_found("distrun/distrun.h", "include");
-  // In an installation the C++ wrapper lies beside the C header; in a source tree it has a folder of its own.
+  // An installation has the C++ wrapper beside the C header. A source tree has it in another folder.
   const fs::path wrapper = fs::path(directory) / "../../../bindings/cpp/include";
   std::error_code error;
   const bool source_tree = fs::exists(wrapper / "distrun/distrun.hpp", error);

@@ -1,4 +1,5 @@
-// Where this installation has its parts, seen from the distrun program: a build tree, an install prefix, or a wheel.
+// Finds the parts of this installation, relative to the distrun program. It may be a build tree, an install prefix or a
+// wheel.
 #pragma once
 
 #include <string>
@@ -8,12 +9,12 @@
 
 namespace distrun::launcher {
 
-std::string own_program();   // the file behind /proc/self/exe
-std::string library_path();  // libdistrun.so, or empty; of several installations that of the last
-// That one first, and those of older installations beside the same program.
+std::string own_program();   // the target of /proc/self/exe
+std::string library_path();  // libdistrun.so of the newest installation, or empty
+// All of them: library_path() first, then those of older installations that share this program's folder.
 std::vector<std::string> libraries();
-std::string include_directory();  // with distrun/distrun.h below it, or empty
-// For --cflags and --libs; an error says where the header or the library was looked for.
+std::string include_directory();  // contains distrun/distrun.h; or empty
+// For --cflags and --libs. The error lists the folders that were searched for the header or the library.
 Result<std::string> compiler_flags();
 Result<std::string> linker_flags();
 

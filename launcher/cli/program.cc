@@ -20,7 +20,8 @@ struct Python {
 
 bool executable(const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }
 
-// The directory of our own program as the user reached it; a link in a virtual environment counts as being there.
+// The folder of the distrun program as the user reached it. A link in a virtual environment counts as part of that
+// environment.
 std::string directory_of(const std::string& invoked_as, const Environment& environment) {
   if (const std::size_t slash = invoked_as.rfind('/'); slash != std::string::npos)
     return invoked_as.substr(0, slash + 1);
@@ -35,7 +36,8 @@ std::string directory_of(const std::string& invoked_as, const Environment& envir
   return {};
 }
 
-// conda puts it in front of PATH, and a virtual environment that nobody has activated may come before it.
+// True if the first python on PATH is in this folder. conda puts its folder first, but that of a virtual environment
+// that is not activated may precede it.
 bool leads_path(const std::string& folder, const Environment& environment) {
   const auto python = find_in_path("python", environment);
   std::error_code unknown;
@@ -47,7 +49,8 @@ Python find_python(const Environment& environment, const std::string& invoked_as
       venv != environment.end() && executable(venv->second + "/bin/python")) {
     return {venv->second + "/bin/python", "the Python of the active virtual environment (VIRTUAL_ENV)"};
   }
-  // Shells of many accounts have "base" active unasked, and whoever types where distrun is means what is beside it.
+  // Many accounts activate "base" by default, so it does not count. A user who types distrun with its path means the
+  // Python beside it.
   const bool by_path = invoked_as.find('/') != std::string::npos;
   if (const std::string conda = value_of(environment, "CONDA_PREFIX");
       !conda.empty() && !by_path && value_of(environment, "CONDA_DEFAULT_ENV") != "base" &&
@@ -70,7 +73,7 @@ bool is_python(const std::string& program) {
   return program.substr(slash == std::string::npos ? 0 : slash + 1).starts_with("python");
 }
 
-// Behind "python" and its options, as far as they have no values of their own.
+// The script after "python" and its options. Stops at -m, -c and at the value of an option.
 std::string script_behind(const std::vector<std::string>& words) {
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i].ends_with(".py")) return words[i];
@@ -79,7 +82,7 @@ std::string script_behind(const std::vector<std::string>& words) {
   return {};
 }
 
-// Puts a module of ours before the script or module that Python is to run.
+// Inserts the words `by_way_of` before the script or module that Python is to run.
 Status run_through(const std::vector<std::string>& by_way_of, const std::string& flag, const std::string& otherwise,
                    std::vector<std::string>& words) {
   std::size_t at = 1;
@@ -126,7 +129,7 @@ std::string note_on_dashes(const Options& options) {
          "behind it are options of the program";
 }
 
-// The first of our modules that Python runs; it runs the others, which come before the program.
+// Python runs the outermost of our modules first. Each runs the next one, and the last runs the program.
 Result<std::vector<std::string>> amended(const Options& options, bool protects, std::vector<std::string> words) {
   const auto way = [](const std::string& module, bool first) {
     return first ? our_module(module) : std::vector<std::string>{"-m", module};
@@ -141,7 +144,7 @@ Result<std::vector<std::string>> amended(const Options& options, bool protects, 
         run_through(way("distrun._torch_backend", !protects), "--torch-backend",
                     "import distrun.torch.c10d in the program and call init_process_group(\"distrun\")", words));
   }
-  // A program that is not Python may open sockets. The user reads that those are not protected.
+  // A program that is not Python may open sockets itself. The user gets a message that those are not protected.
   std::vector<std::string> guarded = words;
   const bool runs_python = protects && run_through(our_module("distrun._protected"), "", "", guarded).ok();
   return runs_python ? guarded : words;

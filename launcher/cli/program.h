@@ -1,4 +1,5 @@
-// The command that ranks run: as typed, or through the Python of the user's environment for scripts and modules.
+// The command that ranks run. Scripts and modules run with the Python of the user's environment, other commands as
+// typed.
 #pragma once
 
 #include <string>
@@ -13,20 +14,22 @@ namespace distrun::launcher {
 struct Command {
   std::vector<std::string> words;
   std::string script;  // a file that must exist, or empty
-  std::string reason;  // why this Python, or empty
-  std::string source;  // the script that a Python will run, also where the Python was typed; empty if that is not clear
-  std::string python;  // that Python, or the one that a script would get
+  std::string reason;  // why this Python was chosen, or empty
+  // The script that Python will run, also if the user typed the Python. Empty if that is unclear.
+  std::string source;
+  std::string python;  // the Python that runs it, or that would run a script
 };
 
-// `invoked_as` is our own argv[0]: the python that lies beside it belongs to the same environment.
+// `invoked_as` is argv[0] of distrun. A Python in the same folder belongs to the same environment.
 Command resolve_command(const Options& options, const Environment& environment, const std::string& invoked_as);
 
-// What differs from torchrun in how the program gets its arguments, or empty.
+// A note about arguments that torchrun would pass on differently, or empty.
 std::string note_on_dashes(const Options& options);
 
-// `python train.py` by way of distrun._keras3_mwms, which runs it with Keras 3 mended (--tf-keras3-mwms), or of
-// distrun._torch_backend (--torch-backend). Fails where the command does not say which Python program it runs. Where
-// tensors are protected, Python programs are run by way of distrun._protected too.
+// Inserts modules of distrun before the script or module of a Python command. distrun._keras3_mwms patches Keras 3
+// (--tf-keras3-mwms), distrun._torch_backend serves --torch-backend. Both options fail if the command does not say
+// which Python program it runs. If `protects` is set (tensors are encrypted or have checksums), Python programs also
+// run through distrun._protected.
 Result<std::vector<std::string>> amended(const Options& options, bool protects, std::vector<std::string> words);
 
 }  // namespace distrun::launcher

@@ -39,7 +39,7 @@ int refuse(const Status& status, int code) {
 
 std::string new_job_id() {
   unsigned char bytes[8] = {};
-  [[maybe_unused]] const ssize_t n = ::getrandom(bytes, sizeof bytes, 0);  // 8 bytes never fail nor come short
+  [[maybe_unused]] const ssize_t n = ::getrandom(bytes, sizeof bytes, 0);  // up to 256 bytes never fail
   std::string out;
   for (const unsigned char byte : bytes) {
     char hex[3];
@@ -50,7 +50,7 @@ std::string new_job_id() {
 }
 
 Result<std::string> working_directory(const Environment& environment) {
-  // As the shell shows it (through links), if that still means the same place.
+  // As the shell shows it, which may be through links, if that is still the same folder.
   struct stat a {};
   struct stat b {};
   const auto pwd = environment.find("PWD");
@@ -75,7 +75,7 @@ Result<BaseEnvironment> read_environment(const Options& options, const Environme
   }
   BaseEnvironment base = base_environment(environment, options.environment, from_file);
   if (const auto port = named_master_port(base); !port.ok()) return port.status();
-  // A bad value would be refused by every rank; once is better.
+  // Refuse a bad value once here, instead of once in every rank.
   const auto report = read_settings(base.variables, {});
   if (!report.ok()) return report.status();
   base.notes.insert(base.notes.end(), report->warnings.begin(), report->warnings.end());
@@ -91,12 +91,12 @@ void take_settings(const Environment& variables, JobConfig& config) {
   const std::string& name = report->settings.preempt_signal;
   config.preempt_signal = name == "TERM" ? SIGTERM : name == "USR1" ? SIGUSR1 : name == "USR2" ? SIGUSR2 : 0;
   config.host_timeout = report->settings.host_timeout;
-  // Only where it was given: of a host that hangs most users want to hear sooner than by the default.
+  // Applies only if the user set it. The default is longer than most users want to wait for a host that hangs.
   if (report->sources.at("start_timeout") == "default") return;
   config.start.answer = std::max(config.start.answer, duration_of(report->settings.start_timeout));
 }
 
-// A job, or how it ended before it began.
+// A job, or the result of one that ended before it began.
 struct PreparedJob {
   JobConfig config;
   std::unique_ptr<AgentSpawner> spawner;
@@ -108,7 +108,7 @@ std::string timeout_option(const Options& options) {
   return "--timeout of " + seconds_text(options.end.timeout) + " s";
 }
 
-// The agents of --agents, which are the hosts then.
+// Waits for the agents of --agents, whose hosts become the hosts of the job.
 Result<HostSource> await_agents(const Options& options, DialIn& dial_in, std::optional<TimePoint> deadline) {
   std::fprintf(stderr, "distrun: waiting for %s at %s\n",
                counted(static_cast<std::size_t>(options.hosts.agents), "agent").c_str(), dial_in.address().c_str());
@@ -145,7 +145,7 @@ PreparedJob interrupted(const Status& status, int signal) {
   return {.refused = JobResult{.exit_code = code, .failure = FailureReport{.cause = cause}}};
 }
 
-// The job's hosts are to be asked how many ranks they can take.
+// True if the hosts of the job must be asked how many ranks they can take.
 bool must_ask(const Options& options, const HostSource& source) {
   return options.placement.ranks_per_host == 0 &&
          std::any_of(source.hosts.begin(), source.hosts.end(), [&](const HostSlots& host) {
@@ -153,7 +153,7 @@ bool must_ask(const Options& options, const HostSource& source) {
          });
 }
 
-// What ranks on this machine would find.
+// The hardware as ranks on this machine would find it.
 Topology topology_here(const Options& options, const BaseEnvironment& base) {
   Topology out = scan_topology(options.placement.sysroot);
   out.visible_devices = visible_devices(base.variables);
@@ -176,7 +176,7 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
                         .more_slots = source.more_slots};
   request.default_slots = own.count;
   request.default_slots_reason = own.why;
-  // Only --explain comes here without having asked.
+  // Only --explain gets here without having asked the hosts.
   if (must_ask(options, source)) request.default_slots_reason += " here; the job will ask each host for its own";
   auto assignment = assign(request);
   if (!assignment.ok()) return assignment;
@@ -186,7 +186,7 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
   return assignment;
 }
 
-// Once it is known which rank runs where: what follows from that.
+// Sets and checks everything that depends on which rank runs where.
 Status complete(const Options& options, const HostSource& source, JobLayout& config) {
   const Assignment& assignment = config.plan.assignment;
   if (const int rank = std::max(options.output.input.rank, options.output.input.terminal);
@@ -224,14 +224,14 @@ Status place_and_complete(const Options& options, const HostSource& source, JobL
   return complete(options, source, config);
 }
 
-// Before hosts are asked: where no number of ranks is given, all of them get some.
+// Called before hosts are asked. Without a given number of ranks, all hosts get some.
 Status check_named(const Options& options, const HostSource& source, const JobConfig& config) {
   if (options.placement.ranks > 0) return {};
   const auto settings = read_settings(config.plan.base.variables, {});
   return settings.ok() ? check_protection(options, settings->settings, source.hosts.size()) : settings.status();
 }
 
-// Until the hosts have answered, all of them are candidates.
+// Until the hosts have answered, all of them are candidates for ranks.
 void ask_first(const Options& options, const HostSource& source, JobConfig& config) {
   for (const HostSlots& host : source.hosts) {
     config.plan.assignment.hosts.push_back(host.name);
@@ -254,13 +254,13 @@ int code_of(const Status& status) {
   return status.code() == Errc::kInvalidArgument ? exit_code::kUsage : exit_code::kUnusable;
 }
 
-// Nothing unless agents dial in.
+// Returns nothing unless agents dial in.
 Result<std::optional<DialIn>> listen_for_agents(const Options& options) {
   if (options.hosts.agents == 0) return std::optional<DialIn>();
   if (!options.explain.empty()) {
     return Status(Errc::kInvalidArgument, "--explain cannot know the hosts that will dial in (--agents)");
   }
-  // An agent without ranks would wait for the end of a job that it has no part in.
+  // An agent without ranks would only wait for the end of the job.
   const int each = std::max(1, options.placement.ranks_per_host);
   const int filled = (options.placement.ranks + each - 1) / each;
   if (options.placement.ranks > 0 && filled < options.hosts.agents) {
@@ -310,7 +310,7 @@ Status take_command(const Command& command, const Options& options, JobConfig& c
     config.plan.script.strategies = strategies_in(*text);
     config.plan.script.imports = imports_in(*text);
   }
-  // The module of the package that is installed beside the Python of the ranks.
+  // The module of the package that is installed for the Python of the ranks.
   if (!options.frameworks.tf_roles.empty() && options.frameworks.tf_servers == TfServers::kOurs) {
     config.common.server = our_module("distrun._tf_server");
     config.common.server.insert(config.common.server.begin(), command.python);
@@ -318,7 +318,8 @@ Status take_command(const Command& command, const Options& options, JobConfig& c
   return {};
 }
 
-// What ssh would say of it for each host, and then try others. A name with ~ or % is ssh's to complete.
+// Without this check, ssh would report it once per host and then try other keys. Only ssh can expand a name with ~ or
+// %.
 Status check_identity(const std::string& path) {
   if (path.empty() || path.find_first_of("~%") != std::string::npos || ::access(path.c_str(), R_OK) == 0) return {};
   return {Errc::kInvalidArgument, "--ssh-identity " + path + ": " + std::strerror(errno)};
@@ -332,7 +333,7 @@ void take_options(const Options& options, const Environment& environment, JobCon
   config.output.colour = config.output.draws && !environment.contains("NO_COLOR");
 }
 
-// What is true whatever the hosts will be. Returns why the program's Python was chosen.
+// Takes everything that does not depend on the hosts. Returns why the program's Python was chosen.
 Result<std::string> take_program(const Options& options, const Environment& environment, const std::string& invoked_as,
                                  JobConfig& config) {
   DISTRUN_RETURN_IF_ERROR(check_identity(options.hosts.ssh.identity));
@@ -362,7 +363,7 @@ PreparedJob prepare(const Options& options, const Environment& environment, cons
   JobConfig& config = out.config;
   if (options.end.timeout > 0) config.end_by = deadline_after(options.end.timeout);
   take_options(options, environment, config);
-  // Before anybody is waited for.
+  // Comes before distrun waits for agents.
   const AmongCopies copies = among_copies(options, environment);
   if (!copies.starts) return refused({Errc::kInvalidArgument, copies.text}, exit_code::kUsage);
   const auto reason = take_program(options, environment, invoked_as, config);
@@ -375,7 +376,7 @@ PreparedJob prepare(const Options& options, const Environment& environment, cons
   if (!source.ok()) return refused(source.status(), code_of(source.status()));
   out.spawner = *dial_in ? (*dial_in)->spawner() : spawner_of(options, *source, environment);
   out.own_names = source->own_names;
-  // --explain has them among the reasons.
+  // --explain lists these notes among the reasons.
   for (const std::string& note : {source->found, copies.text}) {
     if (!note.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", note.c_str());
   }
@@ -394,8 +395,8 @@ PreparedJob prepare(const Options& options, const Environment& environment, cons
   return out;
 }
 
-// MPI's launcher starts a wrapper for each rank, and these are the agents then. How the job ended, if it did so before
-// they were all there.
+// MPI's launcher starts a wrapper for each rank. These wrappers then act as the agents. Returns a result if the job
+// ended before all of them had connected.
 std::optional<JobResult> start_mpi(const Options& options, const Environment& environment, PreparedJob& prepared,
                                    std::unique_ptr<MpiStart>& mpi) {
   JobConfig& config = prepared.config;
@@ -434,7 +435,7 @@ JobResult run_job(const Options& options, const Environment& environment, Prepar
   return out;
 }
 
-// The exit code, once --report has been written. One that cannot be written is output that is lost.
+// Writes --report and returns the exit code. A report that cannot be written counts as lost output.
 int reported(const Options& options, const JobResult& result) {
   if (options.output.report.empty()) return result.exit_code;
   const Status written = write_report(options.output.report, report_json(result.failure, result.exit_code));
@@ -444,7 +445,7 @@ int reported(const Options& options, const JobResult& result) {
 }
 
 int explain(const Options& options, JobConfig config) {
-  // What the agents will find when the job starts: ports and the store's address do not exist before.
+  // Placeholders: the agents get the real values. Ports and the store's address do not exist before the job starts.
   config.plan.store = "<free port of this machine>";
   HostFacts facts{.topology = topology_here(options, config.plan.base), .address = "127.0.0.1"};
   if (config.several_machines) {
@@ -470,7 +471,7 @@ int explain(const Options& options, JobConfig config) {
 int run_command(const Options& options, const Environment& environment, const std::string& invoked_as) {
   PreparedJob prepared = prepare(options, environment, invoked_as);
   if (prepared.refused) {
-    // What was typed wrong is no job, and --explain starts none.
+    // A wrong command line and --explain start no job, so they write no report.
     const bool job = options.explain.empty() && prepared.refused->exit_code != exit_code::kUsage;
     return job ? reported(options, *prepared.refused) : prepared.refused->exit_code;
   }

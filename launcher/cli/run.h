@@ -1,4 +1,4 @@
-// From checked options to a running (or explained) job.
+// Starts the job of checked options, or explains it.
 #pragma once
 
 #include <string>
