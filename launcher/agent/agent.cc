@@ -27,8 +27,8 @@ Agent::Agent(HeadConnection head, SignalSource signals, MpiTask task)
     : head_(std::move(head)), mpi_(std::move(task)), signals_(std::move(signals)) {}
 
 Result<std::unique_ptr<Agent>> Agent::create(FramePipe head, LeaseEnd lease_end, MpiTask task) {
-  // TERM to the agent itself (a batch system ending the job) ends the ranks in good order; USR1 and USR2 are notices
-  // that a batch system gives to every process of a job.
+  // TERM to the agent itself (a batch system ends the job) ends the ranks gracefully. USR1 and USR2 are notices that a
+  // batch system sends to every process of a job.
   auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2}, {});
   if (!signals.ok()) return signals.status();
   become_subreaper();
@@ -56,12 +56,14 @@ void Agent::run() {
 
 void Agent::watch() {
   poller_.clear();
-  // Before the head, whose orders destroy them in the same round.
+  // The probes come before the head: an order of the head may destroy the probe objects, and their callbacks must have
+  // run before.
   preparation_.watch_probes(poller_);
   head_.watch(poller_, [this] { receive(); });
-  // Before the signals, because what is above ends what is below.
+  // This comes before the signals: the end of a process above ends the processes below, and the head must hear of the
+  // cause first.
   mpi_.above.watch(poller_, [this](const CarrierNews& news) { head_.send(FromAgent::kCarrierNews, news); });
-  // Before the signals, because what is done about those may end what is watched here.
+  // This comes before the signals: the handling of a child's end may destroy the objects that are watched here.
   if (starter_) starter_->watch(poller_);
   oom_kills_.watch(poller_);
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
@@ -76,7 +78,7 @@ std::optional<TimePoint> Agent::deadline() const {
 
 void Agent::receive() {
   for (const Frame& frame : head_.receive()) handle(frame);
-  // Whether the head closed its end or was killed: it cannot look after these ranks any more.
+  // The head has closed its end, or it was killed. In both cases it can no longer watch over these ranks.
   if (head_.closed() && !finished_) head_lost();
 }
 
@@ -123,13 +125,14 @@ void Agent::prepare(const Prepare& order) {
   ending_ = Ending(duration_of(order.grace));
   const auto answer = preparation_.prepare(order, process_environment(), mpi_.variables);
   if (const auto* why = std::get_if<Refused>(&answer)) return refuse(why->exit_code, why->text);
-  // The head counts from when it has the answer, and looking for a module may have taken long.
+  // The lease starts only now, after the search for modules, which may take long. The head counts from the moment when
+  // it receives the answer.
   if (!order.ask) head_.start_lease(std::chrono::duration_cast<BootTime>(duration_of(order.lease)), boot_time());
   head_.send(FromAgent::kPrepared, std::get<Prepared>(answer));
 }
 
 void Agent::probe(const Probe& order) {
-  if (ending_.stopping()) return;  // it was sent before the head knew that this agent refuses
+  if (ending_.stopping()) return;  // sent before the head knew that this agent refuses
   if (const Status status = preparation_.probe(order); !status.ok()) refuse(kInternal, status.message());
 }
 
@@ -166,7 +169,7 @@ void Agent::start_ranks(const Start& order) {
                             .mpi_fd = mpi_.descriptor.get()};
   for (const RankPlan& plan : order.plan.ranks) {
     if (ending_.stopping()) return;
-    // A descriptor of its own for each rank, because readers of a shared one would share its position.
+    // Each rank gets its own descriptor, because readers of a shared one would share its file position.
     auto descriptor = key->to_descriptor();
     if (!descriptor.ok()) return refuse(kUnusable, descriptor.status().message());
     const auto pid = ranks_.start(plan, setting, *std::move(descriptor));
@@ -196,7 +199,7 @@ void Agent::tell_failed_hosts() {
 }
 
 void Agent::on_signals() {
-  // The guard may have ended ranks for it a moment before this process could.
+  // Checks the lease first: at its end the guard may have killed ranks a moment before this process could.
   check_lease();
   for (const int number : signals_.take()) {
     if (preparation_.known() && number == preparation_.job().preempt_signal) {
@@ -213,7 +216,7 @@ void Agent::reap() {
   const std::vector<Reaped> children = reap_children(none_left);
   const bool any_killed =
       std::any_of(children.begin(), children.end(), [](const Reaped& one) { return killed(one.status); });
-  // One look for all of them: when memory runs out, several may go at once.
+  // One check for all of them: when memory runs out, the kernel may kill several at once.
   const bool out_of_memory = any_killed && oom_kills_.of_late(Clock::now());
   for (const Reaped& child : children) {
     if (starter_ && starter_->ended(child.pid, child.status)) continue;
@@ -226,7 +229,8 @@ void Agent::reap() {
 }
 
 void Agent::rank_ended(RankProcess& rank, int status, bool out_of_memory) {
-  // The report is complete when its writer is gone; a rank that could not run its program did not "exit with 127".
+  // The exec report is complete when its writer is gone. A rank that could not execute its program did not "exit with
+  // 127".
   check_exec(rank);
   RankExited message{.rank = rank.rank(), .pid = rank.process().pid()};
   if (WIFSIGNALED(status)) {
@@ -242,7 +246,7 @@ void Agent::rank_ended(RankProcess& rank, int status, bool out_of_memory) {
   head_.send(FromAgent::kExited, message);
 }
 
-// A rank's last output follows its exit, because the news of a death must not wait for a full pipe.
+// A rank's last output may come after its exit message: the news of an exit must not wait for a full pipe.
 void Agent::report_drained() {
   const Ranks::Drained drained = ranks_.drain(forward_output(), done_);
   for (const int rank : drained.ranks) head_.send(FromAgent::kDrained, Drained{.rank = rank});
@@ -251,7 +255,7 @@ void Agent::report_drained() {
   finished_ = true;
 }
 
-// The first one counts.
+// Only the first code is kept.
 void Agent::failed(int exit_code) {
   if (exit_code_ == 0) exit_code_ = exit_code;
 }
@@ -261,7 +265,7 @@ void Agent::head_lost() {
   ending_.kill_now(Clock::now());
 }
 
-// What the head hears of it, if it still hears, is the last word of this host.
+// Ends the ranks when the lease is over. If the connection still works, the refusal tells the head why.
 void Agent::check_lease() {
   if (!head_.beat(boot_time())) return;
   terminated_ = true;
@@ -278,14 +282,15 @@ void Agent::refuse(int exit_code, std::string text) {
   ending_.kill_now(Clock::now());
 }
 
-// Something other than the head ends this agent.
+// A process other than the head ends this agent.
 void Agent::terminate() {
   if (below_.started) {
     if (mpi_.above.any()) head_.send(FromAgent::kCarrierNews, CarrierNews{.kind = CarrierNews::kToldToEnd});
     const auto grace = static_cast<std::uint32_t>(preparation_.job().grace * 1000);
     return ending_.stop({.kill_after = grace}, Clock::now());
   }
-  // Without ranks there is nothing to end in good order. The head sees this host go, and starts none anywhere.
+  // No ranks have started, so nothing needs a graceful end. The head sees that this host is gone and starts no ranks
+  // anywhere.
   failed(kSignalBase + SIGTERM);
   head_.abandon();
   ending_.kill_now(Clock::now());
@@ -306,7 +311,7 @@ void Agent::act(const Ending::Actions& actions) {
   if (actions.term_rest) signal_processes(ranks_.left_behind(carriers()), SIGTERM);
   if (actions.kill_all) {
     kill_everything();
-    // Some cannot be killed at once; the head is to know that somebody tries.
+    // Some processes cannot be killed at once. This message tells the head that the agent still tries.
     head_.send(FromAgent::kAlive, Beat{});
   }
   if (actions.give_up) head_.note("host " + preparation_.job().host + ": " + unkillable(descendants()));
@@ -314,7 +319,7 @@ void Agent::act(const Ending::Actions& actions) {
 }
 
 void Agent::kill_everything() {
-  // The job goes on elsewhere: what carries its agents is none of what ranks have left here.
+  // The job continues on other hosts. The ssh processes that carry their agents are not leftovers of the ranks here.
   if (const auto carrying = carriers(); !ending_.ordered() && !carrying.empty()) {
     signal_processes(ranks_.left_behind(carrying), SIGKILL);
     return;
@@ -341,10 +346,10 @@ int agent_main(bool guard) {
   if (guard) {
     if (const std::optional<int> code = stand_guard(OrdersBy::kStandardInput, lease_end)) return *code;
   } else {
-    // The head guards it, and the other way round: pkill distrun is not to end both.
+    // The head and this agent guard each other. With another name, `pkill distrun` does not kill both.
     ::prctl(PR_SET_NAME, "dr-agent");
   }
-  // Away from 0 and 1, so that no library can write into the messages by accident.
+  // Moves the descriptors away from 0 and 1, so that no library can write into the messages by accident.
   Fd in(::fcntl(0, F_DUPFD_CLOEXEC, 3));
   Fd out(::fcntl(1, F_DUPFD_CLOEXEC, 3));
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));

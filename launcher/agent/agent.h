@@ -1,5 +1,6 @@
-// The agent: one per host. Receives its host's plan and the job's key on standard input, starts, pins, watches and
-// reaps the ranks, forwards their output and exits, and leaves nothing behind. One thread, one loop.
+// The agent: one process on each host. It receives the plan of its host and the job's key from the head. It starts,
+// pins, watches and reaps the ranks, and forwards their output and exits. When it ends, nothing that it started is
+// left. One thread, one event loop.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,7 @@
 
 namespace distrun::launcher {
 
-// What ranks have from MPI's launcher (--mpi): variables, and the descriptor of PMI, if there is one.
+// Values that MPI's launcher gives to a rank (--mpi): variables, and PMI's descriptor, if it has one.
 struct MpiTask {
   Environment variables;
   Fd descriptor;
@@ -30,13 +31,14 @@ struct MpiTask {
 
 class Agent {
  public:
-  // `head` carries the messages. `lease_end` is shared with the guard, if there is one.
+  // `head` carries the messages. The agent shares `lease_end` with its guard, if it has a guard.
   static Result<std::unique_ptr<Agent>> create(FramePipe head, LeaseEnd lease_end = {}, MpiTask task = {});
-  // Until the job is over on this host.
+  // Returns when the job is over on this host.
   void run();
-  // What then says how it went here: 0, the code of the first rank that failed (128 + signal), that with which the job
-  // was refused, 69 or 75 if the head was lost before or after ranks had started. For agents that somebody else starts;
-  // to the head, and to MPI's launcher, a code other than 0 would mean that the agent itself has failed.
+  // The result, valid after run(). 0: success. Otherwise the code of the first rank that failed (128 + signal), or the
+  // code with which the agent refused the job. 69: the head was lost before ranks had started; 75: after that. Only
+  // `distrun agent --connect` exits with this code. To the head, and to MPI's launcher, a code other than 0 would mean
+  // that the agent itself has failed.
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:
@@ -59,7 +61,7 @@ class Agent {
   void rank_ended(RankProcess& rank, int status, bool out_of_memory);
   void report_drained();
 
-  // Ends of all kinds.
+  // How the agent ends ranks, and itself.
   void refuse(int exit_code, std::string text);
   void head_lost();
   void check_lease();
@@ -76,20 +78,20 @@ class Agent {
   SignalSource signals_;
   Poller poller_;
   Preparation preparation_;
-  std::unique_ptr<HostStarter> starter_;  // where this host starts others
+  std::unique_ptr<HostStarter> starter_;  // set if this host starts agents of other hosts
   RankCgroup cgroup_;
   Ranks ranks_;
   Ending ending_{Duration::zero()};
-  Ending::View below_;  // what runs below this process, as of the last look
+  Ending::View below_;  // the processes below this one, at the last check
   OomKills oom_kills_;
   int exit_code_ = 0;
-  bool terminated_ = false;  // some rank was sent TERM or KILL by us
-  bool done_ = false;        // nothing runs below us any more
-  bool finished_ = false;    // and the head has been told everything
+  bool terminated_ = false;  // this agent has sent TERM or KILL to some rank
+  bool done_ = false;        // no process is left below this one
+  bool finished_ = false;    // done_, and the last message for the head is queued
 };
 
-// The whole of `distrun agent`. `guard`: a process above it ends what is below it if the agent itself is killed; for
-// hosts where nobody else would.
+// The main function of `distrun agent`. `guard`: starts a guard process above the agent. If the agent is killed, the
+// guard ends the processes below it. Used on hosts where no other process would do so.
 int agent_main(bool guard);
 
 }  // namespace distrun::launcher

@@ -1,4 +1,5 @@
-// --mpi: the processes above an agent, whose ends its head is to know of: this may be the only one who sees them.
+// --mpi: watches the processes above an agent and reports their ends to the head. The agent may be the only process
+// that sees these ends.
 #pragma once
 
 #include <fcntl.h>
@@ -19,7 +20,7 @@ namespace distrun::launcher {
 
 class CarrierWatch {
  public:
-  // `pid` must be alive. Nothing is watched where the kernel refuses a pidfd.
+  // `pid` must be alive. If the kernel refuses a pidfd, the process is not watched.
   void add(CarrierNews::Kind kind, pid_t pid) {
     Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     std::string name;
@@ -27,10 +28,10 @@ class CarrierWatch {
     any_ = true;
     if (pidfd.valid()) above_.push_back({.news = {.kind = kind, .name = name, .pid = pid}, .pidfd = std::move(pidfd)});
   }
-  // MPI's launcher has started this agent.
+  // True if MPI's launcher has started this agent.
   [[nodiscard]] bool any() const { return any_; }
 
-  // Each end is told once.
+  // Calls `on_end` once for each process that ends.
   void watch(Poller& poller, const std::function<void(const CarrierNews&)>& on_end) {
     for (Above& one : above_) {
       if (!one.pidfd.valid()) continue;

@@ -29,7 +29,7 @@ int wrong(const std::string& text) {
   return exit_code::kUsage;
 }
 
-// The head may be started later. What is wrong for good (the key, the version) is not tried again.
+// Retries, because the head may be started later. Permanent errors (a wrong key, another version) are not retried.
 Result<std::unique_ptr<net::SecureSocket>> dial(const std::string& head, const net::JobKey& key,
                                                 const std::string& host, TimePoint deadline) {
   const net::Hello hello{.purpose = kDialPurpose + host, .job_id = kDialJob};
@@ -38,7 +38,7 @@ Result<std::unique_ptr<net::SecureSocket>> dial(const std::string& head, const n
     const bool may_come = socket.status().code() == Errc::kRankLost || socket.status().code() == Errc::kTimeout ||
                           socket.status().code() == Errc::kSystem;
     if (socket.ok() || !may_come || Clock::now() >= deadline) return socket;
-    ::poll(nullptr, 0, 500);  // nothing tells when somebody begins to listen
+    ::poll(nullptr, 0, 500);  // polls, because no event tells when the head begins to listen
   }
 }
 

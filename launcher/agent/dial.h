@@ -1,5 +1,5 @@
-// `distrun agent --connect HEAD:PORT --key-file FILE [--host NAME] [--timeout SECONDS]`: an agent that something else
-// starts, and that finds its head by itself.
+// `distrun agent --connect HEAD:PORT --key-file FILE [--host NAME] [--timeout SECONDS]`: an agent that the user or
+// another system starts. It connects to its head by itself.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,20 @@
 
 namespace distrun::launcher {
 
-// What both sides call the meeting before there is a job; the key tells jobs apart.
+// The job id in the Hello of both sides, because there is no job yet. The key distinguishes jobs.
 inline constexpr const char* kDialJob = "dial-in";
-// In an agent's Hello, before the name of its host.
+// Prefix of the purpose in an agent's Hello; the name of its host follows.
 inline constexpr const char* kDialPurpose = "agent:";
-inline constexpr std::size_t kLongestHost = 122;  // such a purpose has at most 128 bytes
+inline constexpr std::size_t kLongestHost = 122;  // a purpose has at most 128 bytes
 
-// Tries each address in turn. An error tells what came of each.
+// Tries each address in turn, for 5 s each at most. An error names all addresses and why each failed.
 Result<std::unique_ptr<net::SecureSocket>> dial_any(const std::vector<std::string>& addresses, const net::JobKey& key,
                                                     const net::Hello& hello, TimePoint deadline);
 
-// Tells on standard error why this agent cannot take part; returns its exit code.
+// Prints to standard error why this agent cannot take part. Returns its exit code.
 int unusable(const std::string& text);
 
-// `arguments` are those behind "agent". Tries until the head is there or the time is over. Returns the exit code.
+// `arguments` are the words after "agent". Retries until the head answers or the timeout passes. Returns the exit code.
 int dial_main(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace distrun::launcher

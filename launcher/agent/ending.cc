@@ -7,13 +7,13 @@
 
 namespace distrun::launcher {
 namespace {
-// Helpers of Python programs end a moment after them; that is not worth a word.
+// Helper processes of Python programs end within this time after them. The user need not hear of these.
 constexpr Duration kQuietly = std::chrono::seconds(1);
-// After TERM, what a successful job left behind gets this long at most.
+// After TERM, leftover processes of a successful job get at most this time.
 constexpr Duration kTermOfRest = std::chrono::seconds(2);
-// A process in an uninterruptible system call does not die of KILL; after this long it is named and left.
+// KILL does not end a process in an uninterruptible system call. After this time the agent names it and leaves it.
 constexpr Duration kUnkillable = std::chrono::seconds(5);
-// While killing, newly forked processes are looked for this often, besides at each child's end.
+// While it kills, the agent looks for newly forked processes at this interval, and at each child's end.
 constexpr Duration kSweep = std::chrono::milliseconds(50);
 }  // namespace
 
@@ -29,16 +29,16 @@ void Ending::kill_now(TimePoint now) {
   kill_at_ = earlier(kill_at_, now);
 }
 
-// All ranks have ended, but something they started has not.
+// All ranks have ended, but some process that they started has not.
 void Ending::leftovers(const View& view, Actions& out) {
   if (!kill_at_) {
-    // The job ended by itself: what is left may be writing a file, so it gets the grace period first.
+    // The job ended by itself. A leftover process may still be writing a file, so it gets the grace period first.
     tell_at_ = view.now + std::min(grace_, kQuietly);
     term_at_ = view.now + grace_;
     kill_at_ = *term_at_ + std::min(grace_, kTermOfRest);
   }
   if (tell_at_ && view.now >= *tell_at_ && !std::exchange(reported_, true)) out.left_behind = true;
-  // In a job that is being ended there is nothing to wait for.
+  // If the job is being ended, leftover processes get TERM at once.
   const bool term = !tell_at_ || view.now >= *term_at_;
   if (term && !std::exchange(termed_rest_, true)) out.term_rest = true;
 }
@@ -51,7 +51,8 @@ Ending::Actions Ending::next(const View& view) {
     return out;
   }
   if (view.carriers_only && !view.ranks_alive && !ordered_) {
-    // What was left behind has ended in time: its end was near, not that of the other hosts.
+    // The leftover processes have ended in time. The deadlines were for them, not for the carriers of other hosts'
+    // agents.
     term_at_ = kill_at_ = tell_at_ = std::nullopt;
     termed_rest_ = false;
     return out;

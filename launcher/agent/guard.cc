@@ -23,11 +23,12 @@
 namespace distrun::launcher {
 namespace {
 
-// Where somebody has typed the command, or it is a container's first process, these are for it and mean the same as
-// TERM. Elsewhere they are ignored from the start.
+// If the user typed the command, or this is the first process of a container, these signals are meant for the agent and
+// act like TERM. Elsewhere they are ignored from the start.
 constexpr std::initializer_list<int> kOfTerminal = {SIGINT, SIGHUP, SIGQUIT};
 
-// Until it reads its signals itself (Agent::create): it may look for its head for long.
+// Signal handling until the agent reads its signals itself (Agent::create). Before that, it may search for its head for
+// long.
 void begin_as_agent() {
   for (const int number : kOfTerminal) ::signal(number, SIG_IGN);
   mask_signal(SIG_UNBLOCK, SIGTERM);
@@ -38,14 +39,14 @@ void pass_on(int number, pid_t agent) {
   ::kill(agent, number == SIGUSR1 || number == SIGUSR2 ? number : SIGTERM);
 }
 
-// All that is below the agent.
+// Kills all processes below the agent.
 void end_ranks(pid_t agent) {
   std::vector<ProcessInfo> below = descendants();
   std::erase_if(below, [agent](const ProcessInfo& one) { return one.pid == agent; });
   signal_processes(below, SIGKILL);
 }
 
-// Kills what is left until nothing is, or cannot be killed.
+// Kills the remaining processes until none is left, or until the rest cannot be killed.
 void sweep() {
   Ending ending{Duration::zero()};
   ending.kill_now(Clock::now());
@@ -61,10 +62,10 @@ void sweep() {
   }
 }
 
-// Until the agent has ended. Returns its status.
+// Returns when the agent has ended, with its wait status.
 int watch_agent(pid_t agent, SignalSource& signals, const LeaseEnd& lease_end, GuardWatch& watch) {
-  // Standard input is not read here, only its end is seen: it is the agent's last order, and one that is stopped does
-  // not follow it.
+  // The guard does not read standard input, it only sees its end. This end is the last order to the agent, and a
+  // stopped agent does not follow it.
   bool head_gone = false;
   BootTimer timer;
   Poller poller;
@@ -111,9 +112,9 @@ std::optional<int> stand_guard(OrdersBy orders, const LeaseEnd& lease_end) {
                  error == EAGAIN ? kProcessLimit : "");
     return exit_code::kUnusable;
   }
-  // pkill distrun is to end the job here, and not both that would see to it.
+  // With another name, `pkill distrun` ends the job here but does not kill both agent and guard.
   ::prctl(PR_SET_NAME, "dr-guard");
-  // The agent's alone: its end is how the head sees it go.
+  // Standard output belongs to the agent alone: its end shows the head that the agent is gone.
   ::dup2(null.get(), 1);
   GuardWatch watch;
   const int status = watch_agent(agent, *signals, lease_end, watch);

@@ -1,4 +1,4 @@
-// A tiny process above an agent on a host where nobody else would notice that the agent was killed.
+// A small process above an agent, for hosts where no other process would notice that the agent was killed.
 #pragma once
 
 #include <optional>
@@ -7,14 +7,16 @@
 
 namespace distrun::launcher {
 
-// What carries the head's orders, and ends with it: standard input, or a connection that the agent makes. Then standard
-// input is somebody else's, may be at its end from the start (`ssh -n`), and becomes /dev/null.
+// The channel that carries the head's orders and closes when the head ends. It is standard input, or a connection that
+// the agent opens. With a connection, standard input belongs to another program and may be at end of file from the
+// start (`ssh -n`). It is then replaced by /dev/null.
 enum class OrdersBy { kStandardInput, kConnection };
 
-// Forks. The child returns with nothing and goes on as the agent. The parent waits for it; when it has ended, whatever
-// it left is ended too, and the parent returns the agent's exit code. Where the agent's lease (`lease_end`, shared) is
-// over and the agent does nothing about it, as one that is stopped, the parent ends what is below it. The parent passes
-// on TERM, USR1 and USR2, and the terminal's signals (INT, HUP, QUIT) as TERM, unless they were ignored before.
+// Forks. In the child it returns nullopt, and the child continues as the agent. The parent waits for the agent to end.
+// It then kills all processes that the agent left, and returns the agent's exit code. If the agent's lease
+// (`lease_end`, shared) is over and the agent does not react, for instance because it is stopped, the parent ends the
+// processes below it. The parent passes on TERM, USR1 and USR2. It passes on the terminal's signals (INT, HUP, QUIT) as
+// TERM, unless they were ignored at the start.
 std::optional<int> stand_guard(OrdersBy orders, const LeaseEnd& lease_end);
 
 }  // namespace distrun::launcher

@@ -33,14 +33,14 @@ bool HeadConnection::beat(BootTime now) {
   if (lease_.over(now)) {
     if (over_ && now >= *over_ + kLastWords) pipe_.abandon();
     if (over_) return false;
-    over_ = now;  // maybe long after: this process may have been stopped
+    over_ = now;  // perhaps much later, if this process was stopped
     return true;
   }
   if (const auto sign = lease_.speak(now)) send(FromAgent::kAlive, *sign);
   return false;
 }
 
-// The guard, and this process's own alarm.
+// Tells the end of the lease to the guard and to this process's own timer.
 void HeadConnection::show_end() {
   lease_end_.set(lease_.end());
   timer_.set(lease_.end());

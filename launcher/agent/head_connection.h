@@ -1,4 +1,5 @@
-// The agent's end of the connection to its head: frames, signs of life, and the lease that their answers extend.
+// The agent's end of the connection to its head. It sends and receives frames and sends signs of life. The head's
+// answers to these extend the lease.
 #pragma once
 
 #include <functional>
@@ -17,12 +18,12 @@ namespace distrun::launcher {
 
 class HeadConnection {
  public:
-  // `lease_end`: what the guard of this process reads.
+  // The guard of this process reads `lease_end`.
   explicit HeadConnection(FramePipe pipe, LeaseEnd lease_end = {})
       : pipe_(std::move(pipe)), lease_end_(std::move(lease_end)) {}
 
   [[nodiscard]] bool closed() const { return pipe_.closed(); }
-  // The head is taken to be gone.
+  // Treats the head as gone.
   void abandon() { pipe_.abandon(); }
 
   template <class Message>
@@ -32,23 +33,25 @@ class HeadConnection {
   void send_bytes(FromAgent type, std::span<const std::byte> payload) {
     pipe_.send(static_cast<std::uint8_t>(type), payload);
   }
-  // For people.
+  // Sends a message for the user.
   void note(const std::string& text);
   std::vector<Frame> receive();
 
-  // Signs of life are given from now on, and ranks may run for `limit` after one that is answered. Zero: neither.
+  // From now on this side sends signs of life. Ranks may run for `limit` after a sign of life that the head has
+  // answered. Zero: no signs of life and no lease.
   void start_lease(BootTime limit, BootTime now);
   void on(const Alive& word, BootTime now);
   [[nodiscard]] const Lease& lease() const { return lease_; }
-  // Gives a sign of life if one is due. True once: the lease is over. What has been said until shortly after that is
-  // still sent.
+  // Sends a sign of life if one is due. Returns true once, when the lease is over. Messages queued until one second
+  // after that (kLastWords) are still sent.
   bool beat(BootTime now);
-  // When beat() has something to do.
+  // When beat() must be called.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
   void watch(Poller& poller, const std::function<void()>& on_readable);
-  // Nothing else is left to be done here. Returns when the head has taken everything: of a connection that we closed
-  // with words of the head's unread, the kernel would drop that, so the head closes it.
+  // The agent calls this as its last step. Returns when the head has read everything. The head closes a connection
+  // first: if this side closed it while it holds unread messages of the head, the kernel would discard the last
+  // messages to the head.
   void drain(Poller& poller, const std::function<void()>& on_readable);
 
  private:
@@ -58,8 +61,8 @@ class HeadConnection {
   FramePipe pipe_;
   Lease lease_;
   LeaseEnd lease_end_;
-  BootTimer timer_;               // ends a wait that began before the machine was suspended
-  std::optional<BootTime> over_;  // since then it is known that the lease is over
+  BootTimer timer_;               // wakes the loop at the end of the lease, even after the machine was suspended
+  std::optional<BootTime> over_;  // when this process noticed that the lease is over
 };
 
 }  // namespace distrun::launcher

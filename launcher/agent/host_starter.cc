@@ -26,7 +26,7 @@ void HostStarter::start(const StartHosts& order, const StartHosts::Host& host) {
     return;
   }
   const Join join{.index = host.index, .job_id = order.job_id, .key = order.key, .addresses = order.addresses};
-  handle->pipe.await(kAgentGreeting);  // which does not come: what does is noise
+  handle->pipe.await(kAgentGreeting);  // a joining agent sends no greeting here, so its output is kept as noise()
   handle->pipe.send(kJoinFrame, encode(join));
   carriers_.push_back(std::make_unique<Carrier>(Carrier{host.index, *std::move(handle), {}}));
 }

@@ -1,5 +1,6 @@
-// Starts the agents of other hosts by ssh, for the head. They dial it by themselves; the ssh processes stay until those
-// agents end, because what a login gives them (credentials, a session) may end with it.
+// Starts the agents of other hosts by ssh, on behalf of the head. These agents connect to the head by themselves. The
+// ssh processes stay until the agents end, because things that belong to a login (credentials, a session) may end with
+// it.
 #pragma once
 
 #include <sys/types.h>
@@ -16,15 +17,16 @@ namespace distrun::launcher {
 
 class HostStarter {
  public:
-  // `environment`: of ssh, this host's own.
+  // `environment`: this host's own environment, for ssh.
   HostStarter(const StartHosts& order, const Environment& environment);
   void watch(Poller& poller);
-  // This host is lost: its ssh would wait for it as long as the kernel does. ended() comes as ever.
+  // Kills the ssh process of a lost host. Otherwise it would wait until the kernel ends its connection. The agent still
+  // calls ended() for it.
   void end(int index) const;
-  // True if it was one of ours.
+  // True if `pid` was an ssh process of this object.
   bool ended(pid_t pid, int status);
   std::vector<HostFailed> take_failures();
-  // The ssh processes that have not ended.
+  // The ssh processes that still run.
   [[nodiscard]] std::vector<pid_t> carriers() const;
 
  private:

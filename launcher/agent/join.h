@@ -1,14 +1,14 @@
-// `distrun agent --join`: an agent that another host's agent has started by ssh. Its standard input says where the head
-// is; from then on it is an agent like any other.
+// `distrun agent --join`: an agent that the agent of another host has started by ssh. It reads the head's address from
+// standard input. After it has connected, it behaves like any other agent.
 #pragma once
 
 #include <cstdint>
 
 namespace distrun::launcher {
 
-// In an agent's Hello, before the number of its host in the job's list.
+// Prefix of the purpose in an agent's Hello; the number of its host in the job's list follows.
 inline constexpr const char* kJoinPurpose = "join:";
-// The one frame on its standard input: a Join.
+// Type of the only frame on its standard input, a Join.
 inline constexpr std::uint8_t kJoinFrame = 1;
 
 int join_main();

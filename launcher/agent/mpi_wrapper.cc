@@ -30,7 +30,7 @@ namespace distrun::launcher {
 namespace {
 
 constexpr double kMpiDialSeconds = 30;
-// Above whatever a rank is given by number.
+// Higher than any descriptor number that a rank is given.
 constexpr int kFirstCopy = 64;
 constexpr int kLongestWait = 1 << 20;
 
@@ -44,7 +44,7 @@ Result<net::JobKey> parse_key(std::string_view digits) {
   return key;
 }
 
-// One line of hexadecimal digits.
+// Reads one line of hexadecimal digits.
 Result<net::JobKey> read_key(double seconds) {
   std::array<char, 2 * net::JobKey::kBytes + 1> line{};
   const TimePoint deadline = deadline_after(seconds);
@@ -60,7 +60,7 @@ Result<net::JobKey> read_key(double seconds) {
   return key;
 }
 
-// Null unless the parent was given it.
+// Reads the key from the parent's memory; nullopt if the parent does not have it.
 std::optional<net::JobKey> key_of_parent() {
   const std::string path = "/proc/" + std::to_string(::getppid()) + "/fd/" + std::to_string(kKeyOfParent);
   std::array<char, 64> name{};
@@ -74,8 +74,8 @@ std::optional<net::JobKey> key_of_parent() {
   return key.ok() ? std::optional(*key) : std::nullopt;
 }
 
-// How the ranks of MPI's launcher can share a word, and what rank 0's wrapper has read. The exchange must live as long
-// as this process: its end tells MPI's launcher that this is no crash.
+// How the processes of MPI's launcher can share a text, and the key that rank 0's wrapper has read. The exchange must
+// live as long as this process. Its destruction tells MPI's launcher that this process has not crashed.
 struct KeyExchange {
   std::optional<net::OtherLauncher> launcher;
   std::unique_ptr<net::SpawnerExchange> exchange{};
@@ -94,11 +94,11 @@ struct KeyExchange {
   }
 };
 
-// "3.1": rank and local rank as MPI's launcher counts them, for the head to compare with its plan.
+// "3.1": rank and local rank as MPI's launcher counts them. The head compares them with its plan.
 Result<std::string> who(const Environment& environment) {
   const auto launcher = net::other_launcher(environment);
   if (!launcher.ok()) return launcher.status();
-  const int rank = *launcher ? (*launcher)->rank : 0;  // it finds none where there is one task
+  const int rank = *launcher ? (*launcher)->rank : 0;  // with a single task no launcher is found
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     const auto local = environment.find(name);
     if (local != environment.end()) return std::to_string(rank) + "." + local->second.substr(0, 10);
@@ -107,7 +107,8 @@ Result<std::string> who(const Environment& environment) {
                 "no variable tells the local rank; is this mpirun of Open MPI, mpiexec of MPICH, or srun?");
 }
 
-// What the rank gets from MPI's launcher. PMI's descriptor moves out of the way of those that we give by number.
+// The values that the rank gets from MPI's launcher. PMI's descriptor moves to a number that no descriptor of a rank
+// uses.
 MpiTask task_of(const Environment& environment, CarrierWatch above) {
   MpiTask out{.above = std::move(above)};
   for (const auto& [name, value] : environment) {
@@ -125,7 +126,7 @@ MpiTask task_of(const Environment& environment, CarrierWatch above) {
 
 bool is_alive(pid_t pid) { return ::kill(pid, 0) == 0 || errno != ESRCH; }
 
-// Of this rank, and where its daemon is gone, of the whole job on this host.
+// Removes what Open MPI left: of this rank, or of the whole job on this host if the daemon is gone.
 void remove_leftovers(const Environment& environment, bool daemon_gone) {
   const auto job = open_mpi_job(environment, net::host_name(), ::geteuid());
   const auto rank = environment.find("OMPI_COMM_WORLD_NODE_RANK");
@@ -140,10 +141,12 @@ void remove_leftovers(const Environment& environment, bool daemon_gone) {
 }  // namespace
 
 int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& given) {
-  // A shell's, or an account's: it says nothing of what MPI's launcher has started, and ranks get their own.
+  // This variable comes from the user's shell or profile. It says nothing about what MPI's launcher has started, and
+  // ranks get their own value.
   Environment environment = given;
   environment.erase("WORLD_SIZE");
-  // The others may start as late as the head allows: MPI's launcher hands on the key only once all are there.
+  // The wait is as long as the head allows for the start of all wrappers: MPI's launcher passes the key on only when
+  // all have started.
   const std::string limit = words.empty() ? "" : words.front();
   const auto patience = parse_number(limit, 1, kLongestWait);
   if (!patience) {
@@ -156,7 +159,7 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   const auto name = who(environment);
   if (!name.ok()) return unusable(name.status().message());
   KeyExchange keys;
-  // Of one task there is nothing to share.
+  // With a single task there is no other wrapper to share the key with.
   if (by_pmi) keys.launcher = *net::other_launcher(environment);
   if (!keys.launcher || keys.launcher->rank == 0) {
     const auto found = key_of_parent();
@@ -174,7 +177,8 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
     return *code;
   }
   above.add(CarrierNews::kGuardEnded, ::getppid());
-  // MPI's launcher kills the process group of what it has started: then this one still cleans up.
+  // MPI's launcher kills the process group that it started. In a new session this process survives that and still
+  // cleans up.
   ::setsid();
   const auto key = keys.launcher ? keys.share(*patience) : Result<net::JobKey>(*keys.own);
   if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());

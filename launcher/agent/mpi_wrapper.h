@@ -1,5 +1,6 @@
-// `distrun agent --mpi SECONDS [--key-by-pmi] ADDRESS...`: what MPI's launcher starts once for each rank (--mpi). It
-// reads the key that mpirun or srun brings on standard input, dials the head, and is then an agent of one rank.
+// `distrun agent --mpi SECONDS [--key-by-pmi] ADDRESS...`: MPI's launcher starts this program once for each rank
+// (--mpi). It reads the key from standard input, where mpirun or srun passes it on, and connects to the head. It is
+// then an agent with one rank.
 #pragma once
 
 #include <string>
@@ -9,15 +10,15 @@
 
 namespace distrun::launcher {
 
-// In a wrapper's Hello, before its rank and local rank: "mpi:3.1".
+// Prefix of the purpose in a wrapper's Hello; rank and local rank follow: "mpi:3.1".
 inline constexpr const char* kMpiPurpose = "mpi:";
 
-// The second word where only rank 0 has the key on its standard input: it shares it through the launcher's own
-// exchange.
+// The second argument, if only rank 0 receives the key on its standard input. Rank 0 then shares the key with the
+// others by the exchange of MPI's launcher (PMI, PMIx).
 inline constexpr const char* kKeyByPmi = "--key-by-pmi";
 
-// `words`: how long the head waits for all wrappers, that one, and where the head listens; the first address that
-// answers is taken. Returns the exit code.
+// `words`: the seconds that the head waits for all wrappers, optionally kKeyByPmi, and the addresses of the head. The
+// first address that answers is used. Returns the exit code.
 int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& environment);
 
 }  // namespace distrun::launcher

@@ -29,7 +29,7 @@ Preparation::Answer Preparation::prepare(const Prepare& order, const Environment
   if (!ports.ok()) return unusable(ports.status());
   ports_ = *std::move(ports);
   answer.facts.ports = ports_.numbers();
-  // One host: everybody is reached over the loopback interface. With several, probes will tell.
+  // With one host, all ranks are reached over the loopback interface. With several, probes will tell.
   answer.facts.address = "127.0.0.1";
   if (!order.probe) return answer;
   auto listener = ProbeListener::open();
@@ -79,7 +79,7 @@ void Preparation::begin(const Start& order) {
   if (!order.no_grpc_proxy.empty()) job_->common.environment["no_grpc_proxy"] = order.no_grpc_proxy;
 }
 
-// A host without a free port can still ask the others.
+// A host without a free port can still probe the others.
 std::uint16_t Preparation::listen_again(bool listen) {
   prober_.reset();
   listener_.reset();

@@ -1,5 +1,5 @@
-// What happens on a host before its ranks start: is the program there, which ports are free, does this host reach the
-// others.
+// The work on a host before its ranks start. It checks that the program exists, finds free ports, and probes whether
+// this host reaches the others.
 #pragma once
 
 #include <memory>
@@ -19,16 +19,17 @@ class Preparation {
  public:
   using Answer = std::variant<Prepared, Refused>;
 
-  // `own`: this host's environment. `given`: variables that ranks have from MPI's launcher.
+  // `own`: this host's environment. `given`: variables that MPI's launcher gives to the ranks.
   Answer prepare(const Prepare& order, const Environment& own, const Environment& given);
-  // Begins to look for the other hosts. Fails for an order at the wrong time.
+  // Starts to probe the other hosts. Fails for an order that comes at the wrong time.
   Status probe(const Probe& order);
-  // Once, when it is known which of them this host reaches.
+  // Returns the results once, when all probes have ended.
   std::optional<Probed> progress(TimePoint now);
-  // Ranks are about to start: probes are answered no more. The order's part of their environment is added.
+  // Called just before ranks start: no more probes are answered. Adds the variables of the order to the ranks'
+  // environment.
   void begin(const Start& order);
-  // While ranks run, paths are tried again where a rank misses another one: answers probes at a new port, and returns
-  // that. False: no more; 0.
+  // Called while ranks run, when a rank has lost another one and paths are probed again. True: opens a listener for
+  // probes and returns its new port. False, or no port is free: closes the listener and returns 0.
   std::uint16_t listen_again(bool listen);
 
   void watch_probes(Poller& poller);
@@ -37,7 +38,7 @@ class Preparation {
   [[nodiscard]] bool known() const { return job_.has_value(); }  // an order has come
   [[nodiscard]] const Prepare& job() const { return *job_; }
   [[nodiscard]] const std::string& program() const { return program_.path; }
-  [[nodiscard]] const std::string& server() const { return server_.path; }  // what ranks run that serve the others
+  [[nodiscard]] const std::string& server() const { return server_.path; }  // the program of ranks that serve
 
  private:
   [[nodiscard]] std::optional<Refused> find_programs();

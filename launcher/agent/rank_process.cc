@@ -15,7 +15,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Makes the kernel prefer a rank over its agent when memory runs out.
+// If memory runs out, the kernel prefers to kill a rank rather than its agent.
 constexpr int kOomScoreAdd = 100;
 constexpr unsigned char kEndOfInput = 4;  // Ctrl-D
 
@@ -48,7 +48,7 @@ Result<RankProcess> RankProcess::start(const RankPlan& plan, const RankSetting& 
   spec.die_with_parent = true;
   spec.cgroup = setting.cgroup;
   spec.controlling_terminal = plan.input == RankInput::kTerminal;
-  // Children's ends close when this function returns.
+  // These are the child's ends; this process closes its copies when this function returns.
   std::vector<Fd> theirs;
   DISTRUN_RETURN_IF_ERROR(out.connect(plan.input, theirs));
   for (int i = 0; i < 3; ++i) spec.descriptors.emplace_back(theirs[static_cast<std::size_t>(i)].get(), i);
@@ -155,7 +155,7 @@ void RankProcess::add_input(const std::vector<std::byte>& bytes) {
 
 void RankProcess::end_input() {
   if (!takes_input()) return;
-  // A terminal has no end but the character that says so.
+  // A terminal has no end of file except this character.
   if (terminal_) input_.push_back(std::byte{kEndOfInput});
   input_ended_ = true;
   write_input();
@@ -167,14 +167,14 @@ void RankProcess::write_input() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return;
     if (n < 0) {
-      // The program has closed its standard input; what is left is nobody's.
+      // The program has closed its standard input; the rest of the input is dropped.
       input_.clear();
       input_fd_.reset();
       return;
     }
     input_.erase(input_.begin(), input_.begin() + n);
   }
-  // Closing its terminal would end the program.
+  // A terminal stays open, because closing it would end the program.
   if (input_ended_ && !terminal_) input_fd_.reset();
 }
 

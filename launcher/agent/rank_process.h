@@ -14,20 +14,20 @@
 
 namespace distrun::launcher {
 
-// What is common to the ranks of one host.
+// Settings that all ranks of one host share.
 struct RankSetting {
   const JobCommon* common = nullptr;
-  std::string_view tf_cluster;  // what TF_CONFIG begins with
+  std::string_view tf_cluster;  // the beginning of every TF_CONFIG
   std::string program;
   std::string server;  // the program of ranks that serve
   std::string cgroup;
   int key_fd = 3;
-  int mpi_fd = -1;  // keeps its number
+  int mpi_fd = -1;  // PMI's descriptor; it has the same number in the rank
 };
 
 class RankProcess {
  public:
-  // `key` is this rank's own sealed descriptor.
+  // `key` is a sealed descriptor for this rank alone.
   static Result<RankProcess> start(const RankPlan& plan, const RankSetting& setting, Fd key);
 
   [[nodiscard]] int rank() const { return rank_; }
@@ -36,7 +36,7 @@ class RankProcess {
   [[nodiscard]] const Process& process() const { return process_; }
 
   using OnOutput = std::function<void(const StreamBytes&)>;
-  // Watches what this rank can give now: output while there is credit, room for its input.
+  // Watches the output streams that have credit, and the input if bytes wait for it.
   void watch(Poller& poller, const OnOutput& on_output);
   void add_credit(std::uint8_t stream, std::uint32_t bytes);
 
@@ -45,15 +45,15 @@ class RankProcess {
   void end_input();
   [[nodiscard]] bool input_empty() const { return input_.empty(); }
   [[nodiscard]] bool takes_input() const { return input_fd_.valid() && !input_ended_; }
-  // Of the user's terminal, if this rank has one.
+  // Sets the size of this rank's terminal to that of the user's, if it has one.
   void resize(const Window& window) const;
 
-  // Both streams are at their end, or had nothing more at the last look.
+  // Both streams are at end of file, or the last read found nothing.
   [[nodiscard]] bool drained() const;
-  // Both streams are at their end.
+  // Both streams are at end of file.
   [[nodiscard]] bool closed() const;
-  // Reads what is there without waiting, as far as the credit goes. `last`: an empty pipe counts as its end, because
-  // no process is left that could write.
+  // Reads the available output without blocking, within the credit. `last`: no process is left that could write, so an
+  // empty pipe is treated as end of file.
   void drain(const OnOutput& on_output, bool last);
 
  private:
@@ -70,12 +70,12 @@ class RankProcess {
   int rank_ = -1;
   std::string program_;
   Process process_;
-  Fd lifeline_;  // its end, which comes when this process is killed too, kills the rank's process group
+  Fd lifeline_;  // if this end closes, even because this process is killed, the kernel kills the rank's process group
   std::array<Stream, 2> streams_;
   Fd input_fd_;
   std::vector<std::byte> input_;
   bool input_ended_ = false;
-  bool terminal_ = false;  // input_fd_ and the first stream are the two directions of one
+  bool terminal_ = false;  // input_fd_ and the first stream are the two directions of one terminal
 };
 
 }  // namespace distrun::launcher

@@ -59,7 +59,7 @@ bool Ranks::terminate(const std::set<int>& ranks, bool all) {
     if (!all && !ranks.contains(number)) continue;
     any = true;
     rank.process().signal_group(SIGTERM);
-    // A stopped process would get the signal only when somebody lets it go on.
+    // A stopped process handles TERM only after it is continued.
     rank.process().signal_group(SIGCONT);
   }
   return any;
@@ -76,7 +76,8 @@ std::vector<ProcessInfo> Ranks::left_behind(const std::vector<pid_t>& except) co
   return out;
 }
 
-// A shell or a wrapper around the program waits, whatever the program does: so the process that is in a session counts.
+// A shell or wrapper around the program always sleeps in wait(). So the state is that of the process in a session, if
+// it is below the rank's process.
 RankStates Ranks::states(const AskStates& question) const {
   RankStates out{.round = question.round};
   const ProcessTable table = read_processes();
@@ -128,7 +129,7 @@ Ranks::Drained Ranks::drain(const RankProcess::OnOutput& on_output, bool last) {
   Drained out;
   for (auto& [number, rank] : ranks_) {
     if (!undrained_.contains(number) && !last) continue;
-    // With no process left that could write, an empty pipe is at its end.
+    // No process is left that could write, so an empty pipe is at end of file.
     rank.drain(on_output, last);
     out.all_closed = out.all_closed && (!last || rank.closed());
     if (rank.drained() && undrained_.erase(number) != 0) out.ranks.push_back(number);

@@ -20,49 +20,49 @@ namespace distrun::launcher {
 
 class Ranks {
  public:
-  // `key` is this rank's own sealed descriptor. Returns the new process.
+  // `key` is a sealed descriptor for this rank alone. Returns the pid of the new process.
   Result<pid_t> start(const RankPlan& plan, const RankSetting& setting, Fd key);
   void watch(Poller& poller, const RankProcess::OnOutput& on_output,
              const std::function<void(RankProcess&)>& on_exec_report);
 
   [[nodiscard]] bool alive() const;  // some rank has not been reaped
-  // The rank whose process this was, which counts as ended from now on; null: none.
+  // Marks the rank of this process as ended and returns it. Null if the process is no rank.
   RankProcess* reaped(pid_t pid);
-  // It was ended because the job needs it no more.
+  // True if the head killed this rank alone, because the job does not need it any more.
   [[nodiscard]] bool dismissed(int rank) const { return dismissed_.contains(rank); }
 
   void signal(const SignalRanks& order);
   void kill();
-  // These, or all: TERM. True if there was one.
+  // Sends TERM to these ranks, or to all. True if it was sent to any.
   bool terminate(const std::set<int>& ranks, bool all);
-  // Everything below this process that is not a rank itself nor one of `except`.
+  // Everything below this process except ranks, `except`, and what is below `except`.
   [[nodiscard]] std::vector<ProcessInfo> left_behind(const std::vector<pid_t>& except) const;
 
-  // How the processes of those that have not ended are, in the order of their numbers.
+  // The process states of the ranks that have not ended, in the order of their numbers.
   [[nodiscard]] RankStates states(const AskStates& question) const;
 
   void add_credit(const Credit& credit);
   void resize(const Window& window);
   void add_input(const std::vector<std::byte>& bytes);
   void end_input();
-  // Once, when all ranks have taken the input that has come.
+  // Returns a value once, when all ranks have taken the input that was added.
   std::optional<InputTaken> input_taken();
 
   struct Drained {
-    std::vector<int> ranks;  // the last output of these has been read
-    bool all_closed = true;  // all ranks' streams are at their end
+    std::vector<int> ranks;  // the last output of these ranks has been read
+    bool all_closed = true;  // all streams of all ranks are at end of file
   };
   // Reads the last output of ranks that have ended. `last`: no process is left that could write.
   Drained drain(const RankProcess::OnOutput& on_output, bool last);
 
  private:
   std::map<int, RankProcess> ranks_;  // by rank
-  std::set<int> undrained_;           // have ended, but their last output may not be complete
+  std::set<int> undrained_;           // ranks that have ended and may still have unread output
   std::set<int> dismissed_;
   bool input_pending_ = false;
 };
 
-// Why the rank could not run its program, once it is known; nothing: it can, or it is not known yet.
+// Why the rank could not execute its program. Nothing: it could, or this is not known yet.
 std::optional<Refused> exec_fault(RankProcess& rank, const Prepare& job);
 
 }  // namespace distrun::launcher

@@ -20,7 +20,7 @@ void BootTimer::set(std::optional<BootTime> when) {
   when_ = when;
   itimerspec setting{};
   if (when) {
-    // Zero would turn it off.
+    // Zero would turn the timer off.
     const BootTime at = std::max(*when, BootTime(1));
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at);
     setting.it_value.tv_sec = seconds.count();

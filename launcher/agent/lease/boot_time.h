@@ -1,5 +1,5 @@
-// Time since the machine started, the time for which it was suspended included. A lease counts it: the others' time
-// went on. For a loop that waits by another clock there is a descriptor.
+// The time since the machine started, including the time for which it was suspended. A lease uses this clock, because
+// time on the other machines continued. A loop that waits by another clock can poll BootTimer's descriptor.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,13 @@ using BootTime = std::chrono::nanoseconds;
 
 BootTime boot_time();
 
-// Readable from a time on. Where the kernel refuses one it never is, and the waiting loop looks once a second.
+// A descriptor that becomes readable at a given time. If the kernel refuses a timer, it never does, and the waiting
+// loop checks once a second.
 class BootTimer {
  public:
   BootTimer();
   [[nodiscard]] int fd() const { return fd_.get(); }
-  // Costs nothing if it is set so already.
+  // Cheap if the timer is already set to this time.
   void set(std::optional<BootTime> when);
 
  private:

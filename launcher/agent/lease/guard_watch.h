@@ -1,4 +1,5 @@
-// When a guard ends what is below it though the agent has not: the agent is stopped, or hangs. Pure.
+// Decides when a guard ends the processes below it although its agent has not, because the agent is stopped or hangs.
+// Pure.
 #pragma once
 
 #include <optional>
@@ -10,16 +11,19 @@ namespace distrun::launcher {
 
 class GuardWatch {
  public:
-  // An agent whose head is gone has ended by then, unless it is stopped or finds what cannot be killed.
+  // An agent ends within this time after its head is gone, unless it is stopped or finds processes that cannot be
+  // killed.
   static constexpr Duration kPatience = std::chrono::seconds(2);
-  // A stopped agent that has no lease holds nothing but itself, and nobody may know where the network has gone too.
+  // A stopped agent without a lease is killed after this time. It blocks nothing but itself, but if the network is gone
+  // too, no other process may notice it.
   static constexpr Duration kStopped = std::chrono::seconds(15);
-  // Who has not looked for so long was stopped itself, as a batch system's suspend does with all.
+  // If the guard runs this much too late, it was stopped itself, as when a batch system suspends all processes. The
+  // agent then gets its time again.
   static constexpr Duration kStoodStill = std::chrono::seconds(2);
-  // An agent that runs ends its ranks by itself when its lease is over. One that does not has as long again: both may
-  // have been stopped and go on one after the other.
+  // A running agent ends its ranks when its lease is over. The guard waits this much longer before it does so: both may
+  // have been stopped, and may continue one after the other.
   static constexpr BootTime kTurn = std::chrono::milliseconds(200);
-  // An agent that runs has something to say then.
+  // After the lease is over, a running agent still has messages to send. The guard kills it after this time.
   static constexpr BootTime kLastWords = std::chrono::seconds(2);
   static constexpr Duration kSweep = std::chrono::milliseconds(50);
 
@@ -28,15 +32,15 @@ class GuardWatch {
   }
   void agent_stopped(TimePoint now) { stopped_at_ = now; }
   void agent_runs() { stopped_at_.reset(); }
-  // The lease was over before the agent had ended.
+  // True if the lease was over before the agent had ended.
   [[nodiscard]] bool lease_over() const { return over_since_.has_value(); }
 
   struct Actions {
-    bool end_ranks = false;   // all that is below the agent; comes again until the agent has ended
-    bool kill_agent = false;  // once
+    bool end_ranks = false;   // kill all processes below the agent; set in every round until the agent has ended
+    bool kill_agent = false;  // set once
   };
   Actions next(TimePoint now, BootTime boot, std::optional<BootTime> lease_end);
-  // When next() is to be called though nothing happens; the end of the lease is another clock's.
+  // When next() must be called although nothing happens. The end of the lease is not included: it is on another clock.
   [[nodiscard]] std::optional<TimePoint> deadline() const { return wake_; }
 
  private:

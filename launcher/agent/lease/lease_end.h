@@ -1,5 +1,5 @@
-// When the lease of an agent ends, in memory that the agent shares with the guard above it: an agent that is stopped
-// cannot end its ranks, and the guard does it. Made before the fork; the agent writes, the guard reads.
+// The end of an agent's lease, in memory that the agent shares with the guard above it. A stopped agent cannot end its
+// ranks, so the guard does. Create it before the fork. The agent writes, the guard reads.
 #pragma once
 
 #include <atomic>
@@ -14,13 +14,14 @@ namespace distrun::launcher {
 
 class LeaseEnd {
  public:
-  // Where the kernel refuses the memory, the agent alone goes by its lease.
+  // If the kernel refuses the memory, only the agent watches its lease.
   static LeaseEnd shared();
-  LeaseEnd() = default;  // read by no other process
+  LeaseEnd() = default;  // not shared with another process
 
   void set(std::optional<BootTime> end);
   [[nodiscard]] std::optional<BootTime> get() const;
-  // Readable when a lease has begun; a guard that waits for nothing else would not look. Not when it is extended.
+  // Readable when a lease has begun, to wake a guard that waits for nothing else. It does not become readable when the
+  // lease is extended.
   [[nodiscard]] int begun() const { return begun_.get(); }
   void take_begun() const;
 

@@ -25,7 +25,7 @@ Kind kind_of(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return errno == EACCES ? Kind::kNotExecutable : Kind::kMissing;
   if (S_ISDIR(info.st_mode)) return Kind::kDirectory;
-  // Effective ids: what execve will look at.
+  // Checks the effective ids, as execve does.
   return ::faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0 ? Kind::kExecutable : Kind::kNotExecutable;
 }
 
@@ -121,7 +121,7 @@ Result<HeldPorts> HeldPorts::hold(int count) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_ANY);
-    // Bound before SO_REUSEADDR is set: the kernel then picks a port that nobody uses, not one that is being shared.
+    // Binds before it sets SO_REUSEADDR. The kernel then picks an unused port, not one that is being shared.
     if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
       return errno_status("reserve a port", errno);
     }

@@ -1,4 +1,4 @@
-// What must be true on a host before any rank starts there, and the ports that are kept free for ranks.
+// Checks that must succeed on a host before any rank starts there, and the ports that are reserved for ranks.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,22 @@
 
 namespace distrun::launcher {
 
-// The program as a path, or why the job cannot start (126 not executable, 127 missing, 69 directory gone).
+// The program as a path, or why the job cannot start (126 not executable, 127 missing, 69 directory missing).
 struct Program {
   std::string path;
   std::optional<Refused> refused;
 };
 Program find_program(const JobCommon& common, const std::string& host);
-// The same of JobCommon::server.
+// The same for JobCommon::server.
 Program find_server(const JobCommon& common, const std::string& host);
 
-// Gives the ranks what this host's own environment says of it; where that says nothing, they have what the head has
-// left them. A folder that another host has named counts if it is here too. Returns where it is not, for people.
+// Sets the variables in JobCommon::host_own to the values of this host's own environment. A variable that is not set
+// here keeps the value from the head. If the variable names a folder, the head's folder is kept if it exists here too.
+// Returns one line for the user for each folder that does not.
 std::vector<std::string> take_host_own(JobCommon& common, const Environment& own);
 
-// Free ports of this host, each held by a socket that is bound but never listens. With SO_REUSEADDR on both sides a
-// rank can still listen there, while nobody gets the port by chance.
+// Free ports of this host. A socket that is bound but never listens holds each port. With SO_REUSEADDR on both sides a
+// rank can still listen there, but no other process gets the port by chance.
 class HeldPorts {
  public:
   static Result<HeldPorts> hold(int count);

@@ -17,10 +17,10 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr std::size_t kMaxCallers = 128;  // that have not proved themselves
-constexpr std::size_t kMaxProved = 1024;  // a recorded question can be asked again
+constexpr std::size_t kMaxCallers = 128;  // that have not proved that they know the key
+constexpr std::size_t kMaxProved = 1024;  // limited, because a recorded question can be sent again
 constexpr int kAcceptsPerTurn = 256;
-// A listener that too many come to at once drops some without a word; that is worth another attempt.
+// A listener with too many connection requests silently drops some. So a closed connection is tried again.
 constexpr int kAttempts = 8;
 
 std::string seconds_of(Duration duration) {
@@ -28,16 +28,16 @@ std::string seconds_of(Duration duration) {
   return seconds_text(tenths.count() / 10.0) + " s";
 }
 
-// A fresh socket has room for these few bytes.
+// The buffer of a new socket has room for these few bytes.
 bool send_all(int fd, std::span<const std::byte> bytes) {
   return ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
 }
 
 enum class Received { kAll, kWait, kGone };
 
-// Goes on sending what is large; `sent` counts.
+// Continues to send the large message; `sent` is the number of bytes sent so far.
 Received send_large(int fd, std::size_t& sent) {
-  // In one piece, for the kernel to fill its packets.
+  // One call for all of it, so that the kernel can fill its packets.
   const std::vector<std::byte> rest(kLargeProbe - sent);
   while (sent < kLargeProbe) {
     const ssize_t n = ::send(fd, rest.data(), kLargeProbe - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -49,7 +49,7 @@ Received send_large(int fd, std::size_t& sent) {
   return Received::kAll;
 }
 
-// Adds what has come to the first `received` bytes of `into`.
+// Appends the bytes that have arrived to the first `received` bytes of `into`.
 Received receive_into(int fd, std::span<std::byte> into, std::size_t& received) {
   while (received < into.size()) {
     const ssize_t n = ::recv(fd, into.data() + received, into.size() - received, MSG_DONTWAIT);
@@ -61,7 +61,7 @@ Received receive_into(int fd, std::span<std::byte> into, std::size_t& received) 
   return Received::kAll;
 }
 
-// The same for what is large, whose bytes are nothing to anybody.
+// The same for the large message, whose bytes are discarded.
 Received receive_large(int fd, std::size_t& received) {
   std::array<std::byte, 4096> bytes;
   while (received < kLargeProbe) {
@@ -98,7 +98,7 @@ void ProbeListener::watch(Poller& poller) {
   }
 }
 
-// The oldest that has not proved itself goes; one that has only where there are too many of them too.
+// Drops the oldest caller that has not proved itself. If too many have proved themselves, drops the oldest of those.
 void ProbeListener::make_room() {
   const auto proved = static_cast<std::size_t>(
       std::count_if(callers_.begin(), callers_.end(), [](const auto& one) { return one.second.proved; }));
@@ -112,14 +112,14 @@ void ProbeListener::make_room() {
 void ProbeListener::accept_all() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     auto fd = net::accept_stream(listening_.get());
-    // Out of descriptors: the oldest gives its own to the next one. Where there is none, it is tried again until the
-    // probes are over.
+    // Out of descriptors: the oldest caller is closed, and its descriptor is free for the next one. If there is no
+    // caller, this is retried until the probes are over.
     if (!fd.ok() && !callers_.empty()) callers_.erase(callers_.begin());
     if (!fd.ok() || !fd->valid()) return;
     make_room();
     const std::size_t id = next_id_++;
     callers_.emplace(id, Caller{.fd = *std::move(fd), .question = {}});
-    // Most have asked by now.
+    // Most callers have sent their question by now.
     serve(id);
   }
 }
@@ -153,7 +153,7 @@ Prober::Prober(const net::JobKey& key, const ProbeSelf& self, std::vector<ProbeT
 
 void Prober::watch(Poller& poller) {
   for (auto& [id, connection] : connections_) {
-    // One whose turn has not come only may end.
+    // A connection that waits for its turn is watched only for its end.
     const bool sends = !connection.question || (connection.large && connection.sent < kLargeProbe);
     const short events = sends ? POLLOUT : POLLIN;
     poller.watch(connection.fd.get(), events, [this, it = id](short) { ready(it); });
@@ -184,7 +184,7 @@ void Prober::progress(TimePoint now) {
   go_on_with_proved(now);
 }
 
-// Whether a better address of the same host may still turn out to be reached.
+// True if a better address of the same host may still answer.
 bool Prober::has_better(const Connection& connection) const {
   const auto better = [&](const ProbeTarget& target) {
     return target.host == connection.target.host && target.candidate < connection.target.candidate;
@@ -194,7 +194,8 @@ bool Prober::has_better(const Connection& connection) const {
                      [&](const auto& one) { return better(one.second.target); });
 }
 
-// What is large goes to the best address of each host alone that answers: it takes a moment on a slow network.
+// Sends large messages only to the best address of each host that answers, because they take some time on a slow
+// network.
 void Prober::go_on_with_proved(TimePoint now) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     Connection& connection = it->second;
@@ -208,7 +209,7 @@ void Prober::go_on_with_proved(TimePoint now) {
     connection.large = true;
     connection.until = now + limits_.each;
     connection.moved = moved_so_far(connection);
-    // The kernel ends nothing before that.
+    // The kernel must not end the connection of a slow reader earlier.
     net::allow_slow_reader(connection.fd.get());
     Outcome outcome = reached ? Outcome(Ended{}) : move_large(connection);
     if (!outcome) {
@@ -264,7 +265,7 @@ Prober::Outcome Prober::move_large(Connection& connection) {
 }
 
 Prober::Outcome Prober::receive(Connection& connection) const {
-  if (connection.proved) return connect(connection);  // readable before its turn: it has ended
+  if (connection.proved) return connect(connection);  // readable before its turn: the peer has closed it
   switch (receive_into(connection.fd.get(), connection.answer, connection.received)) {
     case Received::kWait:
       return std::nullopt;
@@ -305,7 +306,7 @@ std::uint64_t Prober::moved_so_far(const Connection& connection) {
   return connection.received + (facts ? facts->acknowledged : 0);
 }
 
-// What is large takes as long as it moves. Whose turn has not come waits for others.
+// A large message may take long as long as bytes move. A connection whose turn has not come waits for the others.
 bool Prober::moves(Connection& connection, TimePoint now) const {
   if (!connection.proved || now >= *end_ - limits_.all + limits_.large) return false;
   const std::uint64_t moved = moved_so_far(connection);
@@ -317,7 +318,7 @@ bool Prober::moves(Connection& connection, TimePoint now) const {
 Prober::Ended Prober::why_late(const Connection& connection) const {
   if (connection.proved) return {.failure = kLargeMessagesLost, .link = LinkEnd::kLargeSilent};
   const std::string waited = seconds_of(connection.until - connection.since);
-  // Who is only slow has its kernel take connections.
+  // The kernel has accepted the connection, so the process on the other side may only be slow.
   if (connection.question) return {.failure = "it takes connections but has said nothing for " + waited};
   return {.failure = "a dead route, or a firewall drops packets: no answer within " + waited, .link = LinkEnd::kSilent};
 }

@@ -1,8 +1,9 @@
-// Do the hosts reach each other? Each listens on all its addresses and connects to those of the others; a connection
-// counts when both ends have shown the job's key (runtime/net/secure/probe_words.h) and the right host has answered,
-// which an address that every host has (a container bridge's) does not bring about. Then each end sends the other more
-// than one packet holds, whatever the MTU: a path may drop large packets and pass small ones. For a Poller's loop,
-// without threads: watch(), wait until deadline(), progress().
+// Finds out whether the hosts reach each other. Each host listens on all its addresses and connects to those of the
+// others. A connection is valid when both ends have proved that they have the job's key
+// (runtime/net/secure/probe_words.h) and the right host has answered. An address that every host has (a container
+// bridge's) fails this check. Then each end sends more bytes than one packet holds at any MTU, because a path may drop
+// large packets and pass small ones. Runs in a Poller's loop without threads: call watch(), wait until deadline(), then
+// call progress().
 #pragma once
 
 #include <cstddef>
@@ -23,23 +24,23 @@
 
 namespace distrun::launcher {
 
-// Which host of which job this is; kHeadHost for the head.
+// This host's number in the job, and the job. The head's number is kHeadHost.
 struct ProbeSelf {
   int host = kHeadHost;
   std::string job_id;
 };
 
-// More than fits into one packet anywhere: the MTU of loopback is 65,536, and no other one is larger.
+// More than one packet can hold. The largest MTU is 65,536, that of loopback.
 inline constexpr std::size_t kLargeProbe = std::size_t{66} << 10;
 
-// Strangers cost it 128 descriptors at most, the oldest silent one making room for a newcomer, and no more time than
-// the probes of a job may take: then it is closed. Who has proved itself is kept.
+// Callers without the key cost at most 128 descriptors. If more come, the oldest silent one is closed. The listener is
+// closed when the time limit of the job's probes has passed. Callers that have proved themselves are kept.
 class ProbeListener {
  public:
-  // On all addresses of this host, at a free port. Whoever connects waits for answer().
+  // Listens on all addresses of this host, at a free port. Callers wait until answer() is called.
   static Result<ProbeListener> open();
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  // From now on questions of this job are answered with this host's number, all others turned away.
+  // From now on, questions of this job are answered with this host's number, and all others are refused.
   void answer(const net::JobKey& key, const ProbeSelf& self);
   void watch(Poller& poller);
 
@@ -47,8 +48,8 @@ class ProbeListener {
   struct Caller {
     Fd fd;
     net::ProbeWords::Question question;
-    std::size_t received = 0;  // of the question; then of what is large
-    std::size_t sent = 0;      // of what is large
+    std::size_t received = 0;  // bytes of the question, then of the large message
+    std::size_t sent = 0;      // bytes of the large message
     bool proved = false;
   };
 
@@ -62,33 +63,33 @@ class ProbeListener {
   Fd listening_;
   std::uint16_t port_;
   int host_ = kHeadHost;
-  std::unique_ptr<net::ProbeWords> words_;  // once answer() has told whose it is
+  std::unique_ptr<net::ProbeWords> words_;  // set by answer()
   std::size_t next_id_ = 0;
   std::map<std::size_t, Caller> callers_;  // in order of arrival
 };
 
-// A connect to a dead route is swallowed without an answer, so everything has an end.
+// A dead route drops a connect without an answer, so everything has a time limit.
 struct ProbeLimits {
   Duration each = std::chrono::seconds(3);
-  Duration all = std::chrono::seconds(8);     // what has not ended by then has failed, unless large messages still move
-  Duration large = std::chrono::seconds(25);  // the same for all of it
+  Duration all = std::chrono::seconds(8);     // limit for all probes, unless large messages still move
+  Duration large = std::chrono::seconds(25);  // limit for all, including large messages
   std::size_t at_once = 64;
 };
 
 class Prober {
  public:
-  // The best addresses of all targets are tried first. Nothing happens before progress().
+  // Tries the best address of every target first. Nothing happens before progress().
   Prober(const net::JobKey& key, const ProbeSelf& self, std::vector<ProbeTarget> targets, ProbeLimits limits = {});
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
 
   void watch(Poller& poller);
-  // When progress() is due if nothing else happens; a time in the past when it is now.
+  // When progress() is due if nothing else happens. A time in the past: now.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
-  // Ends what has taken too long, begins what is next.
+  // Ends the connections that took too long and starts the next ones.
   void progress(TimePoint now);
   [[nodiscard]] bool done() const { return waiting_.empty() && connections_.empty(); }
-  // One for each target, in the order in which they ended; once, after done().
+  // One result for each target, in the order in which they ended. Call it once, after done().
   std::vector<ProbeResult> take_results() { return std::move(results_); }
 
  private:
@@ -98,19 +99,19 @@ class Prober {
     TimePoint until;
     int attempts = 0;
     Fd fd;
-    std::optional<net::ProbeWords::Question> question;  // once it has been asked
+    std::optional<net::ProbeWords::Question> question;  // set once it has been sent
     net::ProbeWords::Answer answer{};
-    std::size_t received = 0;  // of the answer; then of what is large
+    std::size_t received = 0;  // bytes of the answer, then of the large message
     bool proved = false;       // the right host has answered
-    bool large = false;        // what is large is under way
-    std::size_t sent = 0;      // of it
-    std::uint64_t moved = 0;   // bytes of it that had moved when it was looked at last
+    bool large = false;        // the large message is being sent
+    std::size_t sent = 0;      // bytes of the large message
+    std::uint64_t moved = 0;   // bytes of it that had moved at the last check
   };
   struct Ended {
     std::string failure;  // empty: reached
     LinkEnd link = LinkEnd::kUnknown;
   };
-  // Nothing while it goes on.
+  // Nothing while the connection continues.
   using Outcome = std::optional<Ended>;
 
   [[nodiscard]] static Outcome connect(Connection& connection);
@@ -131,7 +132,7 @@ class Prober {
   const int self_;
   const ProbeLimits limits_;
   std::deque<ProbeTarget> waiting_;
-  std::optional<TimePoint> end_;  // of all
+  std::optional<TimePoint> end_;  // of all probes
   std::size_t next_id_ = 0;
   std::map<std::size_t, Connection> connections_;
   std::vector<ProbeResult> results_;

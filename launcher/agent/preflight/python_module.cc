@@ -14,18 +14,19 @@ namespace distrun::launcher {
 namespace {
 
 constexpr double kModuleSeconds = 10;
-constexpr int kNoModule = 113;  // no Python ends so by itself
+constexpr int kNoModule = 113;  // no Python ends with this code by itself
 
-// In place of the working directory something that no module is in. A Python that is told not to look there (-I, -P)
-// has none in its first place.
+// Replaces the working directory in sys.path by a path that holds no module. With -I or -P, Python does not search the
+// working directory, and sys.path[0] is something else.
 constexpr char kNotHere[] = "import sys; sys.path[0] = sys.path[0] or '/dev/null'\n";
 constexpr char kRunOurs[] =
     "import sys; sys.path[0] = sys.path[0] or '/dev/null'; del sys.argv[0]; import runpy; "
     "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)";
 
-// Looked for part by part, because find_spec of a submodule would import what is above it, which may take seconds. What
-// a finder raises ends this with another code. A package's own code can say where its modules are (pkgutil's namespaces
-// add directories to __path__): where that cannot be ruled out, what is not found may be there all the same.
+// Looks for the module part by part: find_spec of a submodule would import its parents, which may take seconds. An
+// exception in a finder ends the script with another code. A package's own code can decide where its modules are
+// (pkgutil's namespaces add directories to __path__). If that cannot be ruled out, a module that was not found may
+// still exist, and the script does not report it as missing.
 constexpr char kScript[] =
     "import sys\n"
     "name, path, certain = '', None, True\n"

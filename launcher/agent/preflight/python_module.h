@@ -1,5 +1,5 @@
-// Whether the module of `python -m module` is there, asked of that Python before any rank starts; and how modules of
-// ours are run.
+// Asks a Python, before any rank starts, whether it has the module of `python -m module`. Also defines how distrun's
+// own modules are run.
 #pragma once
 
 #include <optional>
@@ -10,19 +10,21 @@
 
 namespace distrun::launcher {
 
-// Behind `python`: runs a module of ours. Not by -m, for then it and all that it imports would be looked for in the
-// working directory first, which may be anybody's. What is behind these words are the module's arguments.
+// The words after `python` that run one of distrun's own modules. They do not use -m: Python would then look for the
+// module and its imports in the working directory first, where any file may lie. The words after these are the module's
+// arguments.
 std::vector<std::string> our_module(const std::string& module);
 
-// What to run instead of the program, whose own options stay: a script that looks for the module and imports nothing.
+// The command to run instead of the program, with the same options of Python. Its script looks for the module and
+// imports nothing.
 struct ModuleQuestion {
   std::string module;
   std::vector<std::string> argv;
 };
-// Nothing where the command is neither `python [options] -m module` nor has a module of ours. Pure.
+// None if the command is neither `python [options] -m module` nor runs a module of distrun. Pure.
 std::optional<ModuleQuestion> module_question(const std::vector<std::string>& command);
 
-// Blocks, for 10 s at most. Only a Python that says clearly that it has no such module is a reason not to start.
+// Blocks for at most 10 s. Only a Python that clearly reports the module as missing is a reason not to start.
 std::optional<Refused> missing_module(const JobCommon& common, const std::string& python, const std::string& host);
 
 }  // namespace distrun::launcher

@@ -25,7 +25,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// The value behind "key:" in a file of "key: value" lines.
+// The value after "key:" in a file of "key: value" lines.
 std::string value_of_key(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   std::string line;
@@ -65,7 +65,7 @@ std::vector<Cpu> scan_cpus(const std::string& sysroot) {
   std::map<std::string, int> cores;
   std::vector<Cpu> out;
   for (const int id : parse_ranges(allowed)) {
-    // Siblings of one core have the same list; a kernel that has none counts each CPU as a core.
+    // Sibling CPUs of one core have the same list. If the kernel has no such list, each CPU is treated as a core.
     std::string siblings =
         first_line(sysroot + "sys/devices/system/cpu/cpu" + std::to_string(id) + "/topology/thread_siblings_list");
     if (siblings.empty()) siblings = std::to_string(id);
@@ -76,25 +76,27 @@ std::vector<Cpu> scan_cpus(const std::string& sysroot) {
   return out;
 }
 
-// What a container or a pod is given of the host (docker --cpus, limits.cpu) hides no CPU.
+// The CPU quota of a container or pod (docker --cpus, limits.cpu) in whole CPUs, rounded up. A quota hides no CPU from
+// the affinity mask.
 int scan_quota(const std::string& sysroot) {
   constexpr std::uint64_t kMost = 65536;
   const std::uint64_t cpus = (net::core_share(sysroot).quota_millis + 999) / 1000;
   return static_cast<int>(std::min(cpus, kMost));
 }
 
-// "gi7" with the prefix "gi" is 7.
+// "gi7" with the prefix "gi" gives 7.
 std::optional<int> number_behind(const std::string& name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;
   return parse_number(std::string_view(name).substr(prefix.size()), 0, 65535);
 }
 
-// A container may list all GPUs of the machine but have device files of its own ones only, and a job may see all of
-// them and open its own ones only (Slurm's ConstrainDevices): the kernel asks the control group for this as for an
-// open().
+// A container may list all GPUs of the machine but have device files only for its own. A job may see all device files
+// but may open only its own (Slurm's ConstrainDevices). The kernel asks the control group for this check as it does for
+// an open().
 bool may_open(const std::string& device, int how) { return ::access(device.c_str(), how) == 0; }
 
-// The driver gives each instance a capability, a file that names the device file whose opening proves the right to it.
+// The driver gives each instance a capability: a file that names a device file. Permission to open that device file is
+// the right to use the instance.
 bool may_use(const std::string& sysroot, const std::string& instance) {
   const auto minor = parse_number(value_of_key(instance + "/access", "DeviceFileMinor"), 0, 65535);
   return minor && may_open(sysroot + "dev/nvidia-caps/nvidia-cap" + std::to_string(*minor), R_OK);
@@ -126,7 +128,7 @@ std::vector<Gpu> scan_gpus(const std::string& sysroot) {
     const std::string information = directory + bus + "/information";
     Gpu gpu{.bus = bus};
     gpu.uuid = value_of_key(information, "GPU UUID");
-    if (gpu.uuid.find('?') != std::string::npos) gpu.uuid.clear();  // not known before the driver has opened it
+    if (gpu.uuid.find('?') != std::string::npos) gpu.uuid.clear();  // not known before the driver has opened the GPU
     gpu.model = value_of_key(information, "Model");
     gpu.minor = parse_number(value_of_key(information, "Device Minor"), 0, 65535).value_or(-1);
     const std::string device = sysroot + "sys/bus/pci/devices/" + bus;
@@ -147,7 +149,7 @@ std::string machine_identity() {
     std::error_code error;
     out += " " + fs::read_symlink(space, error).string();
   }
-  // A virtual machine that was copied while it ran has the same of all these.
+  // A copy of a running virtual machine has the same values for all of these, so the host name is added.
   return out + " " + first_line("/proc/sys/kernel/hostname");
 }
 

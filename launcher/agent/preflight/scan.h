@@ -7,8 +7,8 @@
 
 namespace distrun::launcher {
 
-// The same for all processes of one machine, and of no other; containers count as machines unless they share network,
-// processes and host name.
+// Equal for all processes of one machine and different between machines. Containers are treated as machines unless they
+// share network namespace, process namespace and host name.
 std::string machine_identity();
 
 // `sysroot` is "/" or a copied tree with the same paths below it.
