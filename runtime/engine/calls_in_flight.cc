@@ -47,7 +47,7 @@ void CallsInFlight::fail(const Status& why) {
 const CallInFlight* CallsInFlight::oldest() const {
   const CallInFlight* oldest = ordered_.empty() ? nullptr : &ordered_.front();
   for (const CallInFlight& one : unordered_) {
-    if (one.call.kind == Call::Kind::kRemoveSet) continue;  // nobody waits for it
+    if (one.call.kind == Call::Kind::kRemoveSet) continue;  // no caller waits for it
     if (oldest == nullptr || one.since < oldest->since) oldest = &one;
   }
   return oldest;

@@ -1,4 +1,5 @@
-// Calls that this rank has made together with others (process sets, timeline) and that have not ended. Token holder.
+// Collective calls (process sets, timeline) that this rank has made and that have not ended. Only the token holder may
+// use this.
 #pragma once
 
 #include <deque>
@@ -16,9 +17,9 @@ namespace distrun::engine {
 struct CallInFlight {
   Call call;
   std::shared_ptr<CallTicket> ticket;
-  TimelineWriterPtr timeline;  // at the leader, of one that starts it
+  TimelineWriterPtr timeline;  // kStartTimeline, on the leader: the file
   TimePoint since;
-  bool running = false;  // agreed on: the set is being made; one in no order knows its number (call.set) by then
+  bool running = false;  // all ranks agree and the set is being made; an unordered call then has its number (call.set)
 };
 
 class CallsInFlight {
@@ -26,18 +27,18 @@ class CallsInFlight {
   void add(Request request, TimePoint now);
   // The log says that a set is made. kProtocol: this rank never asked for it.
   Status start(const entry::MakeSet& make);
-  // The one that ends with this entry; none: this rank never made it.
+  // Removes and returns the call that this entry ends. Empty: this rank never made it.
   std::optional<CallInFlight> take(const entry::EndCall& end);
   void fail(const Status& why);
 
-  // The one that has waited longest; null: none.
+  // The call that has waited longest. Null: there is none.
   [[nodiscard]] const CallInFlight* oldest() const;
-  // Of the call that starts the timeline now.
+  // The file of the call that starts the timeline now.
   [[nodiscard]] TimelineWriterPtr timeline() const { return ordered_.empty() ? nullptr : ordered_.front().timeline; }
 
  private:
-  std::deque<CallInFlight> ordered_;    // in the order in which they were made
-  std::deque<CallInFlight> unordered_;  // Call::unordered
+  std::deque<CallInFlight> ordered_;    // in the order of the calls
+  std::deque<CallInFlight> unordered_;  // calls with Call::unordered
 };
 
 }  // namespace distrun::engine

@@ -1,9 +1,9 @@
-// When and in what order: takes submissions from any thread, agrees on them with the other ranks, runs them on the
-// group's backends and completes their handles. Holds no framework types and opens no sockets of its own.
+// The engine takes submissions from any thread and agrees on them with the other ranks. It runs them on the process
+// set's backends and completes their handles. It knows no types of a framework and opens no sockets.
 //
 // Threads: submit, wait, poll, abort and the queries may be called from any thread. Everything else in engine/ and
-// backend/ belongs to the holder of the progress token (docs/threads.md): the engine's own thread, or a caller that
-// blocks in wait().
+// backend/ is for the holder of the progress token (docs/threads.md). The holder is the engine's own thread, or a
+// caller that blocks in wait().
 #pragma once
 
 #include <atomic>
@@ -31,18 +31,18 @@ class Log;
 
 namespace distrun::engine {
 
-// Makes the backends of process sets and keeps what belongs to them. The session has one; the engine calls it with the
-// token held.
+// Makes the backends of process sets, and keeps the resources that belong to them. The session has one provider. The
+// engine calls it with the token held.
 class BackendProvider {
  public:
   virtual ~BackendProvider() = default;
-  // When the decision log says that a set is made. Collective over the members. Index in the result: DeviceType; null
-  // where no member has such a device.
+  // Called when the decision log says that a set is made. Collective over the members. The result is indexed by
+  // DeviceType. An entry is null if no member has such a device.
   virtual Result<std::vector<std::unique_ptr<backend::Backend>>> make(int process_set,
                                                                       const std::vector<int>& members) = 0;
-  // On the first rank of a set that was to be made, once all members have tried.
+  // Called on the set's first rank when all members have reported whether they could make the set.
   virtual void settled(int /*process_set*/) {}
-  // Once the set's backends are gone.
+  // Called when the set's backends have been destroyed.
   virtual void gone(int /*process_set*/) {}
 };
 
@@ -60,16 +60,17 @@ struct EngineSettings {
 struct EngineOptions {
   net::World world;
   EngineSettings settings;
-  std::vector<std::string> hosts;              // hosts[r]: name of world rank r's host, for error texts
-  net::WaitSet* wait_set = nullptr;            // not owned, as all below; outlive the engine
-  net::ControlPlane* control_plane = nullptr;  // over the whole job; null in a world of one
+  std::vector<std::string> hosts;              // hosts[r]: host name of world rank r, for error texts
+  net::WaitSet* wait_set = nullptr;            // not owned, as all pointers below; outlives the engine
+  net::ControlPlane* control_plane = nullptr;  // for the whole job; null in a world of one
   net::JobChannel* job_channel = nullptr;      // null in a world of one
-  Log* log = nullptr;                          // null: warnings go nowhere
-  // What the leader's next process set gets; not owned, null: from 1 on. With one for the whole process a program that
-  // was compiled in an earlier session finds no set by its number, instead of another one.
+  Log* log = nullptr;                          // null: no warnings are printed
+  // The number that the leader gives to its next process set. Not owned. If it is null, numbers start at 1. One counter
+  // for the whole process gives each set its own number, across sessions. A program that was compiled in an earlier
+  // session then finds no set under its old number, instead of a wrong one.
   std::atomic<int>* next_process_set = nullptr;
   BackendProvider* backends = nullptr;  // not owned
-  bool spin = false;                    // more cores than runnable ranks: spin before blocking
+  bool spin = false;                    // there are more cores than runnable ranks: spin before blocking
   bool background_thread = true;        // false: only waiting callers make progress (simulation)
 };
 
@@ -77,56 +78,60 @@ class Engine {
  public:
   // Makes the global process set's backends and starts the background thread.
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
-  // Joins the background thread and finishes the timeline; handles in flight complete with kAborted.
+  // Joins the background thread and finishes the timeline. Handles in flight complete with kAborted.
   virtual ~Engine() = default;
 
-  // All or none; a refusal (bad argument, duplicate name, unknown set, shut down, job failed) is returned here.
+  // Submits all or none. A refusal is returned here: a bad argument, a duplicate name, an unknown set, a rank that has
+  // shut down, or a job that has failed.
   virtual Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions) = 0;
 
-  // kOk when at least one (any) or every one (all) of the handles is done - whatever their own status -, kTimeout,
-  // or kInterrupted when a signal arrived.
+  // Returns kOk when at least one handle (wait_any) or every handle (wait_all) is done, whatever its status is.
+  // Otherwise kTimeout, or kInterrupted if a signal arrived.
   virtual Status wait_all(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
   virtual Status wait_any(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
-  // The same for what only the caller can judge: kOk once `satisfied` is true. This thread asks it again whenever an
-  // operation is done, and after look_again() (any thread), which is for everything else that it looks at.
+  // The same for a condition of the caller: kOk once `satisfied` returns true. The calling thread evaluates it again
+  // whenever an operation is done, and after look_again(). Call look_again() from any thread when other data has
+  // changed that `satisfied` reads.
   virtual Status wait_for(const std::function<bool()>& satisfied, TimePoint deadline) = 0;
   virtual void look_again() = 0;
 
-  // Leaves: returns when all ranks have left and operations in flight are done. At the deadline a warning names the
-  // ranks that have not left; then a member goes alone, and the leader stays until they have. kTimeout if something of
-  // this rank's is still in flight by then.
+  // Leaves the job. Returns when all ranks have left and the operations in flight are done. At the deadline a warning
+  // names the ranks that have not left. A member then leaves alone, and the leader stays until all have left. kTimeout:
+  // an operation or a call of this rank is still in flight at the deadline.
   virtual Status shutdown(TimePoint deadline) = 0;
-  // Ends the job: every handle completes with `why` once nothing touches its tensor any more; the peers hear of it.
+  // Ends the job and tells the other ranks. Every handle completes with `why` once no thread uses its tensor any more.
   virtual void abort(const Status& why) = 0;
 
-  // All ranks are to stop at the same call of should_stop(). Any rank, at any time, as often as it likes; `cause` is
-  // for people.
+  // Asks all ranks to stop at the same call of should_stop(). Any rank may call this, at any time and repeatedly.
+  // `cause` is a text for people.
   virtual void request_stop(const std::string& cause) = 0;
-  // Every rank calls it once per step: true from the same call on, everywhere. Does not wait for the other ranks, but
-  // for a round trip to them right after a request; with `request`, which is one, always. kInterrupted: was no call.
+  // Every rank calls this once per step. From one call on, the same on all ranks, it returns true. It does not wait for
+  // the other ranks, except for one round trip right after a request to stop. With `request` the call is such a request
+  // itself, and always waits. kInterrupted: a signal arrived, and the call is not counted.
   virtual Result<bool> should_stop(bool request) = 0;
 
-  // Collective over all ranks, or over the set's members if it is theirs alone (others never hear of it; it may have
-  // the ranks of another set); blocks until the set is made or removed everywhere. Ranks make the calls that they share
-  // in the same order.
+  // Collective over all ranks. With `members_only` it is collective over the set's members. Other ranks then never hear
+  // of the set, and it may have the same ranks as another set. Blocks until the set is made or removed everywhere.
+  // Ranks must make the calls that they share in the same order.
   virtual Result<int> add_process_set(const std::vector<int>& ranks, bool members_only, TimePoint deadline) = 0;
   virtual Status remove_process_set(int id, TimePoint deadline) = 0;
-  // A set of members alone, in no order with this rank's other calls: none waits for another. Sets of the same ranks
-  // are told apart by the order in which each member adds them. After kTimeout the call stays made, and the next one
-  // for the same ranks goes on with it.
+  // Makes a members-only set. The call has no order relative to this rank's other calls, so none waits for another.
+  // Each member's calls for the same ranks are matched in order: its first one with the first one of the others. After
+  // kTimeout the call stays pending, and the next call for the same ranks continues it.
   virtual Result<int> add_process_set_apart(const std::vector<int>& ranks, TimePoint deadline) = 0;
-  // Instead of remove_process_set: this rank submits nothing more to the set, which goes when all who would remove it
-  // have said so. Does not wait.
+  // Use this instead of remove_process_set. This rank submits nothing more to the set. The set is removed when all
+  // ranks that take part in its removal have made this call. Does not wait.
   virtual Status drop_process_set(int id) = 0;
   [[nodiscard]] virtual Result<std::vector<int>> process_set_ranks(int id) const = 0;
 
-  // Collective over all ranks. A file that rank 0 cannot open is an error on every rank; one that it cannot write any
-  // more is a warning, and ends the timeline. Rank 0's call waits for the disk, no other thread does. stop and shutdown
-  // return there when the file is complete, or with a warning when its disk is stuck.
+  // Collective over all ranks. If rank 0 cannot open the file, every rank gets an error. If rank 0 can no longer write
+  // it, a warning is printed and the timeline ends. Only rank 0's call waits for the disk. On rank 0, stop and shutdown
+  // return when the file is complete, or with a warning if the disk is stuck.
   virtual Status start_timeline(const std::string& path) = 0;
   virtual Status stop_timeline() = 0;
 
-  // How the program is asked where its threads are; see ProgramProbe. Any thread; none: it cannot tell.
+  // Sets the function that asks the program where its threads are; see ProgramProbe. Any thread. An empty function: the
+  // program cannot tell.
   virtual void describe_by(ProgramProbe::Describe describe) = 0;
 };
 

@@ -1,5 +1,5 @@
-// What every rank does: takes what its callers submit, follows the decision log, runs what the log says and completes
-// handles. All members read the same entries in the same order. Token holder.
+// The part that every rank has. It takes its callers' submissions, follows the decision log, runs the operations in it
+// and completes handles. All members read the same entries in the same order. Only the token holder may use this.
 #pragma once
 
 #include <cstdint>
@@ -27,35 +27,35 @@ namespace distrun::engine {
 
 class Follower {
  public:
-  // All outlive this. `news` changes when a call has ended or a handle is done.
+  // All arguments outlive this. The follower changes `news` when a call has ended or a handle is done.
   Follower(const EngineOptions& options, TensorTable& table, WakeWord& news);
 
   // Makes the global process set's backends.
   Status open();
 
-  // --- callers' requests; `out`: what the leader must hear ---
-  void submit(std::vector<Message>& out);  // what is new in the tensor table
-  void forget_new();                       // the same, where nothing runs any more
+  // --- callers' requests; `out` gets the messages for the leader ---
+  void submit(std::vector<Message>& out);  // takes new tensors from the tensor table
+  void forget_new();                       // takes them too, but drops them, because the job has failed
   void call(Request request, std::vector<Message>& out);
 
   // --- the log ---
   struct Followed {
     Status failure{};  // not ok: the job ends
-    // This rank has made a set together with others, for whom it has waited.
+    // This rank has made a set together with other ranks, and has waited for them.
     std::optional<message::SetMade> made{};
   };
-  // Entries of other kinds are none of its business.
+  // Ignores entries of other kinds.
   Followed follow(Entry& entry);
 
   // --- operations ---
-  // Lets backends move data; `everywhere`: as in Executor::progress().
+  // Lets backends move data. `everywhere`: as in Executor::progress().
   bool progress(bool everywhere) { return executor_.progress(done_, everywhere); }
-  // Completes the handles of what has ended since; false: there is none.
+  // Completes the handles of operations that have ended since the last call. False: there were none.
   bool complete();
-  // Ends what is in flight here with `why`, once nothing touches its memory any more.
+  // Ends everything in flight here with `why`, once no thread uses its memory any more.
   void fail(const Status& why);
   void complete_all(const Status& why);
-  // Removed sets' backends go when nothing of them is in flight any more.
+  // Destroys the backends of removed sets that have nothing in flight any more.
   void retire_sets();
 
   // --- timeline ---
@@ -69,14 +69,15 @@ class Follower {
   [[nodiscard]] const Executor& executor() const { return executor_; }
   [[nodiscard]] bool has_backend_lost(bool everywhere) const;
   [[nodiscard]] std::vector<LostPeer> lost_peers() const;
-  // Longest. `stopping`: since when the ranks agree where to stop; `left`: when this rank has left.
+  // The work that has waited longest. `stopping`: since when the ranks agree where to stop. `left`: when this rank has
+  // left.
   [[nodiscard]] std::optional<OldestWork> oldest_work(const std::optional<TimePoint>& stopping,
                                                       const std::optional<TimePoint>& left) const;
   [[nodiscard]] bool nothing_in_flight() const;
-  // Grows whenever this rank has submitted, called or completed something.
+  // Grows whenever this rank submits a tensor, makes a call or completes one of them.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
-  [[nodiscard]] std::string first_tensor() const;  // in flight; empty: none
-  [[nodiscard]] std::string oldest_call() const;   // the same
+  [[nodiscard]] std::string first_tensor() const;  // one that is in flight; empty: none
+  [[nodiscard]] std::string oldest_call() const;   // as first_tensor()
 
  private:
   Status follow(entry::Run& run);
@@ -94,8 +95,8 @@ class Follower {
   Executor executor_;
   TimelineRecorder recorder_;
   CallsInFlight calls_;
-  std::vector<int> retiring_;     // removed sets that still run something
-  std::vector<Completion> done_;  // to be completed at the end of the turn
+  std::vector<int> retiring_;     // removed sets that still have operations in flight
+  std::vector<Completion> done_;  // completed at the end of the turn
   std::vector<TensorPtr> fresh_;  // scratch
   std::uint64_t changes_ = 0;
 };

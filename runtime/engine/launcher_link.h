@@ -1,5 +1,5 @@
-// This rank's connection to the launcher: hears how other ranks end, and reports what only the ranks know. Token
-// holder.
+// This rank's connection to the launcher. It receives how other ranks end, and reports events that only the ranks know.
+// Only the token holder may use this.
 #pragma once
 
 #include <functional>
@@ -18,32 +18,33 @@ namespace distrun::engine {
 
 class LauncherLink {
  public:
-  // `channel` and `log` may be null: there is none. All outlive this.
+  // `channel` and `log` may be null. All arguments outlive this.
   LauncherLink(net::JobChannel* channel, net::WaitSet& wait_set, Log* log)
       : channel_(channel), wait_set_(wait_set), log_(log) {}
   ~LauncherLink();
   LauncherLink(const LauncherLink&) = delete;
   LauncherLink& operator=(const LauncherLink&) = delete;
 
-  // From now on what the launcher says is handed to `heard`, inside of the wait set's poll(). An error, which comes
-  // once, says that the launcher is gone.
+  // Starts to pass the launcher's events to `heard`, which runs inside the wait set's poll(). An error arrives once,
+  // and means that the launcher is gone.
   using Heard = std::function<void(Result<std::vector<net::JobEvent>>)>;
   Status watch(Heard heard);
 
-  // The job ends because a rank left that is still needed, or holds the others up: only the ranks know that. The
-  // report and the exit code are the launcher's. Anything else it knows.
+  // Reports the end of the job if a rank left while others need it (kRankLeft), or stalls the others (kTimeout). Only
+  // the ranks know these two causes; the launcher sees all others itself. The launcher prints the report and sets the
+  // exit code.
   void report_end(const Status& why);
-  void report_failure(const std::string& cause, const std::string& tensor);  // of this rank; never throws
-  // This rank, `own`, ends its session because of the ranks in `why`. `heard`: from a rank, where this one has seen
-  // nothing itself. Nothing is said of a failure of its own.
+  void report_failure(const std::string& cause, const std::string& tensor);  // a failure of this rank; never throws
+  // This rank, `own`, ends its session because of the ranks in `why`. `heard`: another rank said so, and this rank has
+  // seen nothing itself. Does nothing if the failure is this rank's own.
   void report_loss(const Status& why, int own, bool heard);
-  // The same for an operation of a library that has failed, perhaps because of a rank that its error does not name.
+  // The same for a failed operation of a library. The cause may be a rank that the error does not name.
   void report_operation(const Status& why);
-  void report_no_progress(const std::string& what);  // of an operation
-  // Of long waits, for the first time; none: they are over.
+  void report_no_progress(const std::string& what);  // an operation makes no progress
+  // Reports long waits for the first time. An empty list: the waits are over.
   void report_waits(std::vector<net::RankWait> waits);
-  void report_state(const net::ProgramState& state);  // any thread; the answer to kStacksAsked
-  void report_stop(const std::string& cause);         // the leader: the ranks have agreed where to stop
+  void report_state(const net::ProgramState& state);  // any thread; answers kStacksAsked
+  void report_stop(const std::string& cause);         // leader only: the ranks have agreed where to stop
 
  private:
   void unwatch();

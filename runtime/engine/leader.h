@@ -1,5 +1,5 @@
-// The leader's side of the agreement, at rank 0 only: hears all ranks, itself included, decides, and sends the log.
-// Token holder.
+// The leader's side of the agreement, on rank 0 only. It hears all ranks, including itself, decides, and sends the log.
+// Only the token holder may use this.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace distrun::engine {
 
 class Leader final : public LeaderLink {
  public:
-  // All outlive this; `plane` is null in a world of one, `log` may be null.
+  // All outlive this. `plane` is null in a world of one; `log` may be null.
   struct Links {
     Outbox& outbox;
     LauncherLink& launcher;
@@ -62,13 +62,13 @@ class Leader final : public LeaderLink {
   const int world_size_;
   const Links links_;
   Coordinator coordinator_;
-  std::deque<Entry> log_;   // decided, and not followed here yet
-  std::size_t sent_ = 0;    // how many of them are on their way to the others
-  Entry current_;           // the one that is followed now
-  std::uint64_t read_ = 0;  // entries followed here
+  std::deque<Entry> log_;   // entries that are decided but not yet followed here
+  std::size_t sent_ = 0;    // number of entries of log_ already sent to the others
+  Entry current_;           // the entry that is being followed
+  std::uint64_t read_ = 0;  // number of entries followed here
   StopAgreement stopping_;
-  TimelineWriterPtr timeline_;        // whoever made the calls finishes it
-  bool recording_unwritten_ = false;  // the file has ended, so the ranks are to stop recording
+  TimelineWriterPtr timeline_;        // the caller that opened it finishes it
+  bool recording_unwritten_ = false;  // the file has ended, so the ranks must stop recording
   std::vector<ClockOffset> clocks_;   // by rank
 };
 

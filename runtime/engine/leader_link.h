@@ -1,5 +1,5 @@
-// How this rank reaches the leader: at rank 0 the leader is here (leader.h), elsewhere messages go over the wire. Token
-// holder.
+// This rank's link to the leader. On rank 0 the leader is in this process (leader.h); on other ranks messages go over
+// the network. Only the token holder may use this.
 #pragma once
 
 #include <cstdint>
@@ -19,33 +19,34 @@ namespace distrun::engine {
 
 class LeaderLink {
  public:
-  // What this rank does because of what it heard.
+  // Actions for this rank, as the result of a message.
   struct Heard {
     Status failure{};          // not ok: the job ends
-    bool tell_others = false;  // of the failure
-    bool follow = false;       // there are entries to follow
-    bool hold_stop = false;    // calls of should_stop() wait, and the leader gets their number
+    bool tell_others = false;  // send the failure to the other ranks
+    bool follow = false;       // there are log entries to follow
+    bool hold_stop = false;    // hold calls of should_stop(), and send their count to the leader
     std::optional<std::uint64_t> stop_at{};
-    int drained = -1;  // nobody needs this rank any more
-    int wait_of = -1;  // this rank has told how it waits
+    int drained = -1;  // the rank that has drained: no rank waits for it any more
+    int wait_of = -1;  // this rank has reported how it waits
     message::WaitTold wait{};
-    std::optional<std::uint64_t> tell_wait{};  // tell it, in answer to this question
+    std::optional<std::uint64_t> tell_wait{};  // report how this rank waits, as the answer to this round
   };
 
   virtual ~LeaderLink() = default;
-  // What this rank says to the leader, in the order of what happened.
+  // Sends a message from this rank to the leader. Messages must come in the order of their events.
   virtual Heard tell(Message message) = 0;
-  // To one rank (-1: all), as far as this rank may talk to it: members only talk to the leader.
+  // Sends a message to one rank (-1: all ranks that this rank may talk to). Members may only talk to the leader.
   virtual void say(int rank, Message message) = 0;
-  // A frame says that `rank` had read `index` entries, or, from the leader, where its entries begin in the log.
+  // Called for each received frame. From a member, `index` is how many log entries `rank` had read. From the leader, it
+  // is the position of its first entry in the log.
   virtual void has_read(int /*rank*/, std::uint64_t /*index*/) {}
   virtual Heard hear(int from, std::uint64_t index, Message& message) = 0;
-  // The next entry of the log that this rank is to follow; null: none yet. It is valid until the next call.
+  // The next entry of the log for this rank to follow. Null: there is none yet. Valid until the next call.
   virtual Entry* next_entry() = 0;
 
-  // --- where the leader is; elsewhere nothing happens ---
+  // --- on rank 0 only; on other ranks these do nothing ---
   struct Decided {
-    Status abort{};  // not ok: the job ends, once the entries have been followed
+    Status abort{};  // not ok: the job ends after the entries have been followed
     bool warned = false;
   };
   // `active`: the sets that have operations in flight here.
@@ -53,18 +54,18 @@ class LeaderLink {
   [[nodiscard]] virtual std::optional<TimePoint> next_tick() const { return std::nullopt; }
   virtual void tick(TimePoint /*now*/) {}
   virtual void suspended(const Suspension& /*gap*/) {}
-  virtual Heard left(int /*rank*/) { return {}; }  // the log says so
+  virtual Heard left(int /*rank*/) { return {}; }  // the log has this entry
   virtual void died(const Status& /*why*/) {}
-  // Who waits for whom now.
+  // Lists which ranks wait, and for which ranks.
   [[nodiscard]] virtual std::vector<net::RankWait> waits() { return {}; }
   virtual void clock_answered(int /*rank*/, const message::Pong& /*pong*/) {}
   virtual void start_timeline(TimelineWriterPtr /*timeline*/) {}
-  // This rank's events at its end. What other ranks have recorded since they made the call belongs to no file.
+  // Writes this rank's last events. Events that other ranks recorded after they had made the call are not written.
   virtual void write_last(std::vector<TimelineEvent> /*events*/) {}
   virtual void stop_timeline() {}
 };
 
-// On every rank but 0.
+// The link on every rank except rank 0.
 class RemoteLeader final : public LeaderLink {
  public:
   explicit RemoteLeader(Outbox& outbox) : outbox_(outbox) {}
@@ -76,9 +77,9 @@ class RemoteLeader final : public LeaderLink {
 
  private:
   Outbox& outbox_;
-  std::vector<Entry> entries_;  // received, and not all followed yet
-  std::size_t followed_ = 0;    // of entries_
-  std::uint64_t expected_ = 0;  // index of the entry that comes next over the wire
+  std::vector<Entry> entries_;  // received; some may not have been followed yet
+  std::size_t followed_ = 0;    // how many entries of entries_ have been followed
+  std::uint64_t expected_ = 0;  // log index of the next entry from the leader
 };
 
 }  // namespace distrun::engine

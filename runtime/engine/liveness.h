@@ -1,5 +1,5 @@
-// Whether this process and the other ranks still run: pings and their answers, lost connections, and how the job ends
-// when a rank is gone. Token holder.
+// Checks whether this process and the other ranks still run. It handles pings and their answers, lost connections, and
+// the error that ends the job when a rank is gone. Only the token holder may use this.
 #pragma once
 
 #include <optional>
@@ -30,52 +30,56 @@ class Liveness {
         deadlock_(static_cast<int>(options.hosts.size()), options.rank == 0 ? options.deadlock : Duration::zero()) {}
 
   // --- this process ---
-  // The clock is read. A stop of the process (a shell's Ctrl-Z, a batch system's suspend) shows as a gap.
+  // Call this after reading the clock. If the process was stopped (Ctrl-Z in a shell, a batch system's suspend), the
+  // result is the gap.
   std::optional<Suspension> see_clock(TimePoint now);
-  // This rank has waited for others until now, which is no gap.
+  // This rank has waited for other ranks until `now`. The time since the last see_clock() is no gap.
   void waited(TimePoint now) { seen_ = now; }
 
   // --- timers ---
   using Work = std::optional<OldestWork>;
   [[nodiscard]] std::optional<TimePoint> next_timer(const Work& work) const;
-  // With other timers running, the clock is to be read by then.
+  // If other timers run, the loop must read the clock by this time.
   [[nodiscard]] TimePoint next_look() const;
   struct Check {
-    std::vector<std::pair<int, message::Ping>> pings;  // rank and what to ask it
+    std::vector<std::pair<int, message::Ping>> pings;  // ranks, and the ping for each
     std::vector<std::string> warnings;
-    std::optional<net::RankWait> wait{};       // what they tell for the first time
-    bool wait_over = false;                    // that is no more
-    std::optional<std::uint64_t> ask_waits{};  // all ranks, by this number
-    bool long_wait = false;                    // do the hosts reach each other?
+    std::optional<net::RankWait> wait{};       // a wait that a warning reports for the first time
+    bool wait_over = false;                    // the reported wait has ended
+    std::optional<std::uint64_t> ask_waits{};  // ask all ranks how they wait, with this round number
+    bool long_wait = false;                    // ask the launcher whether the hosts still reach each other
     Status abort;                              // not ok: the job ends
   };
   Check check(const Work& work, TimePoint now);
-  // The coordinator ends the job with `why`, unless a rank that does not answer is the cause.
+  // The coordinator wants to end the job with `why`. If a rank does not answer, that rank is named as the cause
+  // instead.
   void end(const Status& why) { watchdog_.end(why); }
-  // At the leader: true if it follows that all ranks wait for one another, and have for too long.
+  // On the leader: `rank` has reported how it waits. True: all ranks wait for one another, and have done so for too
+  // long.
   bool told(int rank, const message::WaitTold& said) { return deadlock_.told(rank, said); }
-  // By rank, what it said that it waits in.
+  // By rank: the operation that it last reported as its wait.
   [[nodiscard]] std::vector<std::string> operations() const { return deadlock_.operations(); }
 
   // --- pings ---
   static message::Ping clock_question(TimePoint now);
   message::Pong answer(const message::Ping& ping, const Work& work, TimePoint now);
-  // True: it answers a clock_question(), of whoever asked it.
+  // True: the pong answers a clock_question().
   bool answered(int from, const message::Pong& pong);
 
-  // --- ranks that go ---
-  void left(int rank) {  // the log says so
+  // --- ranks that leave or end ---
+  void left(int rank) {  // the log has this entry
     detector_.left(rank);
     any_left_ = any_left_ || rank != 0;
   }
   [[nodiscard]] bool has_left(int rank) const { return detector_.has_left(rank); }
-  // Nobody needs this rank any more.
+  // No rank waits for this rank any more.
   void drained(int rank);
   void heard(const net::JobEvent& event, TimePoint now) { detector_.heard(event, now); }
   void launcher_gone(const Status& why) { detector_.launcher_gone(why, rank_); }
-  // An operation or a message failed, and no rank is known to be the reason.
+  // An operation or a message failed, and no rank is known as the cause.
   void operation_failed(const Status& failure, TimePoint now) { detector_.suspect_operation(failure, now); }
-  // Connections that ended: of backends, and of the control plane, if any. True: ask the leader whether it is there.
+  // Connections of backends have ended, and perhaps the one of the control plane. True: ask the leader whether it is
+  // alive.
   bool connections_ended(const std::vector<LostPeer>& peers, const std::optional<EndedLink>& control, TimePoint now);
   [[nodiscard]] std::optional<ErrorInfo> knows_better(const ErrorInfo& other) const {
     return detector_.knows_better(other);
@@ -85,7 +89,7 @@ class Liveness {
 
  private:
   bool suspect(const LostPeer& peer, TimePoint now);
-  // Since when this rank's work has waited, as far as a deadlock may come of it.
+  // Since when this rank's work waits. Empty if that wait cannot be part of a deadlock.
   [[nodiscard]] std::optional<TimePoint> waits_since(const Work& work) const;
 
   const int rank_;
@@ -93,9 +97,9 @@ class Liveness {
   Watchdog watchdog_;
   LongWait long_wait_;
   DeadlockWatch deadlock_;
-  std::optional<std::string> told_;  // a warning of this rank's has told of this work
-  bool any_left_ = false;            // other than rank 0, which stays until the others have left
-  TimePoint seen_ = Clock::now();    // the clock, last
+  std::optional<std::string> told_;  // the work that this rank has warned about
+  bool any_left_ = false;            // a rank other than rank 0 has left; rank 0 stays until the others have left
+  TimePoint seen_ = Clock::now();    // when the clock was last read
 };
 
 }  // namespace distrun::engine

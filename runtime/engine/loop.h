@@ -1,6 +1,6 @@
-// The engine's turn: takes what callers submitted and what peers said, lets the leader decide, follows the log, lets
-// the backends move, and completes handles. Its parts decide; the loop carries facts from one to the other. Everything
-// here is for the holder of the progress token, except where said.
+// The engine's turn. It takes the callers' submissions and the peers' messages, lets the leader decide, follows the
+// log, lets the backends make progress, and completes handles. The parts decide; the loop passes facts from one part to
+// another. Only the holder of the progress token may use this, except where noted.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ namespace distrun::engine {
 
 class EngineLoop {
  public:
-  // What is shared with callers; all outlive the loop.
+  // Objects that the loop shares with callers. All outlive the loop.
   struct Shared {
     TensorTable& table;
     Requests& requests;
@@ -39,22 +39,23 @@ class EngineLoop {
   };
   EngineLoop(const EngineOptions& options, Shared shared);
 
-  // Makes the global process set's backends and watches the launcher.
+  // Makes the global process set's backends and starts to listen to the launcher.
   Status open();
 
-  // Turns until `satisfied`, blocking in the wait set when there is nothing to do: kOk, kTimeout or kInterrupted. For
-  // the engine's thread it also returns when a caller wants the token. An exception ends the job, as any failure does;
-  // one that comes when it has ended is passed on.
+  // Runs turns until `satisfied` returns true, and blocks in the wait set when there is nothing to do. Returns kOk,
+  // kTimeout or kInterrupted. On the engine's thread it also returns when a caller wants the token. An exception ends
+  // the job, as any failure does. An exception after the job's end is passed on.
   Status drive(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline);
-  // Ends what is left: every handle in flight completes with `why`. Peers are not told; they see this rank go.
+  // Ends all remaining work: every handle in flight completes with `why`. The peers get no message; they see this
+  // rank's connections end.
   void close(const Status& why);
 
   // --- any thread ---
-  // Wakes the loop, if it sleeps: something is new for it.
+  // Wakes the loop if it sleeps. Call this after adding work for it.
   void poke() { pacing_.wake(); }
-  // Nothing will happen any more: all have left, or the job failed and every handle is complete.
+  // True when nothing more will happen: all ranks have left, or the job failed and every handle is complete.
   [[nodiscard]] bool over() const { return leaving_.over(); }
-  [[nodiscard]] const Status& outcome() const { return leaving_.outcome(); }  // once over()
+  [[nodiscard]] const Status& outcome() const { return leaving_.outcome(); }  // valid once over() is true
 
  private:
   // --- turns ---
@@ -82,7 +83,7 @@ class EngineLoop {
   void check_all();
   bool check_health();
   // --- the end ---
-  // `heard`: another rank has said so.
+  // `heard`: another rank reported the failure.
   void fail(const Status& why, bool tell_others, bool heard = false);
   void fail_here(ErrorInfo info);
   void fail_by_exception(Errc code, const std::string& what);
@@ -98,9 +99,9 @@ class EngineLoop {
   Liveness liveness_;
   Leaving leaving_;
   Pacing pacing_;
-  net::Received received_;                   // scratch
-  bool everywhere_ = true;                   // the wait set is polled, or was since a turn that found nothing to do
-  std::optional<TimePoint> stopping_since_;  // the ranks agree where to stop
+  net::Received received_;  // scratch
+  bool everywhere_ = true;  // ask all backends: the wait set is polled now, or was since the last idle turn
+  std::optional<TimePoint> stopping_since_;  // since when the ranks agree on the call at which they stop
 };
 
 }  // namespace distrun::engine

@@ -7,7 +7,7 @@
 namespace distrun::engine {
 namespace {
 
-// The engine's thread shares its core with the program.
+// Short, because the engine's thread shares its core with the program.
 constexpr Duration kEngineSpin = std::chrono::microseconds(10);
 
 }  // namespace
@@ -24,7 +24,7 @@ Pacing::Pause Pacing::pause(const Work& work, TimePoint deadline) {
   using Kind = Pause::Kind;
   if (work.must_be_asked) return {.kind = Kind::kAsk, .looks = spin_ ? kLooksPerCheck : kLeastYields};
   if (!work.caller && !work.polls_memory) return {};
-  // A spin would keep the core from a library's own threads.
+  // A spin would take the core from the library's own threads.
   if (spin_ && !work.moves_elsewhere) return spin(work.caller);
   return work.caller ? yield(deadline) : Pause{};
 }
@@ -63,7 +63,7 @@ void Pacing::between_looks() const {
   if (!spin_) give_up_core();
 }
 
-// The awaited rank may need this very core.
+// The rank that this one waits for may need this core.
 void Pacing::give_up_core() { ::sched_yield(); }
 
 void Pacing::wake() {

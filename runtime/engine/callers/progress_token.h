@@ -1,10 +1,10 @@
-// Who drives: at most one thread of the process holds the token, and only it may touch the loop's and the backends'
-// state (docs/threads.md). The engine's own thread holds it while no caller waits; a caller that waits takes it, so
-// that a small blocking operation costs no context switch.
+// The progress token decides which thread drives the engine. At most one thread of the process holds it, and only the
+// holder may touch the state of the loop and of the backends (docs/threads.md). The engine's own thread holds it while
+// no caller waits. A waiting caller takes it, so a small blocking operation needs no context switch.
 //
-// A caller that gives the token back wakes nobody: the engine's thread looks by itself, a tick after the last use. So
-// callers that wait again and again pay no wake-up, and a process in which nothing happens has no wake-ups: then the
-// engine's thread holds the token and blocks in the wait set.
+// A caller that gives the token back wakes no thread. The engine's thread checks by itself, one tick after the last
+// use. Callers that wait repeatedly therefore pay for no wake-up. An idle process has no wake-ups either: the engine's
+// thread then holds the token and blocks in the wait set.
 #pragma once
 
 #include <atomic>
@@ -16,13 +16,14 @@
 
 namespace distrun::engine {
 
-// A futex: threads sleep while the word has the value they saw.
+// A futex: threads sleep while the word has the value that they read before.
 class WakeWord {
  public:
   [[nodiscard]] std::uint32_t value() const { return word_.load(std::memory_order_seq_cst); }
-  // Changes the word and wakes who sleeps; no system call if nobody does.
+  // Changes the word and wakes the sleepers. Makes no system call if there are none.
   void change_and_wake();
-  // kOk when the word is no longer `seen` (or for no reason), kTimeout at `deadline`, kInterrupted after a signal.
+  // kOk: the word is no longer `seen`, or the wake-up was spurious. kTimeout: the deadline passed. kInterrupted: a
+  // signal came.
   Status sleep_while(std::uint32_t seen, TimePoint deadline);
 
  private:
@@ -35,22 +36,23 @@ class ProgressToken {
   enum class Holder : std::uint32_t { kNobody, kEngine, kCaller };
 
   [[nodiscard]] bool try_take(Holder who);
-  void give_back();  // by the holder
+  void give_back();  // only the holder calls this
   [[nodiscard]] Holder holder() const { return holder_.load(std::memory_order_seq_cst); }
 
   // --- callers ---
-  // Between begin and end the engine's thread keeps off, or gives the token back as soon as it sees this.
+  // Between begin_waiting() and end_waiting() the engine's thread does not take the token. If it holds the token, it
+  // gives it back as soon as it sees this count.
   void begin_waiting() { callers_.fetch_add(1, std::memory_order_seq_cst); }
   void end_waiting();
-  // How the process's main thread waits here, for who asks later.
+  // How the process's main thread waits in the engine. Stored for later questions.
   void note_main(net::MainWait wait) { main_.store(wait, std::memory_order_relaxed); }
   [[nodiscard]] net::MainWait main_wait() const { return main_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool callers_waiting() const { return callers_.load(std::memory_order_seq_cst) > 0; }
-  // Changes when something that a waiting caller looks for may have happened: a handle is done, the token is free.
+  // Changes when a handle is done or the token is free, so that waiting callers look again.
   WakeWord& news() { return news_; }
 
   // --- the engine's thread ---
-  // Returns with the token held, once no caller has used it for a tick; false when stop() was called.
+  // Returns with the token held, once no caller has used it for one tick. False: stop() was called.
   bool take_when_quiet();
   void stop();
 
@@ -59,7 +61,7 @@ class ProgressToken {
 
   std::atomic<Holder> holder_{Holder::kNobody};
   std::atomic<std::uint32_t> callers_{0};
-  std::atomic<std::uint32_t> uses_{0};  // by callers
+  std::atomic<std::uint32_t> uses_{0};  // number of uses by callers
   std::atomic<bool> parked_{false};     // the engine's thread sleeps until the last caller ends its wait
   std::atomic<bool> stop_{false};
   std::atomic<net::MainWait> main_{net::MainWait::kOutside};
@@ -67,8 +69,8 @@ class ProgressToken {
   WakeWord park_;
 };
 
-// Between begin_waiting() and end_waiting(), and with the token held, however the scope is left: a token that is not
-// given back stops the process's engine for ever.
+// Scope guards for begin_waiting() / end_waiting(), and for the held token. A token that is not given back would stop
+// the engine of this process for ever.
 class WaitingCaller {
  public:
   WaitingCaller(ProgressToken& token, TimePoint deadline) : token_(token) {
@@ -88,7 +90,7 @@ class WaitingCaller {
   ProgressToken& token_;
 };
 
-class HeldToken {  // taken before
+class HeldToken {  // the token was taken before
  public:
   explicit HeldToken(ProgressToken& token) : token_(token) {}
   HeldToken(const HeldToken&) = delete;

@@ -1,5 +1,5 @@
-// What callers ask of the engine besides running tensors: collective calls, leaving, going before the others, aborting.
-// Any thread puts, the holder of the progress token takes.
+// Requests of callers other than running tensors: collective calls, leaving, leaving before the others, aborting. Any
+// thread adds requests; the holder of the progress token takes them.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace distrun::engine {
 
-// The outcome of one collective call; written once by the token holder.
+// The outcome of one collective call. The token holder writes it once.
 class CallTicket {
  public:
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
@@ -38,7 +38,7 @@ struct Request {
   enum class Kind { kCall, kLeave, kGo, kAbort, kStop, kSay };
   Kind kind = Kind::kCall;
   Call call;  // kCall
-  // kCall that starts one, at the leader: the caller has opened it, or could not.
+  // For a kCall that starts a timeline, on the leader: the file that the caller has opened, or why it could not.
   Result<TimelineWriterPtr> timeline = TimelineWriterPtr();
   std::shared_ptr<CallTicket> ticket;  // kCall kGo
   Status why;                          // kAbort
