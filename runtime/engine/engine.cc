@@ -17,9 +17,9 @@
 namespace distrun::engine {
 namespace {
 
-// So long may the leader take to confirm that this rank has left; one that is alive needs milliseconds.
+// How long the leader may take to confirm that this rank has left. A live leader needs milliseconds.
 constexpr double kConfirmSeconds = 5;
-// So long may a disk take to have the rest of the timeline, before it is stuck.
+// How long a disk may take to write the rest of the timeline. After this time it is stuck.
 constexpr double kTimelineSeconds = 5;
 constexpr std::size_t kMaxTimelinePath = 4000;
 constexpr int kSpinsForToken = 4000;  // about as long as the engine's thread needs to wake up and give the token back
@@ -45,7 +45,8 @@ class EngineImpl final : public Engine {
     finish_timeline();
   }
 
-  // The thread first: a rank that cannot have it says so while the others wait for its part in process set 0.
+  // Starts the thread first. If that fails, this rank can report it while the others still wait for its part in process
+  // set 0.
   Status open() {
     const WaitingCaller keeps_off(token_, TimePoint::max());
     if (options_.background_thread) {
@@ -65,7 +66,7 @@ class EngineImpl final : public Engine {
   }
 
   Status wait_all(std::span<const HandlePtr> handles, TimePoint deadline) override {
-    std::size_t first = 0;  // all before it are done
+    std::size_t first = 0;  // all handles before this one are done
     return wait_until(
         [&] {
           while (first < handles.size() && handles[first]->done()) ++first;
@@ -126,11 +127,11 @@ class EngineImpl final : public Engine {
   [[nodiscard]] Status outcome_or(const std::string& shut_down) const;
   Result<int> add_set(Call add, TimePoint deadline);
 
-  // An unordered call whose outcome no caller has yet.
+  // An unordered call whose outcome no caller has received yet.
   struct Unanswered {
     std::vector<int> ranks;
     std::shared_ptr<CallTicket> ticket{};
-    bool waited_for = true;  // by some thread; else its time limit was over
+    bool waited_for = true;  // some thread waits for it; false: that thread's time limit has passed
   };
   std::list<Unanswered>::iterator oldest_or_new(const Call& add);
 
@@ -140,27 +141,29 @@ class EngineImpl final : public Engine {
   ProgressToken token_;
   StopPoint stop_;
   EngineLoop loop_;
-  ProgramProbe probe_;  // its threads speak to the loop
+  ProgramProbe probe_;  // declared after loop_, because its threads use the loop
   std::atomic<bool> left_{false};
   std::atomic<bool> stopping_{false};
-  bool opened_ = false;  // the engine's thread reads it with the token, which it has after open() at the earliest
+  bool opened_ = false;  // the engine's thread reads this with the token, which it cannot have before open() ends
   Mutex timeline_mutex_;
-  TimelineWriterPtr timeline_ DISTRUN_GUARDED_BY(timeline_mutex_);  // at the leader: to be finished
+  // on the leader: the file that is still to be finished
+  TimelineWriterPtr timeline_ DISTRUN_GUARDED_BY(timeline_mutex_);
   Mutex unanswered_mutex_;
-  std::list<Unanswered> unanswered_ DISTRUN_GUARDED_BY(unanswered_mutex_);  // in the order in which they were made
+  std::list<Unanswered> unanswered_ DISTRUN_GUARDED_BY(unanswered_mutex_);  // in the order of the calls
   std::jthread thread_;
 };
 
-// The engine's own thread.
+// Runs on the engine's own thread.
 void EngineImpl::run() {
   const auto stopping = [this] { return stopping_.load(std::memory_order_seq_cst); };
   while (token_.take_when_quiet()) {
     const HeldToken held(token_);
-    if (!opened_) return;  // it never will be
+    if (!opened_) return;  // open() failed
     try {
       [[maybe_unused]] const Status driven = loop_.drive(ProgressToken::Holder::kEngine, stopping, TimePoint::max());
     } catch (const std::exception&) {
-      // The job has failed already (drive), and who waits gets the exception. It is tried again a tick later.
+      // drive() has already ended the job, and a waiting caller gets the exception. This thread tries again one tick
+      // later.
     }
   }
 }
@@ -179,7 +182,7 @@ Status EngineImpl::wait_with_token(const std::function<bool()>& satisfied, TimeP
       const HeldToken held(token_);
       return loop_.drive(ProgressToken::Holder::kCaller, satisfied, deadline);
     }
-    loop_.poke();  // the engine's thread gives the token back when it sees that a caller waits
+    loop_.poke();  // the engine's thread gives the token back when it sees a waiting caller
     for (int i = 0; options_.spin && i < kSpinsForToken; ++i) {
       if (token_.news().value() != seen) break;
     }
@@ -217,7 +220,7 @@ Status EngineImpl::go_before_others() {
   return wait_until([this] { return loop_.over(); }, TimePoint::max());
 }
 
-// Once the loop is over.
+// Call this once the loop is over.
 Status EngineImpl::outcome_or(const std::string& shut_down) const {
   return loop_.outcome().ok() ? Status(Errc::kShutDown, shut_down) : loop_.outcome();
 }
@@ -239,11 +242,11 @@ Status EngineImpl::call(Request request, TimePoint deadline, int* set) {
   return ticket->status();
 }
 
-// kOk: it is there.
+// kOk: the ticket is done.
 Status EngineImpl::wait_for_outcome(const CallTicket& ticket, const std::string& what, TimePoint deadline) {
   Status waited;
   do {
-    // A signal does not take a call back that the other ranks already count on.
+    // A signal cannot cancel the call, because the other ranks already count on it.
     waited = wait_until([&] { return ticket.done() || loop_.over(); }, deadline);
   } while (waited.code() == Errc::kInterrupted);
   if (waited.code() == Errc::kTimeout) {
@@ -251,11 +254,11 @@ Status EngineImpl::wait_for_outcome(const CallTicket& ticket, const std::string&
             what + ": not all ranks that take part made this call within the time limit; make it on every one"};
   }
   if (!waited.ok()) return waited;
-  // Another thread's shutdown came between: the log has ended without this call.
+  // Another thread shut down during the wait, so the log ended without this call.
   return ticket.done() ? Status() : outcome_or(what + ": this rank has shut down; make the call before shutdown");
 }
 
-// Nobody else would hear of a wrong call.
+// Checks the call on this rank, because no other rank would see a wrong one.
 Status EngineImpl::check_members(const Call& add) const {
   const auto refuse = [&](const std::string& why) {
     return Status(Errc::kInvalidArgument,
@@ -311,8 +314,8 @@ Result<int> EngineImpl::add_process_set_apart(const std::vector<int>& ranks, Tim
   return ticket->set();
 }
 
-// A call that has been made counts at the other ranks, whoever has given up waiting for it here: a second one for the
-// same ranks would be one too many, which waits for ever.
+// A call stays valid on the other ranks, even if this rank stopped waiting for it. A second call for the same ranks
+// would be one too many and would wait for ever, so this returns the pending call.
 std::list<EngineImpl::Unanswered>::iterator EngineImpl::oldest_or_new(const Call& add) {
   const MutexLock lock(unanswered_mutex_);
   auto asked = std::find_if(unanswered_.begin(), unanswered_.end(),
@@ -346,7 +349,7 @@ Status EngineImpl::drop_process_set(int id) {
   return {};
 }
 
-// Files are opened and finished on a caller's thread, which waits for the disk, while the engine goes on.
+// Opens and finishes files on a caller's thread. The caller waits for the disk; the engine does not.
 Result<TimelineWriterPtr> EngineImpl::open_timeline(const std::string& path) {
   bool replaced = false;
   {
@@ -376,12 +379,12 @@ Status EngineImpl::start_timeline(const std::string& path) {
     return {Errc::kInvalidArgument, "the timeline's path has " + std::to_string(path.size()) + " bytes, and at most " +
                                         std::to_string(kMaxTimelinePath) + " are taken; give a shorter one"};
   }
-  DISTRUN_RETURN_IF_ERROR(table_.closed());  // before a file is emptied
+  DISTRUN_RETURN_IF_ERROR(table_.closed());  // before the file is truncated
   Request request{.call = {.kind = Call::Kind::kStartTimeline, .path = path}};
   if (options_.world.rank == 0) request.timeline = open_timeline(path);
   const TimelineWriterPtr opened = request.timeline.ok() ? *request.timeline : nullptr;
   DISTRUN_RETURN_IF_ERROR(call(std::move(request), TimePoint::max(), nullptr));
-  finish_timeline();  // the one before
+  finish_timeline();  // the previous timeline
   const MutexLock lock(timeline_mutex_);
   timeline_ = opened;
   return {};

@@ -31,7 +31,8 @@ Status Follower::open() {
 
 // --- callers' requests ---
 
-// A group fails as a whole where a part of it has no backend that can do it; by then another part would have run.
+// Refuses a whole group here, if one tensor of it has no backend that can run it. Later would be too late: another part
+// of the group would have run by then.
 void Follower::submit(std::vector<Message>& out) {
   table_.take_new(fresh_);
   changes_ += fresh_.size();
@@ -91,13 +92,15 @@ Status Follower::follow(entry::Fail& failed) {
   const auto& meant = failed.ranks;
   if (!meant.empty() && std::find(meant.begin(), meant.end(), options_.world.rank) == meant.end()) return {};
   auto tensor = member_.fail(failed);
-  // A tensor that this rank never submitted fails on those that did (their peers have left).
+  // It fails on the ranks that submitted it, because their peers have left. A rank that never submitted it has nothing
+  // to do.
   if (tensor.ok()) done_.push_back({.tensor = *std::move(tensor), .status = failed.error});
   return {};
 }
 
-// Blocks, as an exception: making backends is collective over the members, and all of them come to this entry without
-// waiting for one another, because starting an operation never blocks and the leader sees to it that all have it.
+// Blocks, which nothing else here does: making backends is collective over the members. All members reach this entry
+// without waiting for one another, because starting an operation never blocks and the leader ensures that all get the
+// entry.
 Follower::Followed Follower::follow(entry::MakeSet& make) {
   const int rank = options_.world.rank;
   if (make.members_only && !std::binary_search(make.ranks.begin(), make.ranks.end(), rank)) return {};
@@ -124,7 +127,7 @@ Status Follower::follow(entry::EndCall& end) {
   const bool added = call.kind == Call::Kind::kAddSet && taken->running;
   if (added && end.result.ok()) table_.open_set(end.set, call.ranks);
   if (added && !end.result.ok()) drop_set(end.set);
-  // Refused: the set stays as it was.
+  // The removal was refused, so the set stays as it was.
   if (call.kind == Call::Kind::kRemoveSet && !end.result.ok()) {
     if (const ProcessSet* set = sets_.find(call.set)) table_.open_set(call.set, set->members);
   }
@@ -159,7 +162,7 @@ bool Follower::complete() {
   return true;
 }
 
-// Backends first, so that nothing touches a tensor's memory when its handle completes.
+// The backends stop first, so that nothing touches a tensor's memory when its handle completes.
 void Follower::fail(const Status& why) {
   table_.close(why);
   executor_.abort(why);
@@ -218,7 +221,7 @@ std::optional<OldestWork> Follower::oldest_work(const std::optional<TimePoint>& 
     return OldestWork{
         .what = name(*running), .since = since, .running = true, .on_gpu = on_gpu, .with_leader = with_leader};
   }
-  // Engines agree on it without their programs, so it takes long only if one does not answer.
+  // Engines agree on this without their programs, so it takes long only if one of them does not answer.
   if (stopping) return OldestWork{.what = "should_stop()", .since = *stopping, .running = true};
   const TensorPtr waiting = member_.oldest();
   const CallInFlight* call = calls_.oldest();

@@ -20,7 +20,8 @@ Status LauncherLink::watch(Heard heard) {
   if (channel_ == nullptr) return {};
   DISTRUN_RETURN_IF_ERROR(wait_set_.add(channel_->fd(), EPOLLIN, [this, heard = std::move(heard)](std::uint32_t) {
     auto events = channel_->receive();
-    // The end of file would be reported again and again. Removing the descriptor may destroy this very function.
+    // Removes the descriptor, because its end of file would be reported repeatedly. That may destroy this lambda, so
+    // `heard` is copied first.
     const Heard tell = heard;
     if (!events.ok()) unwatch();
     tell(std::move(events));
@@ -42,14 +43,14 @@ void LauncherLink::report_failure(const std::string& cause, const std::string& t
   try {
     note(channel_->report_failure({.cause = cause, .tensor = tensor}));
   } catch (const std::bad_alloc&) {
-    // There is no memory for that; the other ranks still get their message.
+    // There is no memory for the report. The other ranks still get their message.
   }
 }
 
 void LauncherLink::report_loss(const Status& why, int own, bool heard) {
   const ErrorInfo& info = why.info();
   if (channel_ == nullptr || (info.ranks.empty() && !heard)) return;
-  // A rank that the others give up ends because of that: its end is not the first cause.
+  // The others have given this rank up, and it ends because of that. Its end is not the first cause.
   if (!heard && !info.ranks.empty() && info.ranks.front() == own) return;
   note(channel_->report_loss({.ranks = info.ranks, .link = info.link, .heard = heard},
                              {.cause = info.cause, .tensor = info.tensor}));

@@ -10,14 +10,15 @@
 namespace distrun::engine {
 namespace {
 
-// With this many batches of a set in flight, its ready tensors wait to be fused with the next ones.
+// If a set has this many batches in flight, its ready tensors wait to be fused with the next ones.
 constexpr int kBusyFlights = 2;
-// Nothing more runs while the log is this far ahead of a member that does not read it (bytes): a stopped one, while
-// sets without it go on, would take all memory here. And for all members together, for they may be very many.
+// Limits of the bytes queued for one member and for all members together. Above them, nothing more runs. A stopped
+// member does not read the log, while sets without it continue, and its queue would take all memory here. The second
+// limit exists because there may be very many members.
 constexpr std::size_t kMostQueued = std::size_t{64} << 20;
 constexpr std::size_t kMostQueuedInAll = std::size_t{1} << 30;
 
-// Rank 0 makes this set together with others.
+// Whether rank 0 makes this set together with others.
 bool makes_set_with_others(const Entry& entry) {
   const auto* make = std::get_if<entry::MakeSet>(&entry);
   return make != nullptr && make->ranks.size() > 1 && make->ranks.front() == 0;
@@ -34,7 +35,7 @@ Leader::Leader(CoordinatorOptions options, Links links)
 
 // --- messages ---
 
-// The leader is a member too; it hears itself without a wire between.
+// The leader is a member too. It hears itself without a connection.
 LeaderLink::Heard Leader::tell(Message message) {
   coordinator_.has_read(0, read_);
   return take(0, message);
@@ -76,7 +77,7 @@ LeaderLink::Heard Leader::take(int rank, Message& message) {
   return {};
 }
 
-// It may go before the log has ended.
+// The rank may end before the log does.
 void Leader::drained(int rank) {
   coordinator_.drained(rank);
   if (rank != 0) links_.plane->may_go(rank);
@@ -96,7 +97,7 @@ LeaderLink::Decided Leader::decide(std::span<ProcessSet* const> active) {
   }
   const net::Queued queued = links_.plane == nullptr ? net::Queued() : links_.plane->queued();
   const bool hold = queued.most > kMostQueued || queued.all > kMostQueuedInAll;
-  // What the log has for the timeline and is not followed yet decides first.
+  // Only when the whole log is followed, because a timeline entry in it comes first.
   if (log_.empty() && std::exchange(recording_unwritten_, false)) coordinator_.end_timeline();
   Actions actions = coordinator_.act(busy, hold);
   if (actions.empty()) return {};
@@ -106,9 +107,10 @@ LeaderLink::Decided Leader::decide(std::span<ProcessSet* const> active) {
   return {.abort = std::move(actions.abort), .warned = !actions.warnings.empty()};
 }
 
-// The others get the entries before anything runs here, so that they start no later than this rank. While this rank
-// makes a set nothing is sent, and who makes one with it does not listen: so all that they need for it, and for the
-// sets that they make before it, has reached them when it begins, and nothing is on its way behind it.
+// The others get the entries before anything runs here, so they start no later than this rank. While this rank makes a
+// set it sends nothing, and the ranks that make the set with it receive nothing. So all entries up to this one must
+// have reached them before it begins. They include the sets that those ranks make before it. Nothing after it may be
+// under way.
 Entry* Leader::next_entry() {
   if (log_.empty()) return nullptr;
   if (sent_ == 0) send_log();
@@ -120,7 +122,7 @@ Entry* Leader::next_entry() {
   return &current_;
 }
 
-// Up to the next set that this rank makes with others.
+// Sends the entries up to and including the next set that this rank makes with others.
 void Leader::send_log() {
   const auto makes = std::find_if(log_.begin(), log_.end(), makes_set_with_others);
   const auto end = makes == log_.end() ? makes : std::next(makes);
@@ -156,7 +158,7 @@ LeaderLink::Heard Leader::decide_stop() {
 
 // --- the timeline ---
 
-// Each answer brings the next question, until the offset is known well enough.
+// Each answer causes the next question, until the offset is known well enough.
 void Leader::measure_clock(int rank) {
   clocks_.at(static_cast<std::size_t>(rank)).measure_again();
   ask_clock(rank);
@@ -185,7 +187,7 @@ void Leader::write_events(int rank, std::vector<TimelineEvent> events) {
   const Status written = timeline_->write(rank, std::move(events), clock.value());
   if (rank != 0 && clock.outdated(nanoseconds(Clock::now()))) measure_clock(rank);
   if (written.ok()) return;
-  // Finished, for the next one to have its place, which then did not come: its caller knows.
+  // A caller finished this file to replace it by a new one, and the new one did not start. That caller has the error.
   if (written.code() != Errc::kShutDown) warn(written.message() + "; the timeline ends here");
   timeline_.reset();
   recording_unwritten_ = true;

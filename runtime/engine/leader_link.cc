@@ -33,7 +33,7 @@ LeaderLink::Heard RemoteLeader::hear(int /*from*/, std::uint64_t index, Message&
 Entry* RemoteLeader::next_entry() {
   if (followed_ < entries_.size()) return &entries_[followed_++];
   if (entries_.empty()) return nullptr;
-  // What this rank says from now on, it says having read them.
+  // All of them are followed, so this rank's later messages carry this index.
   outbox_.set_index(expected_);
   entries_.clear();
   followed_ = 0;

@@ -26,8 +26,8 @@ Leaving::Answer Leaving::answer(const Status& status, std::string warning) {
   return {.given = true, .warning = std::move(warning)};
 }
 
-// Nobody needs a member that the log says has left and that has nothing in flight. The leader is needed until the last
-// one has left, for it keeps the log.
+// A member may go if the log says that it has left, and nothing of it is in flight. The leader must stay until the last
+// rank has left, because it keeps the log.
 Leaving::Answer Leaving::try_to_go(const Unfinished& unfinished, TimePoint now) {
   if (ended()) return answer({});
   if (!unfinished.confirmed) return {};
@@ -43,7 +43,7 @@ Leaving::Answer Leaving::try_to_go(const Unfinished& unfinished, TimePoint now) 
                                        " was called here and has not ended within shutdown_timeout; make the same "
                                        "calls on every rank that takes part, before shutdown"});
   }
-  if (!drained_) return {};                           // after a join, what others submit still runs here
+  if (!drained_) return {};                           // after a join, the others' operations still run here
   if (unfinished.working.empty()) return answer({});  // the end of the log is on its way
   const bool leader = rank_ == 0;
   if (!leader) log_ended_ = true;

@@ -10,7 +10,8 @@
 namespace distrun::engine {
 namespace {
 
-// While there are timers the loop wakes this often. If it has not seen the clock for much longer, it was kept from it.
+// While timers run, the loop wakes at the first interval. If it has not read the clock for the second one, the process
+// was stopped.
 constexpr Duration kHeartbeat = std::chrono::seconds(1);
 constexpr Duration kSuspended = std::chrono::seconds(3);
 
@@ -93,9 +94,9 @@ bool Liveness::connections_ended(const std::vector<LostPeer>& peers, const std::
   if (control) detector_.suspect(control->peer, sign_of("control", control->how), control->end, now);
   bool ask_leader = false;
   std::set<int> missed;
-  std::set<int> gone;  // in good order, and not needed in these sets; another set may need them
+  std::set<int> gone;  // have left in good order and are not needed in these sets; another set may need them
   for (const LostPeer& peer : peers) {
-    // What the control plane misses is needed: the leader, before the log has ended.
+    // A peer whose control connection ended is still needed: for instance the leader, before the log has ended.
     if (detector_.has_left(peer.rank) && !peer.in_use && !(control && control->peer == peer.rank)) {
       gone.insert(peer.rank);
     } else {
@@ -109,7 +110,8 @@ bool Liveness::connections_ended(const std::vector<LostPeer>& peers, const std::
   return ask_leader;
 }
 
-// Members end each for itself when the leader is silent, so a peer may have ended for that and not be the cause.
+// When the leader is silent, each member ends by itself. So this peer may have ended because of the leader, and is then
+// not the cause.
 bool Liveness::suspect(const LostPeer& peer, TimePoint now) {
   const bool ask_leader = rank_ != 0 && peer.rank != 0 && !detector_.suspects(peer.rank);
   if (ask_leader) detector_.suspect_silent_leader(peer.rank, now);
@@ -117,7 +119,7 @@ bool Liveness::suspect(const LostPeer& peer, TimePoint now) {
   return ask_leader;
 }
 
-// Cheap when all is well: no clock.
+// Cheap in the normal case: it does not read the clock.
 std::optional<ErrorInfo> Liveness::verdict() const {
   return detector_.deadline() ? detector_.verdict(Clock::now()) : std::nullopt;
 }

@@ -14,7 +14,7 @@
 namespace distrun::engine {
 namespace {
 
-// How long a dying rank tries to tell the others why.
+// How long a failing rank tries to send its reason to the others.
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
 bool is_of_timeline(const Call& call) {
@@ -25,7 +25,7 @@ void warn(Log* log, const std::string& text) {
   if (log != nullptr) log->warning(text);
 }
 
-// The launcher's agents need the other half of host_timeout to see that a path is cut.
+// Half of host_timeout. The launcher's agents need the other half to detect that a path is cut.
 Duration path_check_after(const EngineOptions& options) {
   const auto& hosts = options.hosts;
   const bool several = std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host != hosts.front(); });
@@ -48,7 +48,7 @@ std::int64_t cpu_used_ns() {
   return ns(usage.ru_utime) + ns(usage.ru_stime);
 }
 
-// What the engine knows of the program.
+// The engine's part of the program's state.
 net::ProgramState known_state(const std::optional<OldestWork>& work, net::MainWait wait, TimePoint now) {
   net::ProgramState state{.wait = wait};
   if (!work) return state;
@@ -129,11 +129,12 @@ bool EngineLoop::turn() {
   if (moved) return true;
   const bool changed = check_health();
   everywhere_ = false;
-  return changed || end_if_done() || !outbox_.empty();  // this turn's news must not wait for a sleep
+  return changed || end_if_done() || !outbox_.empty();  // this turn's messages must not wait for a sleep
 }
 
 void EngineLoop::take_local() {
-  // Requests first: whoever leaves has closed the table before, so what is taken after them is all that it submitted.
+  // Takes the requests first. A rank closes the table before it asks to leave, so the tensors taken afterwards include
+  // all that it submitted.
   std::vector<Request> requests = shared_.requests.take();
   std::vector<Message> messages;
   leaving_.failed() ? follower_.forget_new() : follower_.submit(messages);
@@ -165,7 +166,7 @@ void EngineLoop::take(Request& request, std::vector<Message>& messages) {
     request.ticket->finish(leaving_.failure(), -1);
     return shared_.token.news().change_and_wake();
   }
-  // The file is finished when all have called, so the leader has the events of each by then.
+  // The file is finished when all ranks have made the call. By then the leader has the events of each rank.
   if (is_of_timeline(request.call)) ship_events();
   follower_.call(std::move(request), messages);
 }
@@ -199,7 +200,8 @@ void EngineLoop::hear(int from, std::uint64_t index, Message& message) {
 
 void EngineLoop::act_on(const LeaderLink::Heard& heard) {
   if (!heard.failure.ok()) {
-    // A rank that is lost to this one because its bytes were bad misses this one in turn, and may say so first.
+    // If this rank gave a peer up because of malformed bytes, the peer loses this rank too. The peer's report may
+    // arrive first, but this rank knows the cause.
     const auto own = liveness_.knows_better(heard.failure.info());
     return own ? fail(Status(*own), heard.tell_others) : fail(heard.failure, heard.tell_others, true);
   }
@@ -215,8 +217,8 @@ void EngineLoop::act_on(const LeaderLink::Heard& heard) {
   }
   if (heard.drained >= 0) liveness_.drained(heard.drained);
   if (heard.tell_wait) {
-    // Sent when the program has told where it is. Rank 0 stays in shutdown for as long as the others need it, and they
-    // go after their limit.
+    // The answer is sent when the program has reported its state. A rank in shutdown waits for a limited time. Rank 0
+    // stays in shutdown as long as the others need it, and their own limit ends that.
     const bool goes = leaving_.left_at() && options_.world.rank != 0;
     message::WaitTold told{.round = *heard.tell_wait,
                            .moves = follower_.executor().moving(),
@@ -252,7 +254,7 @@ bool EngineLoop::decide() {
   const LeaderLink::Decided decided = leader_->decide(follower_.executor().active());
   const bool followed = follow_log();
   if (decided.abort.code() == Errc::kTimeout) {
-    // A rank may miss a tensor only because it waits itself for one that does not answer: that one is the cause.
+    // A rank may be late only because it waits for a rank that does not answer. Then the silent rank is the cause.
     liveness_.end(decided.abort);
   } else if (!decided.abort.ok()) {
     launcher_.report_end(decided.abort);
@@ -324,7 +326,7 @@ Status EngineLoop::turn_until(ProgressToken::Holder who, const std::function<boo
   for (;;) {
     const bool moved = turn();
     const Pacing::Due due = pacing_.count_turn();
-    bool late = false;  // what moves may do so for much longer than somebody waits
+    bool late = false;  // the deadline ends the wait even while operations move
     if (due.clock) {
       const TimePoint now = Clock::now();
       see_clock(now);
@@ -344,7 +346,7 @@ Status EngineLoop::turn_until(ProgressToken::Holder who, const std::function<boo
   }
 }
 
-// Puts the block off while that may pay: true to look again.
+// Delays blocking while that may pay off. True: run another turn.
 bool EngineLoop::linger(ProgressToken::Holder who, TimePoint deadline) {
   using Kind = Pacing::Pause::Kind;
   if (leaving_.over()) return false;
@@ -365,7 +367,7 @@ bool EngineLoop::linger(ProgressToken::Holder who, TimePoint deadline) {
   }
   Pacing::give_up_core();
   if (pause.kind == Kind::kSpin) {
-    [[maybe_unused]] const auto polled = poll(TimePoint::min());  // sockets, without blocking
+    [[maybe_unused]] const auto polled = poll(TimePoint::min());  // polls the sockets without blocking
     return true;
   }
   check_all();
@@ -375,7 +377,7 @@ bool EngineLoop::linger(ProgressToken::Holder who, TimePoint deadline) {
 Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {
   see_clock(Clock::now());
   pacing_.fall_asleep();
-  // Whoever changes what `enough` looks at does so before it asks whether the loop sleeps (poke).
+  // Other threads change the data that `enough` reads before they check whether the loop sleeps (poke).
   const auto look = [this, &enough] { return turn() || enough(); };
   const Result<int> polled = poll(std::min(until, next_timer()), look);
   pacing_.wake_up();
@@ -390,7 +392,7 @@ Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {
 }
 
 Result<int> EngineLoop::poll(TimePoint until, const net::WaitSet::LookAgain& look_again) {
-  everywhere_ = true;  // the last look before a sleep
+  everywhere_ = true;  // for the last look before a sleep
   auto polled = options_.wait_set->poll(until, look_again);
   everywhere_ = true;
   return polled;
@@ -402,7 +404,7 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
   return follower_.oldest_work(stopping_since_, leaving_.left_at());
 }
 
-// There are no timers while nothing is in flight.
+// While nothing is in flight there are no timers.
 TimePoint EngineLoop::next_timer() const {
   TimePoint next = TimePoint::max();
   if (leaving_.ended()) return next;
@@ -440,15 +442,15 @@ void EngineLoop::run_timers(TimePoint now) {
   if (follower_.events_due().value_or(TimePoint::max()) <= now) ship_events();
 }
 
-// What a turn that moves something leaves out: a program whose operations all complete at once must hear of a death
-// too.
+// The checks that a turn skips when it moves something. Without them, a program whose operations all complete at once
+// would not notice a dead rank.
 void EngineLoop::check_all() {
   [[maybe_unused]] const auto polled = poll(TimePoint::min());
   run_timers(Clock::now());
   if (!check_health()) end_if_done();
 }
 
-// Cheap when all is well: no clock.
+// Cheap in the normal case: it does not read the clock.
 bool EngineLoop::check_health() {
   if (leaving_.ended()) return false;
   const auto lost = options_.control_plane == nullptr ? std::nullopt : options_.control_plane->lost();
@@ -456,12 +458,12 @@ bool EngineLoop::check_health() {
   if (lost || !failure.ok() || follower_.has_backend_lost(everywhere_)) {
     const TimePoint now = Clock::now();
     const bool ask_leader = liveness_.connections_ended(follower_.lost_peers(), lost, now);
-    if (ask_leader) leader_->say(0, Liveness::clock_question(now));  // any answer will do
+    if (ask_leader) leader_->say(0, Liveness::clock_question(now));  // any answer is good enough
     if (!failure.ok()) liveness_.operation_failed(failure, now);
   }
   const auto verdict = liveness_.verdict();
   if (!verdict) return false;
-  // An operation of this rank's had no memory, or none that can be used, and no peer's end is the reason.
+  // An operation of this rank ran out of memory or got unusable memory, and no peer's end is the reason.
   const bool memory = verdict->code == Errc::kOutOfMemory || verdict->own_memory;
   const bool own = memory && verdict->ranks.empty();
   const bool nobody = !own && verdict->ranks.empty();
@@ -483,15 +485,15 @@ void EngineLoop::fail(const Status& why, bool tell_others, bool heard) {
   if (options_.log != nullptr) options_.log->debug("the job ends: " + failure.message());
 }
 
-// This rank's own failure. The launcher hears of it first: it takes who ends because of this one for the cause, if that
-// one is quicker.
+// Ends the job because of this rank's own failure. The launcher gets its report before the other ranks do. Otherwise a
+// rank that ends because of this one could be quicker, and the launcher would take it for the cause.
 void EngineLoop::fail_here(ErrorInfo info) {
   const OwnFailure own = own_failure(std::move(info), options_.world.rank, options_.hosts);
   launcher_.report_failure(own.cause, own.why.info().tensor);
   fail(own.why, true);
 }
 
-// In a handler. What is half done stays so: the job ends, and nothing is built on it any more.
+// Call this in an exception handler. Half-done work stays as it is: the job ends, and nothing uses that work any more.
 void EngineLoop::fail_by_exception(Errc code, const std::string& what) {
   if (leaving_.failed() || over()) throw;
   fail_here({.code = code, .message = what});
@@ -511,8 +513,9 @@ void EngineLoop::try_to_go() {
 
 bool EngineLoop::end_if_done() {
   follower_.retire_sets();
-  // Nothing that it submitted or called is in flight, nor what it stands in for after a join; so nothing ever will be.
-  // The log ends when this holds for all ranks: until then each hears of a failure, and is missed if it dies.
+  // Nothing of this rank is in flight: no tensor, no call, and no operation of the others after a join. So nothing ever
+  // will be. The log ends when this is true for all ranks. Until then each rank hears of a failure, and its death is
+  // noticed.
   if (leaving_.draining() && follower_.nothing_in_flight()) {
     leaving_.drained();
     ship_events();
@@ -524,7 +527,7 @@ bool EngineLoop::end_if_done() {
   if (leaving_.failed()) {
     follower_.complete_all(leaving_.failure());
   } else if (options_.control_plane != nullptr && options_.control_plane->pending()) {
-    return false;  // the last entry must reach the others before this rank may go
+    return false;  // the last entry must reach the others before this rank may end
   }
   ship_events();
   leaving_.finish();
@@ -545,7 +548,7 @@ void EngineLoop::close(const Status& why) {
       [[maybe_unused]] const auto polled = options_.wait_set->poll(Clock::now() + std::chrono::milliseconds(10));
     }
   } catch (const std::exception& error) {
-    // Nobody is left who could be told; what is in flight stays so.
+    // There is no caller left to report to. Operations in flight are not completed.
     warn(options_.log, std::string("the session was closed while its engine was broken: ") + error.what());
   }
 }

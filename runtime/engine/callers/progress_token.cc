@@ -12,10 +12,10 @@
 namespace distrun::engine {
 namespace {
 
-// Long enough that a program of blocking operations does not meet the engine's thread, short enough that operations in
-// flight do not stall when the program turns to computing.
+// Long enough that a program of blocking operations does not compete with the engine's thread. Short enough that
+// operations in flight do not stall when the program starts to compute.
 constexpr Duration kTick = std::chrono::microseconds(500);
-// Also without a deadline a futex wait is bounded: only a wait with a timeout ends on every signal.
+// A futex wait always gets a timeout, even without a deadline: only a wait with a timeout ends on every signal.
 constexpr Duration kLongest = std::chrono::hours(1);
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "a futex is the atomic's own word");
@@ -61,8 +61,8 @@ void ProgressToken::give_back() {
 
 void ProgressToken::end_waiting() {
   if (callers_.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
-  // Read after the count was lowered; the engine's thread looks at the count after it raised the flag. One of the two
-  // sees the other.
+  // This thread reads the flag after it has lowered the count. The engine's thread reads the count after it has set the
+  // flag. So at least one of them sees the other.
   if (parked_.load(std::memory_order_seq_cst)) park_.change_and_wake();
 }
 
