@@ -1,4 +1,4 @@
-// A peer whose connection has ended.
+// Describes a peer whose connection has ended.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace distrun {
 
-// What people read of a path whose MTU is smaller than its ends believe.
+// Text for the user when the MTU of a path is smaller than its two ends assume.
 inline constexpr const char* kLargeMessagesLost = "small messages pass, large ones do not: check the MTU";
 
 struct EndedLink {
-  int peer = -1;  // its member index on a control plane, its world rank in a backend
+  int peer = -1;  // a member index on a control plane, a world rank in a backend
   LinkEnd end = LinkEnd::kUnknown;
-  std::string how{};  // "Connection timed out"; empty: `end` says it all
+  std::string how{};  // for instance "Connection timed out"; empty if `end` already says everything
 };
 
 }  // namespace distrun

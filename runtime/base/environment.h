@@ -1,4 +1,4 @@
-// The environment as a value. Code that reads a variable takes it as an argument.
+// The environment as a value. Code that needs a variable takes the environment as an argument.
 #pragma once
 
 #include <map>
@@ -7,6 +7,6 @@
 namespace distrun {
 
 using Environment = std::map<std::string, std::string>;
-Environment process_environment();  // the only reader of environ
+Environment process_environment();  // the only function that reads environ
 
 }  // namespace distrun

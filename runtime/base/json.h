@@ -1,4 +1,4 @@
-// JSON as a value, as other software has put it into a variable, and strings for the JSON that we write. Pure.
+// Parses JSON that other software put into a variable, and quotes strings for the JSON that distrun writes. Pure.
 #pragma once
 
 #include <optional>
@@ -12,17 +12,17 @@ namespace distrun {
 struct Json {
   enum class Kind { kWord, kText, kList, kObject };  // kWord: a number, true, false, null
   Kind kind = Kind::kWord;
-  std::string text{};          // of kWord and kText; escapes stay as they are
-  std::vector<Json> values{};  // of kList, and of kObject in the order of its names
+  std::string text{};          // of kWord and kText; escape sequences are not decoded
+  std::vector<Json> values{};  // of a kList; of a kObject, in the order of `names`
   std::vector<std::string> names{};
 
-  // Null unless this is an object that has the name.
+  // Null unless this is an object with a member `name`.
   [[nodiscard]] const Json* find(std::string_view name) const;
 };
 
-// Nothing if it is no JSON, or nested more deeply than anybody writes it.
+// Returns nothing if `text` is not JSON, or is nested more than 32 levels deep.
 std::optional<Json> parse_json(std::string_view text);
 
-std::string json_string(std::string_view text);  // quoted; valid JSON whatever the bytes are
+std::string json_string(std::string_view text);  // quoted; the result is valid JSON for any bytes
 
 }  // namespace distrun

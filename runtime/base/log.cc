@@ -18,13 +18,13 @@ constexpr std::array<std::string_view, 6> kNames = {"trace", "debug", "info", "w
 
 constexpr int kPatienceMs = 100;
 
-// A descriptor that is closed counts as ready: nobody can be told of that.
+// poll() also returns for a closed descriptor. It counts as ready, because there is no way to report it.
 bool has_room(int fd, int wait_ms) {
   pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
   return ::poll(&ready, 1, wait_ms) != 0;
 }
 
-// False if not all of it has gone. A pipe that is ready takes PIPE_BUF bytes at once.
+// False if a part could not be written. A pipe that poll() calls ready takes PIPE_BUF bytes without blocking.
 bool written(int fd, std::string_view text, int wait_ms) {
   while (!text.empty()) {
     if (!has_room(fd, wait_ms)) return false;
@@ -40,7 +40,7 @@ LogLevel level_of(std::string_view name) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<LogLevel>(i);
   }
-  return LogLevel::kWarning;  // settings.cc has refused anything else before
+  return LogLevel::kWarning;  // not reached: settings.cc refuses other names
 }
 
 }  // namespace

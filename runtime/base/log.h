@@ -1,6 +1,7 @@
-// What the runtime says to people. A line of up to 4 KiB is one write(2), so lines of ranks that share a terminal stay
-// whole. Where nobody reads, as of a pager, lines are left out and counted: who speaks may hold what others wait for.
-// A Log is passed to whoever speaks; there is no global one. Safe from any thread.
+// Writes the runtime's messages for the user. A line of up to 4 KiB is one write(2), so lines of ranks that share a
+// terminal are not mixed. If the reader is too slow, for instance a pager, lines are dropped and counted: the writer
+// may hold something that other threads or ranks wait for. Code that logs gets a Log as an argument; there is no global
+// one. Safe from any thread.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@ class Log {
  public:
   using Sink = std::function<void(const std::string& line)>;
 
-  // `level` is the setting log_level ("info"); `rank` -1 is no rank. Without a sink lines go to standard error.
+  // `level` is the setting log_level ("info"). `rank` -1 means no rank. Without a sink, lines go to standard error.
   explicit Log(std::string_view level, int rank = -1, Sink sink = {});
 
   [[nodiscard]] bool enabled(LogLevel level) const { return level >= level_; }
@@ -32,7 +33,8 @@ class Log {
   Sink sink_;
 };
 
-// Writes to a descriptor, which it does not own. Waits for room for 100 ms, and no more until there has been some.
+// Returns a sink that writes to `fd` and does not own it. A write waits up to 100 ms for room. After a dropped line it
+// does not wait again until a write has succeeded.
 Log::Sink lines_to(int fd);
 
 }  // namespace distrun

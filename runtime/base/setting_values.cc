@@ -32,7 +32,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// The number at the start of `text`; `rest` is what follows it.
+// Parses the number at the start of `text`. `rest` is the remaining text.
 template <class T>
 std::optional<T> leading_number(std::string_view text, std::string_view& rest) {
   T value{};

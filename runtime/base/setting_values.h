@@ -1,4 +1,4 @@
-// How one value of a setting is typed, read, checked and shown. Used by settings.cc only.
+// How the value of a setting is written, parsed, checked and printed. Only settings.cc uses this.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace distrun {
 
-// What a row of settings.def calls its check. `parse` returns nothing for a value that is not allowed; `show` writes a
-// value as the user would type it.
+// The check of a row in settings.def. `parse` returns nothing if the value is not allowed. `show` returns a value as
+// the user would type it.
 template <class T>
 struct SettingCheck {
   std::string_view type;
@@ -21,7 +21,7 @@ struct SettingCheck {
   std::function<std::string(const T&)> show;
 };
 
-// "64MiB", "128k", "1048576": units are powers of 1024 with or without the i and the B, in any case.
+// "64MiB", "128k", "1048576". Units are powers of 1024, with or without the i and the B, in upper or lower case.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 std::string show_bytes(std::uint64_t bytes);  // the largest unit that divides it: "128MiB", "1000"
 // "10", "10s", "500ms", "2min", "1h", "0.5".
@@ -36,15 +36,15 @@ template <class... Texts>
 SettingCheck<std::string> one_of(const Texts&... values) {
   return one_of({std::string_view(values)...});
 }
-// The names of log.h in any case, and those that Horovod and Python's logging have besides: warn, fatal.
+// Accepts the names of log.h in upper or lower case, and "warn" and "fatal", which Horovod and Python's logging have.
 SettingCheck<std::string> log_level_name();
 SettingCheck<std::string> text();
 SettingCheck<bool> flag();
-// auto, one backend, or one per device. Which backends exist is not known here: plug-ins may bring their own, and
-// select() names what a rank has when it refuses one.
+// auto, one backend, or one per device. This check does not know which backends exist, because plug-ins may add some.
+// select() refuses an unknown backend and names those that the rank has.
 SettingCheck<std::string> backend_choice();
 
-// The candidate with the fewest typing mistakes away from `word`; empty if none is near enough to be meant.
+// Returns the candidate with the fewest typing mistakes. Empty if no candidate is close enough.
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace distrun

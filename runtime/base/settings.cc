@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::string_view kPrefix = "DISTRUN_";
 
-// Unknown variables of which the launcher has warned, once for all ranks, separated by spaces.
+// Unknown variables that the launcher has already warned about, once for all ranks. Separated by spaces.
 constexpr std::string_view kWarned = "DISTRUN_WARNED";
 
-// Where the user has put a key; the launcher never sets it.
+// The user sets this to the path of a key file. The launcher never sets it.
 constexpr std::string_view kKeyFile = "DISTRUN_KEY_FILE";
 
-// What the launcher tells a rank about itself (runtime/net/identity/world.h) and about its job: known, but no settings.
+// The launcher sets these for each rank (runtime/net/identity/world.h). They are known names, but not settings.
 constexpr std::string_view kRankVariables[] = {"DISTRUN_RANK",       "DISTRUN_SIZE",
                                                "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE",
                                                "DISTRUN_CROSS_RANK", "DISTRUN_CROSS_SIZE",
@@ -61,7 +61,7 @@ const std::vector<Entry>& entries() {
   return all;
 }
 
-// Flags and config files may write fusion-threshold.
+// Flags and config files may write fusion-threshold instead of fusion_threshold.
 std::string field_name(std::string_view name) {
   std::string out(name);
   std::replace(out.begin(), out.end(), '-', '_');
@@ -98,7 +98,7 @@ void find_unknown_variables(const Environment& environment, SettingsReport& repo
   std::vector<std::string> known(std::begin(kRankVariables), std::end(kRankVariables));
   known.emplace_back(kKeyFile);
   for (const Entry& entry : entries()) known.push_back(variable_of(entry.row.name));
-  std::vector<std::string> suffixes;  // the common prefix would make every name look near
+  std::vector<std::string> suffixes;  // without the common prefix, which would make all names similar
   for (const std::string& name : known) suffixes.push_back(name.substr(kPrefix.size()));
   for (std::string& name : words_of(environment, kWarned)) known.push_back(std::move(name));
   const std::set<std::string> known_set(known.begin(), known.end());
@@ -127,8 +127,9 @@ Status apply_overrides(const std::vector<std::string>& overrides, SettingsReport
   return {};
 }
 
-// What the launcher and its agents go by too, and hear of in their own environment alone. Nothing goes by host_timeout
-// in a job on the launcher's own machine, whose ranks are told no address.
+// Warns about options of init that the launcher and its agents use too. These processes read only their own
+// environment, so they never see an option of init. If all ranks are on the launcher's host, host_timeout has no use;
+// such ranks have no DISTRUN_ADDRESS.
 void find_unheard_options(const Environment& environment, const Settings& heard, SettingsReport& report) {
   if (!environment.contains("DISTRUN_RANK")) return;
   for (const std::string name : {"host_timeout", "preempt_signal"}) {
@@ -173,7 +174,7 @@ Result<SettingsReport> read_settings(const Environment& environment, const std::
     const std::string name(row.name);
     report.sources[name] = "default";
     const auto found = environment.find(variable_of(name));
-    // An empty variable is an unset one: shells and job scripts cannot always take a variable away.
+    // An empty variable counts as unset, because shells and job scripts cannot always remove a variable.
     if (found == environment.end() || found->second.empty()) continue;
     if (Status status = set_by_name(report.settings, name, found->second, "the environment variable " + found->first);
         !status.ok()) {

@@ -1,5 +1,5 @@
-// One table row per knob (settings.def) yields the field, the launcher's flag, the DISTRUN_* variable, the config-file
-// key, the help text, the page docs/settings.md and the start-up log line.
+// The settings of distrun. Each row of settings.def defines one setting: the field, the launcher's flag, the DISTRUN_*
+// variable, the key in a config file, the help text, its part of docs/settings.md and of the start-up log line.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace distrun {
 
-// Fields are named as in settings.def. Durations are seconds, sizes are bytes.
+// The fields have the names of settings.def. Durations are in seconds, sizes in bytes.
 struct Settings {
 #define DISTRUN_SETTING(type, name, default_value, check, scope, help) type name = default_value;
 #include "runtime/base/settings.def"
 #undef DISTRUN_SETTING
 };
 
-enum class SettingScope { kJob, kRank };  // kJob: rank 0's value wins and differences are warned of
+enum class SettingScope { kJob, kRank };  // kJob: all ranks use rank 0's value, and other values are warned about
 
 struct SettingRow {
   std::string_view name;  // "fusion_threshold"; flag --fusion-threshold, variable DISTRUN_FUSION_THRESHOLD
@@ -36,13 +36,13 @@ const std::vector<SettingRow>& setting_rows();
 
 struct SettingsReport {
   Settings settings;
-  std::vector<std::string> unknown;            // DISTRUN_* names of which the launcher has not warned (DISTRUN_WARNED)
-  std::vector<std::string> warnings;           // of each of these, with the nearest known one
+  std::vector<std::string> unknown;            // unknown DISTRUN_* names that DISTRUN_WARNED does not list
+  std::vector<std::string> warnings;           // one for each unknown name, with the nearest known name
   std::map<std::string, std::string> sources;  // name -> "default", "env", "option"
 };
 
-// `overrides` are "name=value" from the caller of init (highest), then the environment, then defaults.
-// A bad value is kInvalidArgument naming the variable, the value and what is allowed.
+// `overrides` are "name=value" from the caller of init. They take precedence over the environment, and that over the
+// defaults. A bad value is kInvalidArgument; the text names the variable, the value and the allowed values.
 Result<SettingsReport> read_settings(const Environment& environment, const std::vector<std::string>& overrides);
 Status set_by_name(Settings& settings, std::string_view name, std::string_view value, std::string_view origin);
 std::string value_of(const Settings& settings, std::string_view name);  // as the user would type it

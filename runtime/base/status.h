@@ -15,34 +15,35 @@ namespace distrun {
 // The numeric values are part of the C API (distrun_code): append, never renumber.
 enum class Errc : int {
   kOk = 0,
-  kInvalidArgument = 1,  // a mistake in itself: refused locally, or on every rank where it shows only there
-  kDuplicateName = 2,    // a tensor of this name is still in flight on this rank
-  kMismatch = 3,         // ranks disagree on dtype, shape, op, scale, root, group or device; delivered to every rank
-  kRankLost = 4,         // a rank died or its host is unreachable; ends the job
-  kRankLeft = 5,         // a rank left while others still wait for it; ends the job
-  kTimeout = 6,          // a deadline passed
-  kNotInitialized = 7,   // no session, shut down, or used in a forked child
-  kUnsupported = 8,      // no backend can do this; the text says why
-  kProtocol = 9,         // authentication, version or framing error
-  kSystem = 10,          // the operating system refused; the text has errno
-  kInterrupted = 11,     // a signal arrived in a blocked wait; call wait again
-  kAborted = 12,         // the job was aborted; `cause` says why
-  kShutDown = 13,        // submitted after shutdown began
+  kInvalidArgument =
+      1,  // the request is wrong by itself; refused on this rank, or on every rank if only the coordinator can see it
+  kDuplicateName = 2,   // a tensor of this name is still in flight on this rank
+  kMismatch = 3,        // ranks disagree on dtype, shape, op, scale, root, group or device; delivered to every rank
+  kRankLost = 4,        // a rank died or its host is unreachable; ends the job
+  kRankLeft = 5,        // a rank left while others still wait for it; ends the job
+  kTimeout = 6,         // a deadline passed
+  kNotInitialized = 7,  // no session, shut down, or used in a forked child
+  kUnsupported = 8,     // no backend can do this; the text says why
+  kProtocol = 9,        // authentication, version or framing error
+  kSystem = 10,         // the operating system refused; the text has errno
+  kInterrupted = 11,    // a signal arrived during a blocking wait; call wait again
+  kAborted = 12,        // the job was aborted; `cause` says why
+  kShutDown = 13,       // submitted after shutdown began
   kOutOfMemory = 14,
   kInternal = 15,  // a bug in distrun
 };
 
 struct ErrorInfo {
   Errc code = Errc::kInternal;
-  std::string message;               // whole sentence: what, where, what to do
+  std::string message;               // a whole sentence: what happened, where, and what to do
   std::string tensor;                // the tensor concerned, or empty
-  std::vector<int> ranks;            // the odd, missing or dead ranks (world ranks)
+  std::vector<int> ranks;            // the differing, missing or dead ranks (world ranks)
   std::string host;                  // the host concerned, or empty
   std::string cause;                 // the first cause in a few words ("killed by signal 9 (SIGKILL)")
   bool usable = true;                // false: the job cannot go on after this error
-  LinkEnd link = LinkEnd::kUnknown;  // how the connection ended whose end is this error
-  bool own_memory =
-      false;  // this rank can read or write none of a tensor's memory: no peer's fault; not told to others
+  LinkEnd link = LinkEnd::kUnknown;  // how the connection ended, if the error is the end of a connection
+  // This rank cannot read or write the memory of a tensor. No peer is at fault. The flag stays on this rank.
+  bool own_memory = false;
 };
 
 class [[nodiscard]] Status {
@@ -56,11 +57,11 @@ class [[nodiscard]] Status {
   [[nodiscard]] Errc code() const { return info_ ? info_->code : Errc::kOk; }
   [[nodiscard]] const ErrorInfo& info() const;  // DISTRUN_CHECKs that the status is an error
   [[nodiscard]] const std::string& message() const { return info().message; }
-  // The same error with "context: " put before the message.
+  // Returns the same error with "context: " before the message.
   [[nodiscard]] Status with_context(const std::string& context) const;
 
  private:
-  std::shared_ptr<const ErrorInfo> info_;  // immutable once made, so that copies on many threads are safe
+  std::shared_ptr<const ErrorInfo> info_;  // never modified, so copies on several threads are safe
 };
 
 Status errno_status(const std::string& what, int error_number);  // kSystem: "what: text (errno n)"
@@ -83,7 +84,7 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// std::source_location, which clang 14 does not have with g++ 12's library.
+// A replacement for std::source_location, which clang 14 lacks with the library of g++ 12.
 struct SourceLocation {
   const char* file;
   int line;
@@ -96,7 +97,7 @@ struct SourceLocation {
 
 }  // namespace distrun
 
-// For contracts between our own parts; never for user input.
+// For contracts between the parts of distrun. Never use it to check user input.
 #define DISTRUN_CHECK(expression, text)                                                                    \
   do {                                                                                                     \
     if (!(expression)) ::distrun::check_failed(#expression, (text), ::distrun::SourceLocation::current()); \

@@ -1,4 +1,5 @@
-// A named thread of ours that takes no signals but those of its own faults: the others belong to the program's threads.
+// Starts the named threads of the runtime. They receive no signals except their own faults. All other signals go to the
+// threads of the user's program.
 #pragma once
 
 #include <pthread.h>
@@ -13,8 +14,9 @@
 
 namespace distrun {
 
-// While it lives, the calling thread takes no signals, and threads that it makes never do. A fault (SIGSEGV) still
-// reaches its handler: blocked, the kernel would end the process before faulthandler or a sanitizer could speak.
+// Blocks signals on the calling thread during its lifetime. Threads that it starts inherit the mask and keep it.
+// Faults such as SIGSEGV stay unblocked. With a blocked fault the kernel would end the process before faulthandler or a
+// sanitizer could report it.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -31,15 +33,15 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-// Behind the system's text of why there is no more thread or process.
+// Appended to the system's error text when a thread or a process cannot be created.
 inline constexpr char kProcessLimit[] =
     "; is the limit of processes (ulimit -u, or pids.max of the container) reached?";
 
-// `name` is cut to the kernel's 15 characters. `body` is called as body(std::stop_token) or body(). kSystem if there
-// cannot be one more thread.
+// `name` is cut to 15 characters, the kernel's limit. `body` is called as body(std::stop_token) or body(). Returns
+// kSystem if the system refuses another thread.
 template <class Body>
 Result<std::jthread> named_thread(const std::string& name, Body body) {
-  // The mask is inherited, so there is no moment in which the new thread could take a signal.
+  // The new thread inherits the mask, so it cannot receive a signal at any time.
   const SignalsBlocked blocked;
   try {
     std::jthread thread(std::move(body));

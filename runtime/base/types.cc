@@ -19,7 +19,7 @@ constexpr OpTraits kOperations[] = {
 #include "runtime/base/operations.def"
 #undef DISTRUN_OPERATION
 };
-// Rows are found by number.
+// traits_of() indexes the tables by number, so row i must have the number i.
 #define DISTRUN_DTYPE(id, number, c_name, text, ...) static_assert(kDTypes[number].name == #text);
 #include "runtime/base/dtypes.def"
 #undef DISTRUN_DTYPE

@@ -1,4 +1,4 @@
-// The words everybody uses: what a tensor is made of and which operations exist. Values only.
+// Basic types of the runtime: dtypes, shapes, devices, reductions and operations. Values only.
 #pragma once
 
 #include <array>
@@ -40,9 +40,9 @@ inline constexpr int kNumOpKinds =
 #undef DISTRUN_OPERATION
 
 enum class OpOutput : std::uint8_t {
-  kNone,      // moves no data: agreement alone
-  kAsInput,   // of the input's shape; may be the input's memory
-  kGathered,  // made by the runtime: dimension 0 is each rank's own, and the result has them all
+  kNone,      // moves no data; the members only agree on it
+  kAsInput,   // shape of the input; may be the input's memory
+  kGathered,  // the runtime allocates it; dimension 0 may differ per rank, and the result has the rows of all
   kShare,     // this rank's rows of a result that has the input's shape; never the input's memory
 };
 
@@ -58,14 +58,14 @@ struct Device {
 using Shape = std::vector<std::int64_t>;
 
 struct DTypeTraits {
-  std::string_view name;  // "float32", as NumPy spells it
+  std::string_view name;  // "float32", NumPy's spelling
   std::size_t bytes;      // of one element
   DTypeFamily family;
-  int exponent;  // bits of a float's; 0 for others
+  int exponent;  // bits of the exponent of a float; 0 for other families
 };
 const DTypeTraits& traits_of(DType dtype);
 
-// As in operations.def.
+// The columns of operations.def. That file explains them.
 struct OpTraits {
   std::string_view name;
   OpOutput output;
@@ -78,7 +78,7 @@ struct OpTraits {
 const OpTraits& traits_of(OpKind kind);
 
 std::size_t size_of(DType dtype);                                // bytes of one element
-std::string_view name_of(DType dtype);                           // "float32", as NumPy spells it
+std::string_view name_of(DType dtype);                           // "float32", NumPy's spelling
 std::string_view name_of(ReduceOp op);                           // "sum"
 std::string_view name_of(OpKind kind);                           // "allreduce"
 std::string_view name_of(DeviceType type);                       // "cpu"

@@ -1,4 +1,4 @@
-// Files that are written by name in a folder where others may make names too.
+// Writes files in a directory where other users may create entries too.
 #pragma once
 
 #include <string>
@@ -7,20 +7,22 @@
 
 namespace distrun {
 
-// Looked up and judged once: who changes the names that led to it afterwards leads nobody elsewhere. Any thread.
+// Opens and checks the directory once. If its path is changed later, this object still refers to the same directory.
+// Safe from any thread.
 class Folder {
  public:
-  // Not valid, with errno, where there is none.
+  // If the directory cannot be opened, the object is not valid and errno says why.
   explicit Folder(const std::string& path);
   [[nodiscard]] bool valid() const { return directory_.valid(); }
 
   struct Opened {
     Fd file{};
-    int error = 0;         // errno where the file is not valid
-    bool refused = false;  // as below
+    int error = 0;         // errno if the file is not valid
+    bool refused = false;  // the entry is not a plain file (see open_to_write)
   };
-  // `name` has no slash; `how`: open's flags for writing. Where somebody else may have made the name, a link would lead
-  // to any file of the user's and a pipe would block, so both are refused, and what else is no plain file.
+  // `name` has no slash. `how` has the flags of open(2) for writing. If another user may have created the entry, it
+  // must be a plain file, or it is refused. A symbolic link could lead to any file of the user, and opening a pipe
+  // would block.
   [[nodiscard]] Opened open_to_write(const std::string& name, int how) const;
 
  private:

@@ -14,14 +14,14 @@
 namespace distrun {
 namespace {
 
-// Lives as long as the process: a fork can happen after main returned.
+// Never destroyed: a process can fork after main has returned.
 struct Registry {
-  Mutex mutex;  // held across fork, so that the child finds the set whole
+  Mutex mutex;  // held during fork, so that the child finds the set consistent
   std::set<int> fds DISTRUN_GUARDED_BY(mutex);
-  // A page of which a child gets a zeroed copy (MADV_WIPEONFORK): 1 here, 0 in a child. Null before arming
-  // and where the kernel refuses.
+  // A page that the kernel replaces with zeros in a child (MADV_WIPEONFORK): it holds 1 here and 0 in a child. Null
+  // before arm_fork_guard(), and if the kernel refuses the advice.
   std::atomic<const int*> page = nullptr;
-  // The same from the handlers of fork(), where the kernel refuses such a page; a bare clone() runs none of them.
+  // Set by the fork handlers, for kernels that refuse such a page. A bare clone() does not run these handlers.
   std::atomic<bool> forked = false;
 };
 
@@ -30,7 +30,8 @@ Registry& registry() {
   return *instance;
 }
 
-// Locked by one and unlocked by another of these three, which no analysis can follow.
+// One of these three functions locks the mutex and another one unlocks it. The thread-safety analysis cannot follow
+// that.
 void before_fork() DISTRUN_TSA(no_thread_safety_analysis) { registry().mutex.lock(); }
 void after_fork_in_parent() DISTRUN_TSA(no_thread_safety_analysis) { registry().mutex.unlock(); }
 void after_fork_in_child() DISTRUN_TSA(no_thread_safety_analysis) {

@@ -1,8 +1,9 @@
-// Things that a forked child must not inherit. A DataLoader's workers are forked from a rank; if they kept the rank's
-// sockets, a killed rank's peers would see no end of file while its workers live. So the child closes every registered
-// descriptor (it never shuts one down: the connection is the parent's), and every call of ours there is refused.
+// Keeps resources from forked children. A DataLoader forks its workers from a rank. If the workers kept the rank's
+// sockets, the peers of a killed rank would see no end of file until the workers ended. So the child closes every
+// registered descriptor. It never shuts a connection down, because the parent still uses it. In the child, distrun
+// refuses every call.
 //
-// The registry is process-wide because fork is: pthread_atfork knows no sessions. Safe from any thread.
+// The registry belongs to the process, because pthread_atfork does not know sessions. Safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +15,13 @@ namespace distrun {
 // True in a child of a process that called arm_fork_guard() or registered a descriptor. Costs two loads.
 bool in_forked_child();
 using Advise = int (*)(void* memory, std::size_t size, int advice);
-void arm_fork_guard(Advise advise = nullptr);  // madvise; another one for tests, in the first call of the process
+void arm_fork_guard(Advise advise = nullptr);  // default: madvise; tests pass another in the process's first call
 
-// `fd` is closed in every child forked from now on, until forget_in_child(fd), which must come before its close here.
+// Every child that is forked from now on closes `fd`. Call forget_in_child(fd) before you close it in this process.
 void close_in_child(int fd);
 void forget_in_child(int fd);
 
-// A descriptor that is registered while it is open.
+// Owns a descriptor and keeps it registered while it is open.
 class GuardedFd {
  public:
   GuardedFd() = default;
@@ -41,7 +42,7 @@ class GuardedFd {
   [[nodiscard]] bool valid() const { return fd_.valid(); }
   void reset() {
     if (!fd_.valid()) return;
-    // In a child the number may belong to another file by now.
+    // In a child, this number may already belong to another file.
     if (in_forked_child()) {
       [[maybe_unused]] const int stale = fd_.release();
       return;
@@ -49,7 +50,7 @@ class GuardedFd {
     forget_in_child(fd_.get());
     fd_.reset();
   }
-  // Gives the descriptor up, unregistered.
+  // Gives up the descriptor and unregisters it.
   [[nodiscard]] Fd release() {
     if (fd_.valid()) forget_in_child(fd_.get());
     return std::move(fd_);

@@ -13,16 +13,16 @@
 namespace distrun::net {
 namespace {
 
-// A process that looks once a second and has not done so for longer was stopped. Bytes that came since are not handled
-// yet.
+// The caller looks once a second. A longer gap means that this process was stopped, and that it has not yet handled the
+// bytes that arrived in the gap.
 constexpr Duration kStopped = std::chrono::seconds(3);
 
-// The kernel's struct tcp_info, which the C library has only the beginning of. Later kernels append.
+// The kernel's struct tcp_info. The C library declares only its beginning. Later kernels append fields.
 struct KernelTcpInfo {
   std::uint8_t state, ca_state, retransmits, probes, backoff, options, scales, flags;
   std::uint32_t rto, ato, snd_mss, rcv_mss, unacked, sacked, lost, retrans, fackets;
   std::uint32_t last_data_sent, last_ack_sent, last_data_recv, last_ack_recv;  // milliseconds ago
-  std::array<std::uint32_t, 11> other;                                         // path MTU to all retransmissions
+  std::array<std::uint32_t, 11> other;  // from the path MTU to the total of retransmissions
   std::uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received;
   std::uint32_t segs_out, segs_in, notsent_bytes, min_rtt, data_segs_in, data_segs_out;
   std::uint64_t delivery_rate, busy_time, rwnd_limited, sndbuf_limited;
@@ -38,13 +38,13 @@ std::optional<AckFacts> ack_facts(int fd) {
   KernelTcpInfo info{};
   socklen_t size = sizeof(info);
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  int unacknowledged = 0;  // with what is not sent yet
+  int unacknowledged = 0;  // includes bytes that are not sent yet
   if (::ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) return std::nullopt;
   const auto all = static_cast<std::size_t>(std::max(unacknowledged, 0));
   const std::size_t unsent = std::min<std::size_t>(info.notsent_bytes, all);
   const bool knows_window = size >= sizeof(info);
   const bool closed = knows_window && info.snd_wnd == 0;
-  // A retransmission into a closed window is a probe too, though not counted as one.
+  // A retransmission into a closed window also is a probe, but the kernel does not count it as one.
   const bool again = closed && info.unacked > 0 && info.last_data_sent < info.last_ack_recv;
   return AckFacts{.acknowledged = info.bytes_acked,
                   .in_flight = info.unacked > 0 ? all - unsent : 0,
@@ -58,8 +58,8 @@ AckWatch::State AckWatch::look(const AckFacts& facts, TimePoint now, Duration li
   if (end_ != LinkEnd::kUnknown) return State::kEnded;
   const bool open = facts.in_flight > 0 && !facts.window_closed;
   const Missing missing = open ? Missing::kAcknowledgement : facts.asked ? Missing::kAnswer : Missing::kNothing;
-  // Other bytes may go on being acknowledged while one packet is lost again and again. Of a full window any answer
-  // will do.
+  // The count of acknowledged bytes shows progress even if one packet is lost again and again. With a full window, any
+  // answer of the peer shows progress.
   const bool moved =
       missing == Missing::kAcknowledgement ? facts.acknowledged != acknowledged_ : now - facts.since_heard > since_;
   const Duration gap = now - looked_;

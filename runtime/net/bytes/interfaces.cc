@@ -25,7 +25,7 @@ std::string address_text(const sockaddr* address) {
   return text.data();
 }
 
-// What has none says -1, or the read fails.
+// If an interface has no speed, the file contains -1 or cannot be read.
 int read_speed(const std::string& file) {
   int speed = 0;
   return std::ifstream(file) >> speed && speed > 0 ? speed : 0;
@@ -35,7 +35,7 @@ int read_speed(const std::string& file) {
 
 std::vector<InterfaceAddress> scan_addresses(const std::string& sysfs) {
   ifaddrs* list = nullptr;
-  // Without a list there is nothing to try, and whoever chooses will say so.
+  // Without a list there is no address to try. The code that chooses an address reports this.
   if (::getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
   std::vector<InterfaceAddress> out;

@@ -1,4 +1,4 @@
-// The addresses of this host as the kernel lists them.
+// Lists the addresses of this host, as the kernel reports them.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@ namespace distrun::net {
 struct InterfaceAddress {
   std::string interface;
   std::string address;
-  int speed = 0;  // of the interface, in Mbit/s; 0: not known, as of most virtual machines
+  int speed = 0;  // of the interface, in Mbit/s; 0 if unknown, as on most virtual machines
   friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) = default;
 };
 
 inline constexpr std::size_t kMaxInterfaceAddresses = 256;  // of one host
 
-// Of interfaces that are up and running, in the kernel's order, loopback included: who uses them judges them. At most
-// kMaxInterfaceAddresses; a host of many containers has link-local ones by the hundred, which come last.
-// `sysfs` is where the kernel tells the speeds.
+// Returns the addresses of interfaces that are up and running, in the kernel's order. Loopback is included; the caller
+// decides which ones to use. Returns at most kMaxInterfaceAddresses: a host with many containers can have hundreds of
+// link-local addresses, which the kernel lists last. `sysfs` is the directory from which the speeds are read.
 std::vector<InterfaceAddress> scan_addresses(const std::string& sysfs = "/sys/class/net/");
 
 }  // namespace distrun::net

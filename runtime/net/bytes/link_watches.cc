@@ -31,7 +31,7 @@ std::string text_of_end(int fd, LinkEnd end, Duration limit) {
   }
 }
 
-// A time for which this process did not look does not count: what has come in it is still in the kernel.
+// A pause of this process is not counted: the bytes that arrived during it are still in the kernel.
 bool BegunRecord::overdue(std::uint64_t record, TimePoint now, Duration limit) {
   const Duration gap = now - std::exchange(looked_, now);
   if (record != std::exchange(record_, record)) since_ = now;
@@ -52,7 +52,7 @@ int LinkWatches::look(TimePoint now) {
   quiet_ = quiet;
   for (const auto& [fd, end] : ended) {
     const auto found = links_.find(fd);
-    if (found == links_.end()) continue;  // another one's end has removed it
+    if (found == links_.end()) continue;  // the callback of another connection has removed it
     const LinkWatch watch = std::move(found->second.watch);
     links_.erase(found);
     watch.ended(end, text_of_end(fd, end, watch.limit));
@@ -64,7 +64,7 @@ LinkEnd LinkWatches::judge(int fd, Link& link, TimePoint now, bool& quiet) {
   const std::uint64_t record = link.watch.begun ? link.watch.begun() : 0;
   if (link.begun.overdue(record, now, link.watch.limit)) return LinkEnd::kUnfinished;
   if (link.begun.waits()) quiet = false;
-  // Within a host nothing is lost.
+  // Connections within a host lose no bytes.
   const auto facts = is_between_hosts(fd) ? ack_facts(fd) : std::nullopt;
   if (!facts) return LinkEnd::kUnknown;
   switch (link.acks.look(*facts, now, link.watch.limit, link.reached)) {
@@ -85,7 +85,7 @@ LinkEnd LinkWatches::judge(int fd, Link& link, TimePoint now, bool& quiet) {
   return LinkEnd::kUnknown;
 }
 
-// Asks, and looks for the answer the next time. A refusal is an answer of the host too.
+// Starts a connection attempt; a later call reads its result. A refusal also shows that the host answers.
 bool LinkWatches::answers(int fd, Link& link) {
   pollfd item{.fd = link.question.get(), .events = POLLOUT, .revents = 0};
   if (link.question.valid() && ::poll(&item, 1, 0) > 0) {

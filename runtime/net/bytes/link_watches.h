@@ -1,6 +1,6 @@
-// The connections of one process to other hosts, as a wait set looks at them once a second while something is under way
-// on them: do the bytes that were sent arrive, and is a record that has begun made whole? A job that is idle is not
-// woken. For the holder of the progress token.
+// Watches the connections of one process to other hosts. While data is in flight, a wait set calls look() once a
+// second. It checks whether sent bytes are acknowledged, and whether a record that has begun is completed. An idle job
+// is not woken. Only the holder of the progress token uses this.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ namespace distrun::net {
 
 struct LinkWatch {
   Duration limit;  // the setting host_timeout
-  // The number of the record, or message, of which a part has come and the rest has not; 0: there is none. Empty: the
-  // connection has no records.
+  // Returns the number of the record, or message, that has arrived in part; 0 if there is none. Empty if the connection
+  // has no records.
   std::function<std::uint64_t()> begun;
-  // Once, with the end in words. It may add and remove watches.
+  // Called once, with the end and its description. It may add and remove watches.
   std::function<void(LinkEnd, const std::string&)> ended;
 };
 
-// The number of a record that has begun, and since when this process waits for the rest. Pure.
+// The number of a record that has arrived in part, and how long this process has waited for the rest. Pure.
 class BegunRecord {
  public:
-  // `record`: 0: there is none. True: the rest has not come within the limit.
+  // `record` is 0 if there is none. Returns true if the rest has not arrived within the limit.
   bool overdue(std::uint64_t record, TimePoint now, Duration limit);
   [[nodiscard]] bool waits() const { return record_ != 0; }
-  // When to look again at one that has begun.
+  // When to call overdue() again for a record that has begun.
   [[nodiscard]] TimePoint due() const;
 
  private:
@@ -50,11 +50,11 @@ class LinkWatches {
   void add(int fd, LinkWatch watch) { links_[fd] = {.watch = std::move(watch)}; }
   void remove(int fd) { links_.erase(fd); }
 
-  // Something may have been sent or received since.
+  // Tells the watches that data may have been sent or received. They look again at the next interval.
   void used() { quiet_ = false; }
-  // When look() is due; max(): not before used().
+  // When look() is due. Returns max() if it is not due before the next used().
   [[nodiscard]] TimePoint due() const { return quiet_ || links_.empty() ? TimePoint::max() : looked_ + kInterval; }
-  // How many connections have been found at their end.
+  // Checks all connections. Returns the number of connections that have ended.
   int look(TimePoint now);
 
  private:
@@ -62,7 +62,7 @@ class LinkWatches {
     LinkWatch watch;
     AckWatch acks{};
     BegunRecord begun{};
-    // A connection to the same host, which it accepts, or refuses, if it can be reached.
+    // A second connection attempt to the same host. If the host can be reached, it accepts or refuses it.
     Fd question{};
     bool reached = false;
   };

@@ -1,4 +1,4 @@
-// Descriptors by the hundred: one for each of a group's members.
+// Reserves descriptors in large numbers, for instance one for each member of a group.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace distrun::net {
 
-// The process planned its soft limit on open files without these, so they come on top of it: the limit is raised by
-// `count`, to the hard limit at most, and as many descriptors are returned, which keep the places until they are
-// needed. A listener that runs out of descriptors leaves its peers waiting, so call this before anybody is told the
-// address. kSystem with the cure if the places are not to be had; `need` begins that text, as "an alltoall needs ...".
+// Raises the soft limit on open files by `count`, at most to the hard limit, because the process chose its limit
+// without these descriptors. Returns `count` descriptors that reserve the places until they are needed. A listener that
+// runs out of descriptors makes its peers wait, so call this before you publish its address. If there is no room,
+// returns kSystem with the cure. `need` is the beginning of that text, for instance "an alltoall needs ...".
 Result<std::vector<Fd>> make_room(std::size_t count, const std::string& need);
 
 }  // namespace distrun::net

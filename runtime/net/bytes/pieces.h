@@ -1,4 +1,4 @@
-// A message as the pieces of memory that it lies in, in order, with the part that is done cut off. No I/O.
+// A message as a list of memory pieces, in order, without the part that is already sent or received. No I/O.
 #pragma once
 
 #include <sys/uio.h>
@@ -14,11 +14,11 @@ class Pieces {
   void add(const void* data, std::size_t size);  // adjacent pieces are merged
   void advance(std::size_t bytes);
   [[nodiscard]] bool empty() const { return next_ == pieces_.size(); }
-  [[nodiscard]] std::size_t size() const { return left_; }  // bytes that are left
-  // The first pieces, as many as one system call takes.
+  [[nodiscard]] std::size_t size() const { return left_; }  // bytes that remain
+  // The first remaining pieces, as many as one system call takes.
   [[nodiscard]] iovec* data() { return pieces_.data() + next_; }
   [[nodiscard]] std::size_t count() const;
-  // Calls f(data, bytes) for all that is left.
+  // Calls f(data, bytes) for each remaining piece.
   template <class F>
   void for_each(F f) const {
     for (std::size_t i = next_; i < pieces_.size(); ++i) {

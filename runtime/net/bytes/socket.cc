@@ -28,12 +28,12 @@ constexpr std::string_view kEverywhere = "*";
 constexpr std::size_t kMaxName = 100;  // sun_path holds 108
 constexpr std::size_t kMaxHost = 255;
 
-// When a silently dead peer is to be noticed: 2 s idle, then 3 probes a second apart; and 5 s for data.
+// The default time, in seconds, after which a connection to a silent peer ends. kAfterLauncher is added.
 constexpr double kHostTimeout = 5;
-constexpr int kKeepCount = 8;  // at least
-// Seconds: the launcher counts the same time of silence, and is to know first which host is silent.
+constexpr int kKeepCount = 8;  // least number of probes, if the time is 8 s or more
+// Seconds. The launcher measures the same silence, and should be the first to know which host is silent.
 constexpr int kAfterLauncher = 2;
-constexpr int kSynRetries = 4;  // no answer for 1 + 2 + 4 + 8 + 16 s; since Linux 6.5 four times 1 s come before
+constexpr int kSynRetries = 4;  // gives up after 1 + 2 + 4 + 8 + 16 s; since Linux 6.5 four waits of 1 s come first
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -48,7 +48,7 @@ SocketAddress unix_address(const std::string& name) {
   SocketAddress result;
   auto* un = reinterpret_cast<sockaddr_un*>(&result.storage);
   un->sun_family = AF_UNIX;
-  std::memcpy(un->sun_path + 1, name.data(), name.size());  // the leading zero byte makes it abstract
+  std::memcpy(un->sun_path + 1, name.data(), name.size());  // the leading zero byte makes the name abstract
   result.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return result;
 }
@@ -88,7 +88,7 @@ Status set_nonblocking(int fd) {
   return {};
 }
 
-// Two ends of one socket: a client that was given, as its own port, the free port that it connects to.
+// A TCP client may get, as its own port, the free port that it connects to. The socket is then connected to itself.
 bool connected_to_itself(int fd) {
   SocketAddress local{.storage = {}, .size = sizeof(sockaddr_storage)};
   SocketAddress remote{.storage = {}, .size = sizeof(sockaddr_storage)};
@@ -98,7 +98,7 @@ bool connected_to_itself(int fd) {
   return local.size == remote.size && std::memcmp(local.get(), remote.get(), local.size) == 0;
 }
 
-// `syn_retries`: 0 leaves it to the system.
+// `syn_retries` 0 keeps the system's default.
 Result<Fd> begin_connect(const addrinfo& info, int syn_retries) {
   auto fd = new_socket(info.ai_family);
   if (!fd.ok()) return fd;
@@ -109,15 +109,15 @@ Result<Fd> begin_connect(const addrinfo& info, int syn_retries) {
 }
 
 Result<Fd> connect_tcp(const addrinfo& info, TimePoint deadline) {
-  auto fd = begin_connect(info, 0);  // the deadline is the limit
+  auto fd = begin_connect(info, 0);  // `deadline` is the limit
   if (!fd.ok()) return fd;
   DISTRUN_RETURN_IF_ERROR(wait_ready(fd->get(), POLLOUT, deadline));
   DISTRUN_RETURN_IF_ERROR(finish_connect(fd->get()));
   return fd;
 }
 
-// A unix connect with a full backlog fails at once on a non-blocking socket and cannot be waited for, so it is made
-// blocking, with the deadline as its time limit.
+// On a non-blocking unix socket, connect() fails at once if the backlog is full, and poll() cannot wait for room. So
+// this socket is blocking, and the deadline is its send timeout.
 Result<Fd> connect_unix(const Address& address, TimePoint deadline) {
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return errno_status("a socket cannot be made", errno);
@@ -153,7 +153,8 @@ std::uint16_t port_of(int fd) {
                                                    : reinterpret_cast<sockaddr_in*>(&local.storage)->sin_port);
 }
 
-// A port that somebody chose may have connections of a listener before us that the system has yet to forget.
+// Connections of an earlier listener on the same port may still be in TIME_WAIT. A port that the user chose must be
+// usable in spite of them.
 void allow_again(int fd, const Address& address) {
   if (address.port != 0) set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 }
@@ -163,7 +164,7 @@ Status everywhere_failed(const Address& address) {
   return errno_status("listening on all addresses" + port + " failed", errno);
 }
 
-// One IPv6 socket takes IPv4 connections as well; a kernel without IPv6 has no such socket.
+// One IPv6 socket also accepts IPv4 connections. A kernel without IPv6 cannot create one, so IPv4 is the fallback.
 Result<Fd> listen_everywhere(Address& address) {
   Fd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   SocketAddress any;
@@ -206,7 +207,7 @@ Result<Fd> listen_tcp(Address& address) {
   return error;
 }
 
-// "10.0.0.7" and port of either end; empty for anything but TCP.
+// Returns the numeric address and port of either end. Empty if it is not TCP.
 Address numeric(const SocketAddress& socket_address) {
   Address address;
   std::array<char, INET6_ADDRSTRLEN> text{};
@@ -243,7 +244,7 @@ Result<Address> parse_address(std::string_view text) {
   const std::string_view port = text.substr(colon + 1);
   const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
-  // A colon is part of an IPv6 number, and only inside brackets can it be told from the one before the port.
+  // An IPv6 number contains colons. Only the brackets separate them from the colon before the port.
   if (host.find_first_of("[]") != std::string_view::npos || (host.find(':') != std::string_view::npos) != bracketed) {
     return bad;
   }
@@ -274,7 +275,7 @@ Result<Fd> connect_stream(const Address& address, TimePoint deadline) {
   for (const addrinfo* info = list->get(); info != nullptr; info = info->ai_next) ++left;
   Status error(Errc::kSystem, "the host name '" + address.host + "' has no address");
   for (const addrinfo* info = list->get(); info != nullptr; info = info->ai_next) {
-    // Each address of a name gets its share of the time, so that an unreachable first one does not use it all.
+    // Each address of a name gets an equal share of the time, so that an unreachable one does not use all of it.
     const TimePoint now = Clock::now();
     auto fd = connect_tcp(*info, now + (deadline - now) / left--);
     if (fd.ok()) return fd;
@@ -315,7 +316,7 @@ Result<Fd> accept_stream(int listener) {
   }
   const bool short_of_memory = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
   if (short_of_memory || errno == EINVAL || errno == EBADF) return errno_status("accepting a connection failed", errno);
-  return fd;  // nobody there, or somebody who has gone again (ECONNABORTED and the network errors of accept(2))
+  return fd;  // no connection waits, or the peer has already gone (ECONNABORTED and the network errors of accept(2))
 }
 
 Status wait_ready(int fd, short events, TimePoint deadline) {
@@ -334,7 +335,7 @@ void expect_prompt_peer(int fd) {
   if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain == AF_UNIX) return;
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 1);  // set_host_timeout() leaves one that is off
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 1);  // set_host_timeout() sets it only if it is on
   set_host_timeout(fd, kHostTimeout);
 }
 
@@ -345,7 +346,7 @@ void set_host_timeout(int fd, double seconds) {
   const int least = static_cast<int>(seconds) + kAfterLauncher;
   const int interval = std::max(1, least / kKeepCount);
   const int count = (least + interval - 1) / interval;
-  // The last answer may have come that long before the network failed.
+  // The last answer may have come almost one interval before the network failed.
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, interval);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, count);
@@ -394,7 +395,7 @@ Result<std::string> local_host_towards(const Address& remote) {
   if (!list.ok()) return list.status();
   Status error(Errc::kSystem, "the host name '" + remote.host + "' has no address");
   for (const addrinfo* info = list->get(); info != nullptr; info = info->ai_next) {
-    // Connecting a datagram socket only looks the route up.
+    // connect() on a datagram socket only looks up the route.
     const Fd fd(::socket(info->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (fd.valid() && ::connect(fd.get(), info->ai_addr, info->ai_addrlen) == 0) return local_host_of(fd.get());
     error = errno_status("no interface leads to " + to_string(remote), errno);

@@ -1,6 +1,6 @@
-// Stream sockets without authentication: addresses, connecting with a deadline, and the options that every one of ours
-// has (non-blocking, close-on-exec, no delay, a silent peer noticed in about 5 s). Used by secure_socket and by the
-// launcher's probes, which authenticate with probe_words.h.
+// Stream sockets without authentication: addresses and connecting with a deadline. Every socket is non-blocking and
+// close-on-exec; TCP sockets also have no delay and notice a silent peer within 8 s. secure_socket uses this, and so do
+// the launcher's probes, which authenticate with probe_words.h.
 #pragma once
 
 #include <cstdint>
@@ -22,53 +22,56 @@ struct Address {
   friend bool operator==(const Address&, const Address&) = default;
 };
 
-// "host:port", "[v6]:port" or "unix:@name"; kInvalidArgument naming the text otherwise.
+// Parses "host:port", "[v6]:port" or "unix:@name". Otherwise kInvalidArgument with the text in its message.
 Result<Address> parse_address(std::string_view text);
 std::string to_string(const Address& address);
 
-// Listens without accepting. Port 0 and an empty unix name are replaced by a free port and a random name in `address`.
-// The host "*" means all addresses of this host, of IPv6 too where the kernel has it.
+// Listens without accepting. In `address`, port 0 becomes the free port that was chosen, and an empty unix name becomes
+// a random one. The host "*" means all addresses of this host, including IPv6 if the kernel has it.
 Result<Fd> listen_stream(Address& address);
 Result<Fd> connect_stream(const Address& address, TimePoint deadline);
-// For a loop: begins to connect to a numeric TCP address; when the descriptor becomes writable, finish_connect() says
-// what has come of it. It has no deadline: where nothing answers, the system gives up after 31 s (Linux 6.5 and later:
-// 35 s).
+// Begins to connect to a numeric TCP address, for use in an event loop. When the descriptor becomes writable, call
+// finish_connect() for the result. There is no deadline. If the peer does not answer, the system gives up after 31 s
+// (Linux 6.5 and later: 35 s).
 Result<Fd> begin_connect(const Address& address);
 Status finish_connect(int fd);
-// To the address of the other side of `fd`, a TCP connection. For who wants to know whether anything comes from there.
+// Begins to connect to the peer address of `fd`, a TCP connection. Use it to find out whether that host answers.
 Result<Fd> begin_connect_to_peer_of(int fd);
-int pending_error(int fd);  // takes it; 0: none
-// Next connection of a listener: kOk with an invalid Fd when none waits (or one that gave up already).
+int pending_error(int fd);  // reads and clears it; 0 if there is none
+// Returns the next connection of a listener. It is kOk with an invalid Fd if none waits, or if the peer has already
+// given up.
 Result<Fd> accept_stream(int listener);
 
-// Blocks until `fd` is ready for `events` (poll's), or kTimeout. Signals do not end the wait.
+// Blocks until `fd` is ready for `events` (of poll). kTimeout at the deadline. Signals do not end the wait.
 Status wait_ready(int fd, short events, TimePoint deadline);
 
-// TCP only: acknowledgements that stay away for 7 to 8 s end the connection, while idle as well as with data under
-// way. The second part also ends a connection whose reader stands still with a full window, which bulk data to a slow
-// rank legitimately does: allow_slow_reader() takes it back, the check of idle connections stays.
+// TCP only. Missing acknowledgements for 7 to 8 s end the connection, both when it is idle and when data is in flight.
+// The check for data in flight also ends a connection whose reader is stopped with a full window. Bulk data to a slow
+// rank may legitimately be in that state. allow_slow_reader() turns this check off and keeps the check of idle
+// connections.
 void expect_prompt_peer(int fd);
 void allow_slow_reader(int fd);
-// On a connection that has what expect_prompt_peer() gives it: after that time and about 2 s more, and not sooner.
-// allow_slow_reader() stays in force.
+// Changes the limits of expect_prompt_peer(), which must have been called: the connection ends about 2 s after
+// `seconds`, and not sooner. allow_slow_reader() stays in effect.
 void set_host_timeout(int fd, double seconds);
 
-// How a connection ended from which a call got `error`, errno's; 0: end of file.
+// How a connection ended, from the errno of the call that failed. 0 means end of file.
 LinkEnd link_end_of(int error);
-// The same in words: "Connection timed out".
+// The same in words, for instance "Connection timed out".
 std::string link_end_text(int error);
 
-// The numeric address of the interface through which `remote` (TCP) is reached. Sends nothing.
+// The numeric address of the local interface through which `remote` (TCP) is reached. Sends nothing.
 Result<std::string> local_host_towards(const Address& remote);
 
-// TCP, and the ends have different addresses.
+// True for a TCP connection whose ends have different addresses.
 bool is_between_hosts(int fd);
-// Both ends have one address, as where a process connects to an interface of its own machine; a unix socket has none.
+// True if both ends have the same address, for instance if a process connects to a local interface. False for a unix
+// socket.
 bool ends_share_address(int fd);
-int unix_peer_pid(int fd);          // 0 when the kernel does not know
-std::string local_host_of(int fd);  // this side's numeric address, "" for unix
-std::string remote_text(int fd);    // the other side for a log line: "10.0.0.7:4242" or "a local process (pid 12)"
-int poll_timeout_ms(
-    TimePoint until);  // for poll and epoll_wait: rounded up, lest a wait end in a busy loop; 0 when past
+int unix_peer_pid(int fd);          // 0 if the kernel does not know it
+std::string local_host_of(int fd);  // the numeric address of this side; "" for a unix socket
+std::string remote_text(int fd);    // names the other side in a log line: "10.0.0.7:4242" or "a local process (pid 12)"
+// The timeout for poll and epoll_wait. Rounded up, so that a wait does not end in a busy loop; 0 if `until` has passed.
+int poll_timeout_ms(TimePoint until);
 
 }  // namespace distrun::net

@@ -60,7 +60,7 @@ class EpollWaitSet : public WaitSet {
 
   void wake() override {
     const std::uint64_t one = 1;
-    // Fails only when the counter is full, and then the wait set is awake anyway.
+    // This fails only if the counter is full, and then the wait set is awake anyway.
     [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof(one));
   }
 
@@ -79,7 +79,7 @@ class EpollWaitSet : public WaitSet {
     return errno_status("watching descriptor " + std::to_string(fd), errno);
   }
 
-  // Once a second at most, and never where there is no such connection.
+  // At most once a second, and not at all if there is nothing to watch.
   void look_at_links(Round& round) {
     if (links_.due() == TimePoint::max()) return;
     if (const TimePoint now = Clock::now(); links_.due() <= now) round.callbacks += links_.look(now);
@@ -109,7 +109,7 @@ class EpollWaitSet : public WaitSet {
         round.woken = true;
         continue;
       }
-      // An earlier callback of this round may have removed this descriptor; a running callback may remove itself.
+      // An earlier callback of this round may have removed this descriptor. A running callback may remove its own.
       const auto found = callbacks_.find(event.data.fd);
       if (found == callbacks_.end()) continue;
       const std::shared_ptr<Callback> callback = found->second;

@@ -100,7 +100,7 @@ std::size_t WireReader::list_count(std::size_t limit, std::size_t min_item_bytes
     fail("a list of " + std::to_string(count) + " items where at most " + std::to_string(limit) + " are allowed");
     return 0;
   }
-  // Before anything is reserved: a count that the remaining bytes cannot hold is a lie.
+  // Checked before memory is reserved: the remaining bytes cannot hold this many items.
   if (count > rest_.size() / std::max<std::size_t>(min_item_bytes, 1)) {
     fail("it ends too early");
     return 0;

@@ -1,12 +1,12 @@
-// Little-endian encoding of small messages, bounded on the way in. Every message between distrun processes is written
-// and read with these two classes, so that there is one place where lengths are checked (fuzzed: test/fuzz/wire.cc).
-// A reader never throws and never reads past its bytes: after the first fault all further reads return zeros and
-// finish() tells what was wrong. Nothing is allocated before the bytes for it are known to be there.
+// Little-endian encoding of small messages, with limits on every length that is read. These two classes write and read
+// all messages between distrun processes, so lengths are checked in one place (fuzzed: test/fuzz/wire.cc). A reader
+// never throws and never reads past its bytes. After the first fault all further reads return zeros, and finish()
+// reports the fault. A reader allocates memory only after it has checked that the bytes for it are present.
 //
-// A struct that travels has one list of its fields, which serves both ways and stands beside its encoding:
+// A struct that is sent has one list of its fields, next to its encoding. The list serves writing and reading:
 //   template <class V>
 //   void fields(V& v, net::Ref<V, Pid> m) { v(m.rank, m.pid).text(m.host, kMaxHost); }
-// The list is a template in the struct's own namespace, so that encoded() and decoded() find it.
+// The list is a template in the namespace of the struct, so that encoded() and decoded() find it.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace distrun::net {
 
-// A struct as its fields() takes it: const where V writes.
+// The parameter type of a struct in fields(): a const reference if V is a writer.
 template <class V, class T>
 using Ref = std::conditional_t<V::kReads, T&, const T&>;
 
@@ -41,10 +41,10 @@ class WireWriter {
   WireWriter& f64(double value);                         // IEEE 754 bits
   WireWriter& bytes(std::span<const std::byte> value);   // u32 length, then the bytes
   WireWriter& string(std::string_view value);            // the same
-  WireWriter& raw(std::span<const std::byte> value);     // the bytes alone
+  WireWriter& raw(std::span<const std::byte> value);     // the bytes without a length
   WireWriter& i64s(std::span<const std::int64_t> list);  // u32 count, then the values (shapes, splits)
   WireWriter& i32s(std::span<const int> list);           // u32 count, then the values (ranks)
-  // u32 count, then each item as `write(writer, item)` writes it.
+  // A u32 count, then write(writer, item) for each item.
   template <class List, class Write>
   WireWriter& list(const List& items, Write write) {
     u32(static_cast<std::uint32_t>(items.size()));
@@ -52,7 +52,7 @@ class WireWriter {
     return *this;
   }
 
-  // For fields(): the reader has the same calls. Limits and checks are the reader's.
+  // For fields(): the reader has the same calls. The writer ignores the limits and checks; the reader applies them.
   template <class... T>
   WireWriter& operator()(const T&... numbers) {
     (one(numbers), ...);
@@ -63,7 +63,7 @@ class WireWriter {
     return u8(static_cast<std::uint8_t>(value));
   }
   WireWriter& text(std::string_view value, std::size_t /*limit*/) { return string(value); }
-  WireWriter& cut_text(std::string_view value, std::size_t limit);  // no more than the limit, and no half a character
+  WireWriter& cut_text(std::string_view value, std::size_t limit);  // cuts at the limit, never inside a character
   WireWriter& blob(std::span<const std::byte> value, std::size_t /*limit*/) { return bytes(value); }
   WireWriter& texts(const std::vector<std::string>& items, std::size_t /*limit*/, std::size_t /*longest*/) {
     return list(items, [](WireWriter& writer, const std::string& item) { writer.string(item); });
@@ -114,7 +114,7 @@ class WireReader {
   std::uint64_t u64() { return number(8); }
   std::int32_t i32() { return static_cast<std::int32_t>(u32()); }
   std::int64_t i64() { return static_cast<std::int64_t>(u64()); }
-  bool boolean();  // anything but 0 and 1 is a fault
+  bool boolean();  // any value except 0 and 1 is a fault
   double f64();
   // A value longer than `limit` is a fault.
   std::string string(std::size_t limit);
@@ -122,24 +122,25 @@ class WireReader {
   std::span<const std::byte> view(std::size_t limit);  // the same without a copy
   std::vector<std::int64_t> i64s(std::size_t limit);
   std::vector<int> i32s(std::size_t limit);
-  // A u8 that must be below `count`, as an enumeration's values are.
+  // A u8 that must be less than `count`, as the values of an enumeration are.
   template <class Enum>
   Enum enumerator(int count) {
     const std::uint8_t value = u8();
     if (value >= count) fail("a value of an enumeration is out of range");
     return static_cast<Enum>(ok() ? value : 0);
   }
-  // u32 count (a fault above `limit`, or when the rest cannot hold count * min_item_bytes), then `read(reader)` each.
+  // A u32 count, then read(reader) for each item. A fault if the count is above `limit`, or if the remaining bytes
+  // cannot hold count * min_item_bytes.
   template <class Item, class Read>
   std::vector<Item> list(std::size_t limit, std::size_t min_item_bytes, Read read) {
     std::vector<Item> items;
     const std::size_t count = list_count(limit, min_item_bytes);
-    items.reserve(std::min<std::size_t>(count, 1024));  // an item may be larger here than on the wire
+    items.reserve(std::min<std::size_t>(count, 1024));  // an item may be larger in memory than on the wire
     for (std::size_t i = 0; i < count && ok(); ++i) items.push_back(read(*this));
     return items;
   }
 
-  // For fields(): what the writer's calls of these names have written.
+  // For fields(): each call reads the bytes that the writer's call of the same name has written.
   template <class... T>
   WireReader& operator()(T&... numbers) {
     (one(numbers), ...);
@@ -168,7 +169,7 @@ class WireReader {
     return list(
         items, limit, [](WireReader& reader, T& item) { reader(item); }, sizeof(T));
   }
-  // Without `min_item_bytes` no item may be smaller than a new one is.
+  // If `min_item_bytes` is 0, the size of an encoded default item is the minimum.
   template <class Item, class Each>
   WireReader& list(std::vector<Item>& items, std::size_t limit, Each each, std::size_t min_item_bytes = 0) {
     if constexpr (std::is_invocable_v<Each, WireWriter&, const Item&>) {
@@ -187,7 +188,7 @@ class WireReader {
     });
     return *this;
   }
-  // A message in a message: its faults are reported under its own name.
+  // Reads a message that is nested in another one. Its faults are reported under its own name.
   template <class T>
   WireReader& nested(T& value, std::size_t limit, std::string_view name) {
     WireReader inner(view(limit));
@@ -200,15 +201,15 @@ class WireReader {
     if (!holds) fail(fault);
     return *this;
   }
-  // What a peer of another version may have added.
+  // Skips fields that a peer of another version may have added.
   void skip_rest() { rest_ = {}; }
 
-  // For the caller's own checks; the first fault is the one that finish() reports.
+  // For the caller's own checks. finish() reports the first fault.
   void fail(std::string_view what, std::string_view where = {});
   [[nodiscard]] bool ok() const { return fault_.empty(); }
   [[nodiscard]] std::size_t remaining() const { return rest_.size(); }
-  // Everything was read and nothing was wrong; otherwise kProtocol: "<message> from the wire is malformed
-  // (...): <fault>".
+  // Ok if all bytes were read and there was no fault. Otherwise kProtocol: "<message> from the wire is malformed (...):
+  // <fault>".
   Status finish(std::string_view message);
 
  private:
@@ -228,7 +229,7 @@ class WireReader {
 
   std::span<const std::byte> rest_;
   std::string fault_;
-  std::string where_;  // the nested message that has the fault, if it is one
+  std::string where_;  // the nested message with the fault; empty if the fault is in the outer message
 };
 
 inline std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
@@ -237,10 +238,10 @@ inline std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What has been written, as the store keeps values.
+// The written bytes as a string, which is how the store keeps values.
 inline std::string as_string(const WireWriter& writer) { return std::string(as_text(writer.view())); }
 
-// A struct that has fields().
+// Encodes a struct that has fields().
 template <class T>
 WireWriter encoded(const T& value) {
   WireWriter writer;
@@ -248,7 +249,7 @@ WireWriter encoded(const T& value) {
   return writer;
 }
 
-// `name` is the message's in what finish() tells.
+// `name` is the name of the message in the error text of finish().
 template <class T>
 Result<T> decoded(std::span<const std::byte> bytes, std::string_view name) {
   WireReader reader(bytes);

@@ -1,4 +1,4 @@
-// JobKey: made by the launcher, handed down in a descriptor, read once. (Declared in world.h.)
+// JobKey: the launcher makes it and passes it in a descriptor; the rank reads it once. (Declared in world.h.)
 #include <fcntl.h>
 #include <poll.h>
 #include <sodium.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr mode_t kKeyMode = 0400;
 constexpr int kKeySeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
-// A wrapper's doing, or a process that comes second: the descriptor does not tell which.
+// There are two causes, and the descriptor does not show which: a wrapper closed it, or another process read it first.
 constexpr const char* kClosed =
     "the descriptor that distrun hands down is closed here. Something between distrun and this program may have closed "
     "it, as conda run, sudo, docker run and Python's subprocess do: activate the environment before distrun, start "
@@ -37,8 +37,8 @@ bool is_sealed(int fd) {
   return seals >= 0 && (seals & kKeySeals) == kKeySeals;
 }
 
-// Only names the sealed memory, which is opened by it: the kernel asks then who opens. Nothing else is opened, since an
-// open may wait or act.
+// True if the descriptor only names sealed memory. Opening it by that name lets the kernel check the user. No other
+// file is opened here, since open() may block or have side effects.
 bool is_path_of_memory(int fd) {
   const int flags = ::fcntl(fd, F_GETFL);
   struct stat info {};
@@ -64,7 +64,7 @@ Result<Fd> open_memory(int path, const std::string& value) {
   return errno_status("the job's key cannot be opened", errno);
 }
 
-// Sealed memory, or a pipe that holds a key's bytes and that nobody can write to any more.
+// True for sealed memory, and for a pipe that holds one key and has no writer any more.
 bool is_handed_down(int fd) {
   if (is_sealed(fd)) return true;
   struct stat info {};
@@ -75,7 +75,7 @@ bool is_handed_down(int fd) {
          ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
 }
 
-// Reads exactly one key from the start of `fd`; anything longer or shorter is refused.
+// Reads exactly one key from the start of `fd`. Refuses anything longer or shorter.
 Result<JobKey> read_key(int fd, const std::string& variable, const std::string& value) {
   unsigned char bytes[JobKey::kBytes + 1];
   ssize_t n = ::pread(fd, bytes, sizeof(bytes), 0);
@@ -93,8 +93,8 @@ Result<JobKey> key_from_fd(const std::string& value) {
   if (error != std::errc{} || end != value.data() + value.size() || number < 3) {
     return refused_key("DISTRUN_KEY_FD", value, "it is not the number of a descriptor");
   }
-  // Closed below whatever happens, so that nothing this process starts inherits it; and only if it is the launcher's
-  // descriptor, because a child that inherited the variable may have given the number to something of its own.
+  // The descriptor is closed below in every case, so that no process started from here inherits it. But only if it is
+  // the launcher's descriptor: a child that inherited the variable may use the number for another file.
   Fd memory;
   if (is_path_of_memory(number)) {
     auto opened = open_memory(number, value);
@@ -161,9 +161,9 @@ Result<JobKey> JobKey::from_environment(const Environment& environment) {
                 "with distrun");
 }
 
-// Close-on-exec: the agent clears the flag in the rank alone. A program that never reads its key passes the descriptor
-// on to the programs that it starts, perhaps as another user, and open memory can be read by every holder. So the
-// descriptor only names the memory, and the kernel checks each open; it goes through /proc.
+// Close-on-exec: the agent clears the flag in the rank only. A program that never reads its key passes the descriptor
+// on to the programs it starts, perhaps as another user, and every holder could read open memory. So the descriptor
+// only names the memory. A rank opens it through /proc, and the kernel checks each open.
 Result<Fd> JobKey::to_descriptor() const {
   Fd fd(::memfd_create("distrun-key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return to_pipe();
@@ -173,7 +173,7 @@ Result<Fd> JobKey::to_descriptor() const {
   if (::fcntl(fd.get(), F_ADD_SEALS, kKeySeals) != 0) return errno_status("the job's key cannot be sealed", errno);
   if (::fchmod(fd.get(), kKeyMode) != 0 || ::access("/proc/self/fd", X_OK) != 0) return fd;
   Fd path(static_cast<int>(::syscall(SYS_open_tree, fd.get(), "", AT_EMPTY_PATH | O_CLOEXEC)));
-  return path.valid() ? std::move(path) : std::move(fd);  // a kernel before 5.2, or a container, refuses it
+  return path.valid() ? std::move(path) : std::move(fd);  // refused by kernels before 5.2 and in some containers
 }
 
 Result<Fd> JobKey::to_pipe() const {

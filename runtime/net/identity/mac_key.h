@@ -1,5 +1,5 @@
-// Proofs that need no session: a key for one purpose, derived from the job's, and MACs made with it (BLAKE2b,
-// libsodium's crypto_generichash). Any thread.
+// Authenticates data without a session. Derives a key for one purpose from the job's key, and makes MACs with it
+// (BLAKE2b, libsodium's crypto_generichash). Safe from any thread.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ using Mac = std::array<std::byte, kMacBytes>;
 
 class MacKey {
  public:
-  // A MAC for one purpose says nothing for another. What a purpose is made of is separated by zero bytes.
+  // A MAC for one purpose is not valid for another. Separate the parts of `purpose` by zero bytes.
   MacKey(const JobKey& key, std::string_view purpose);
   ~MacKey();
   MacKey(const MacKey&) = delete;
   MacKey& operator=(const MacKey&) = delete;
 
   [[nodiscard]] Mac mac(std::span<const std::byte> data) const;
-  // In a time that does not tell how much of it is right.
+  // Runs in constant time, so the time does not tell how many bytes are right.
   [[nodiscard]] bool verify(std::span<const std::byte> data, std::span<const std::byte, kMacBytes> mac) const;
 
  private:

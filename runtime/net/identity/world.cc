@@ -8,7 +8,7 @@
 namespace distrun::net {
 namespace {
 
-// One row per number of the contract, so that writing and reading cannot differ.
+// One row per number of the contract, so that writing and reading use the same variables.
 struct NumberRow {
   const char* variable;
   int World::*field;

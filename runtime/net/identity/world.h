@@ -1,4 +1,5 @@
-// The launch contract: what a rank is told about itself. One module writes it (launcher) and reads it (runtime).
+// The launch contract: the facts about a rank that the launcher passes to it. One module does both directions: the
+// launcher writes the variables, and the runtime reads them.
 #pragma once
 
 #include <optional>
@@ -11,8 +12,8 @@
 
 namespace distrun::net {
 
-// For a process with the variables of a rank that it is not. The launcher sets others too, with which it would be
-// refused; what --mimic and --mpi set, only distrun takes away.
+// The cure for a process that inherited the variables of a rank and is not that rank. The launcher sets more variables
+// that would make distrun refuse such a process. Only distrun removes what --mimic and --mpi set.
 inline constexpr const char* kHowAlone =
     "start what is to be alone as `distrun --no-detect -np 1 program`, or without the variables DISTRUN_*, WORLD_SIZE, "
     "TF_CONFIG and JAX_NUM_PROCESSES";
@@ -22,40 +23,40 @@ struct World {
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
-  int cross_rank = 0;  // index of this host among those that have this local rank
+  int cross_rank = 0;  // index of this host among the hosts that have this local rank
   int cross_size = 1;
-  std::string host = "localhost";  // as the user named it
-  std::string job_id;              // empty in a world of one that no launcher started
+  std::string host = "localhost";  // as the user wrote it
+  std::string job_id;              // empty in a world of one without a launcher
   std::string store;               // "address:port" of the rendezvous; empty in a world of one
-  std::string address;             // this host's, as the other hosts reach it; empty: the one that leads to the store
-  std::vector<int> gpus;           // this rank's own, numbered among those that it sees; empty: none, or not told
-  double host_timeout = 30;  // seconds; the setting, which every connection to another host needs; not in variables
+  std::string address;             // how other hosts reach this host; empty: the local address towards the store
+  std::vector<int> gpus;           // the GPUs of this rank, numbered among those it can see; empty: none, or unknown
+  double host_timeout = 30;  // in seconds; the setting, for every connection to another host; not in the variables
   friend bool operator==(const World&, const World&) = default;
 };
 
-// The DISTRUN_* variables that describe `world`. The job's key is not among them.
+// The DISTRUN_* variables that describe `world`, without the job's key.
 Environment to_environment(const World& world);
 
-// Reads the variables back. Without any of ours: a world of one, unless other_launcher.h finds one. Incomplete or
-// contradictory variables are an error that names them.
+// Reads the variables back. Without any DISTRUN_* variable of a rank, the result is a world of one, unless
+// other_launcher.h finds a larger one. Incomplete or contradictory variables are an error that names them.
 Result<World> world_from_environment(const Environment& environment);
 
-// 32 random bytes per job; wiped on destruction, never printed.
+// The key of one job: 32 random bytes. Wiped on destruction, never printed.
 class JobKey {
  public:
   static constexpr std::size_t kBytes = 32;
   static JobKey generate();
-  // 32 zero bytes are refused.
+  // Refuses 32 zero bytes.
   static Result<JobKey> from_bytes(const unsigned char* data, std::size_t size);
-  // Reads the key from the descriptor that the launcher hands down (DISTRUN_KEY_FD), and closes it; or from
-  // DISTRUN_KEY_FILE, which must be a regular file of this user with mode 0600 or stricter.
+  // Reads the key from the descriptor in DISTRUN_KEY_FD, which the launcher passes, and closes it. Otherwise reads the
+  // file in DISTRUN_KEY_FILE, which must be a regular file of this user with mode 0600 or stricter.
   static Result<JobKey> from_environment(const Environment& environment);
   JobKey(const JobKey&) = default;
   JobKey& operator=(const JobKey&) = default;
   ~JobKey();
-  // The descriptor for a rank. It names sealed memory that only this user can open (O_PATH); where that cannot be, it
-  // is the memory itself; where memfd is refused (a container's seccomp profile), a pipe that holds the key and has no
-  // writer.
+  // Makes the descriptor for a rank. It refers to sealed memory that only this user can open (O_PATH). If the kernel
+  // does not support that, it is the memory itself. If memfd is refused (by a container's seccomp profile), it is a
+  // pipe that holds the key and has no writer.
   [[nodiscard]] Result<Fd> to_descriptor() const;
   [[nodiscard]] const unsigned char* data() const { return bytes_; }
 
