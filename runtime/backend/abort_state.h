@@ -1,4 +1,4 @@
-// The one part of a backend that other threads may touch: whether, and why, it has been aborted.
+// Whether and why a backend has been aborted. The only part of a backend that other threads may touch.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace distrun::backend {
 
 class AbortState {
  public:
-  // From any thread; the first cause stays.
+  // Thread-safe. The first cause is kept.
   void set(const Status& why) DISTRUN_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (!why_.ok()) return;
@@ -19,7 +19,7 @@ class AbortState {
   }
   // Cheap enough to ask once per chunk.
   [[nodiscard]] bool requested() const { return requested_.load(std::memory_order_acquire); }
-  // Ok until requested.
+  // Ok if not aborted.
   [[nodiscard]] Status why() const DISTRUN_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return why_;

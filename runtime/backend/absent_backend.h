@@ -1,4 +1,4 @@
-// In the place of a backend that is not to be had: tensors of its device fail on all members alike, with the reason.
+// A placeholder for a device without a usable backend. Tensors of this device fail on all members with the same reason.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@ namespace distrun::backend {
 
 class AbsentBackend final : public Backend {
  public:
-  // Members of a group know the same of all members, so `why` is the same on all.
+  // All members know the same offers, so `why` is the same on all of them.
   AbsentBackend(DeviceType device, Status why) : why_(std::move(why)) {
     can_ = {.ops = ~0U, .dtypes = ~0U, .devices = 1U << static_cast<unsigned>(device), .scatter_gather = true};
   }

@@ -8,10 +8,10 @@
 namespace distrun::backend {
 namespace {
 
-// A step that failed has often used up the deadline, and how it failed is told all the same.
+// A failed step has often used up its deadline. The members still need this time to exchange the error.
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
-// The first error that somebody has told, or that somebody has not come.
+// The first error that a member reported. If there is none, the first member that did not answer in time.
 Status collect(const std::string& step, const Status& mine, const GroupSpec& group, net::Store& store,
                TimePoint deadline) {
   Status failed = mine.ok() ? mine : mine.with_context("rank " + std::to_string(group.members[0]));
@@ -54,7 +54,7 @@ Status agree(const std::string& step, const Status& mine, const GroupSpec& group
     return verdict.ok() ? kept : verdict;
   }
   DISTRUN_RETURN_IF_ERROR(store.set(step + "/" + std::to_string(group.index), outcome_of(mine)));
-  // The first member comes as late as anybody, and waits as long for the others.
+  // The first member may start as late as any other, and it waits this long for the others.
   Result<std::string> verdict = store.get(step + "/verdict", until + 2 * kAnswerTime);
   if (!verdict.ok()) return mine.ok() ? verdict.status() : mine;
   return status_of(*verdict);

@@ -12,7 +12,7 @@ namespace distrun::backend {
 
 namespace {
 
-// What TensorFlow and JAX ask of memory that they take over as it is, without a copy.
+// TensorFlow and JAX require this alignment for memory that they adopt without a copy.
 constexpr std::align_val_t kAlignment{64};
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A backend that can do here what it cannot do on another member, a plug-in of two versions: what is not known to all
-// members alike is refused on all.
+// A wrapper for a plug-in that has different versions on two members. It refuses on all members what only some of them
+// support.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace distrun::backend {
 
 class LimitedBackend final : public Backend {
  public:
-  // Without what this member `offered` and `all` did not.
+  // Removes the bits that this member `offered` and that are missing in `all`.
   LimitedBackend(std::unique_ptr<Backend> inner, const Capabilities& offered, const Capabilities& all)
       : inner_(std::move(inner)), can_(inner_->capabilities()) {
     can_.ops &= ~(offered.ops & ~all.ops);

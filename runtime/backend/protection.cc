@@ -10,7 +10,7 @@ namespace {
 
 struct MemberPlace {
   bool aes = false;
-  int host = -1;  // the lowest rank there
+  int host = -1;  // the lowest rank on its host
 };
 
 template <class V>
@@ -32,7 +32,7 @@ Result<std::vector<MemberPlace>> unpacked(const std::string& bytes, std::size_t 
   return places;
 }
 
-// The first member collects.
+// The first member collects the places and publishes them.
 Result<std::vector<MemberPlace>> exchange_places(const std::string& step, const MemberPlace& mine,
                                                  const GroupSpec& group, net::Store& store, TimePoint deadline) {
   const std::size_t size = group.members.size();

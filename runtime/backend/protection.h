@@ -1,5 +1,5 @@
-// What --encrypt and --checksum ask for: how the connections of a group that lead to other hosts are protected. Those
-// inside of a host stay plain.
+// Protection of a group's connections, as requested by --encrypt and --checksum. It covers connections between hosts.
+// Connections inside a host stay plain.
 #pragma once
 
 #include <memory>
@@ -14,26 +14,28 @@
 
 namespace distrun::backend {
 
-// The option that asks for protection, "--encrypt" or "--checksum"; empty: none does, or the job has one host.
+// The option that asks for protection, "--encrypt" or "--checksum". Empty if neither is set, or if the job has one
+// host.
 std::string asked_protection(const Services& services);
 
-// World ranks of the group that share this host's memory, as far as this member sees; ascending, with itself.
+// The world ranks of the group that share memory with this rank on its host, as far as this member sees. Ascending,
+// with this rank itself.
 std::vector<int> ranks_here(const GroupSpec& group, const Services& services);
 
 // The same on all members.
 struct Protection {
   std::optional<net::RecordSuite> suite;  // none: all connections are plain
-  std::vector<int> hosts;                 // by member: the lowest rank of those that share its host
-  // Of the connection between two members.
+  std::vector<int> hosts;                 // by member: the lowest rank on the member's host
+  // For the connection between two members; none: plain.
   [[nodiscard]] std::optional<net::RecordSuite> between(std::size_t one, std::size_t other) const;
 };
 
-// Collective over the group where something is asked for, and nothing where not. `step` is as in agree(). AES where
-// every member has it.
+// Collective over the group if an option asks for protection; otherwise returns without communication. `step` is as in
+// agree(). Uses AES if every member has it.
 Result<Protection> agree_on_protection(const std::string& step, const GroupSpec& group, const Services& services,
                                        TimePoint deadline);
 
-// An authenticated connection as its bulk user takes it over.
+// An authenticated connection, in the form in which a backend takes it over.
 struct DataLink {
   Fd fd;                                      // non-blocking
   std::unique_ptr<net::RecordLayer> records;  // null: plain

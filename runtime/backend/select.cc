@@ -9,7 +9,7 @@
 namespace distrun::backend {
 namespace {
 
-// Why a backend cannot be used, and by which member, if not all alike.
+// Why a backend cannot be used. Names the member that is the reason, unless the reason is the same for all.
 struct Obstacle {
   LoserCode code = LoserCode::kMissing;
   std::string text;
@@ -17,14 +17,14 @@ struct Obstacle {
   std::string host;
 };
 
-// One backend as the whole group sees it.
+// One backend, judged for the whole group.
 struct Candidate {
   std::string name;
-  std::optional<Obstacle> obstacle;  // nothing: it is available
-  std::string reason;                // why it is good, or the obstacle's text
-  std::string own_reason;            // what it says itself, where it has not this kind of device
+  std::optional<Obstacle> obstacle;  // none: it is available
+  std::string reason;                // its purpose, or the obstacle's text
+  std::string own_reason;            // the reason of its own offer, if it lacks this device type
   int score = 0;
-  Capabilities all;  // of all members
+  Capabilities all;  // what all members have in common
 };
 
 std::string who(int rank, const std::string& host) { return "rank " + std::to_string(rank) + " (" + host + ")"; }
@@ -34,8 +34,8 @@ const Offer* find_offer(const std::vector<Offer>& offers, std::string_view name)
   return found == offers.end() ? nullptr : &*found;
 }
 
-// The device types that the bare name of a backend binds: those that all have who have the backend. Where nobody has
-// it, those that it is for, as far as anybody knows.
+// The device types to which the bare name of a backend applies: those that all members support that have the backend.
+// If it is available on no member, the device types that any member lists.
 std::uint32_t devices_of(const std::vector<std::vector<Offer>>& offers, std::string_view name) {
   std::uint32_t of_all = ~0U;
   std::uint32_t of_any = 0;
@@ -59,7 +59,7 @@ struct View {
   const std::vector<std::string>& hosts;
 };
 
-// The text goes on after the member's name.
+// `text` is appended to the member's name.
 Obstacle of_member(const View& view, std::size_t i, LoserCode code, const std::string& text) {
   return {
       .code = code, .text = who(view.members[i], view.hosts[i]) + text, .rank = view.members[i], .host = view.hosts[i]};
@@ -77,7 +77,7 @@ LoserCode code_of(Absence absence) {
   return LoserCode::kMissing;
 }
 
-// Where member `i` is of another build than the first and would not do what the others do; or nothing.
+// The obstacle if member `i` has another version than the first member and would act differently; otherwise none.
 std::optional<Obstacle> other_way(const View& view, std::size_t i, const Offer& offer) {
   const Offer* first = find_offer(view.offers.front(), offer.backend);
   if (first == nullptr) return std::nullopt;
@@ -102,7 +102,7 @@ bool lacks_device(const View& view, const Offer* offer) {
   return offer != nullptr && offer->available && !has(offer->capabilities.devices, view.device);
 }
 
-// Why member `i` cannot use backend `name` for the device, or nothing.
+// Why member `i` cannot use backend `name` for the device; none if it can.
 std::optional<Obstacle> obstacle(const View& view, std::size_t i, std::string_view name) {
   const Offer* offer = find_offer(view.offers[i], name);
   if (offer == nullptr) return of_member(view, i, LoserCode::kNotOffered, ": not offered there");
@@ -116,7 +116,7 @@ std::optional<Obstacle> obstacle(const View& view, std::size_t i, std::string_vi
   return other_way(view, i, *offer);
 }
 
-// Why the backend has nothing to do in the group; empty unless all members say so.
+// Why the backend has nothing to do in the group. Empty unless all members report this.
 std::string nothing_to_do(const View& view, std::string_view name) {
   for (const std::vector<Offer>& member : view.offers) {
     const Offer* offer = find_offer(member, name);
@@ -125,7 +125,7 @@ std::string nothing_to_do(const View& view, std::string_view name) {
   return find_offer(view.offers.front(), name)->nothing_to_do;
 }
 
-// Available if all members can use it; the score is the lowest that any member gives.
+// The backend is available if all members can use it. Its score is the lowest score of any member.
 Candidate judge(const View& view, const std::string& name) {
   Candidate candidate = {.name = name};
   for (std::size_t i = 0; i < view.offers.size(); ++i) {
@@ -156,7 +156,7 @@ bool is_idle(const Candidate& candidate) {
   return candidate.obstacle && candidate.obstacle->code == LoserCode::kNothingToDo;
 }
 
-// Sorted by name, so that the result does not depend on the order in which members list their offers.
+// Sorted by name, so that the result does not depend on the order of the offers.
 std::map<std::string, Candidate> judge_all(const View& view) {
   std::map<std::string, Candidate> candidates;
   for (const std::vector<Offer>& member : view.offers) {
@@ -172,7 +172,7 @@ struct Choice {
   bool named_for_device = false;
 };
 
-// The part of the setting that speaks of `device`; a bare name speaks of every device.
+// The part of the setting that applies to `device`. A bare name applies to every device.
 Choice choice_for(DeviceType device, std::string_view forced) {
   Choice choice;
   while (!forced.empty()) {
@@ -284,10 +284,10 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
     const auto found = candidates.find(choice.backend);
     if (found == candidates.end()) return impossible(candidates, forced, choice.backend, "no such backend here");
     if (!found->second.obstacle) return won(candidates, found->second, true, forced);
-    // A bare name binds only the device types that it supports; the others are selected normally.
+    // A bare name applies only to the device types that the backend supports. The others are selected by score.
     const std::uint32_t devices = devices_of(offers, choice.backend);
     const bool other_device = !has(devices, device);
-    // One rank alone has nobody to talk to: what is asked for counts once there are more.
+    // A group of one rank needs no communication, so the setting applies only to larger groups.
     const bool alone = members.size() == 1 && !other_device;
     const bool idle = is_idle(found->second) && !whole_job;
     if (!alone && !idle && (choice.named_for_device || !other_device || devices == 0)) {

@@ -1,5 +1,5 @@
-// The backends that every build has. In a folder of its own because it is the one place that knows them all: the
-// interface above it (factory.h) knows none.
+// The backends of every build. They have their own folder, because only this file knows all of them. The interface
+// (factory.h) knows none.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace distrun::backend {
 
-// Order is no meaning, the score is.
+// The order has no meaning: scores decide.
 std::vector<std::unique_ptr<Factory>> builtin_factories();
 
 }  // namespace distrun::backend

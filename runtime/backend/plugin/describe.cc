@@ -10,7 +10,7 @@
 namespace distrun::backend {
 namespace {
 
-// Plug-ins of this project, each a file of its own that may be there or not.
+// The plug-ins of this project. Each is a separate file that may be missing.
 constexpr const char* kProjectPlugins[] = {"gloo", "mpi", "nccl"};
 
 }  // namespace
@@ -24,7 +24,7 @@ BackendList list_backends(const Settings& settings, const std::string& plugin_fo
                             .reason = usable.ok() ? "built in" : usable.message()});
   }
   plugin::Plugins plugins = plugin::load_plugins(settings, plugin_folder);
-  // Two ranks that share nothing: the question is what this machine has, not what a job needs.
+  // Two ranks that share no host. The list shows what this machine has, not what a certain job needs.
   const GroupSpec group{.id = "check", .members = {0, 1}, .index = 0};
   for (const auto& factory : plugins.factories) {
     const Offer offer = factory->offer(group, {});

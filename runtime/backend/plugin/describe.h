@@ -1,4 +1,4 @@
-// What `distrun check --build` says of the backends of this machine.
+// The list of backends that `distrun check --build` prints for this machine.
 #pragma once
 
 #include <string>
@@ -14,22 +14,22 @@ struct BackendList {
   struct Entry {
     std::string backend;
     bool usable = false;
-    std::string reason;       // why not, or what it is
-    int library_version = 0;  // 0: not known
+    std::string reason;       // why it is not usable, or what it is
+    int library_version = 0;  // 0: unknown
   };
   std::vector<Entry> entries;
-  std::vector<std::string> warnings;  // of plug-ins
+  std::vector<std::string> warnings;  // about plug-ins
 };
 
-// Built-in backends, plug-ins that were found, and the plug-ins of the project that were not. Loads plug-ins; makes
-// nothing else.
+// Lists the built-in backends, the plug-ins that were found, and the plug-ins of this project that were not found.
+// Loads the plug-ins, but creates no group.
 BackendList list_backends(const Settings& settings);
 BackendList list_backends(const Settings& settings, const std::string& plugin_folder);  // for tests
 
-// A line each: "tcp: ok (reason)" or "mpi: not available (reason)".
+// One line per backend: "tcp: ok (reason)" or "mpi: not available (reason)".
 std::string to_text(const BackendList& list);
-// {"backends": [{"backend": "tcp", "usable": true, "reason": "..."}, ...], "warnings": [...]}; a "library_version"
-// where one is known.
+// {"backends": [{"backend": "tcp", "usable": true, "reason": "..."}, ...], "warnings": [...]}
+// An entry also has "library_version" if the version is known.
 std::string to_json(const BackendList& list);
 
 }  // namespace distrun::backend

@@ -1,4 +1,5 @@
-// The other side of the table: what the plug-ins of this project share. Each is a library of its own with its own copy.
+// Shared code for the plug-ins of this project, on the plug-in's side of the table. Each plug-in is a library with its
+// own copy of this code.
 #pragma once
 
 #include <atomic>
@@ -14,8 +15,8 @@
 
 namespace distrun::backend::plugin {
 
-// Why a group was aborted. Any thread; the first cause stays. A call that ends inside a library because a peer is gone
-// may wait here for the cause.
+// The reason why a group was aborted. The first cause is kept. Thread-safe. If a library call ends because a peer is
+// gone, the caller may wait here for the cause.
 class AbortGate {
  public:
   void set(std::int32_t code, const char* cause);
@@ -24,11 +25,11 @@ class AbortGate {
 
  private:
   mutable Mutex mutex_;
-  std::atomic<int> is_set_{0};  // not a condition variable, whose wait() needs a newer libstdc++ than the wheel may
+  std::atomic<int> is_set_{0};  // not a condition variable: its wait() needs a newer libstdc++ than the wheel may use
   Status why_ DISTRUN_GUARDED_BY(mutex_);
 };
 
-// A group of distrun as its plug-in sees it.
+// distrun's side of a group, as the plug-in sees it.
 class Host {
  public:
   Host(const distrun_backend_host* table, distrun_backend_host_group* group) : table_(table), group_(group) {}
@@ -44,12 +45,13 @@ class Host {
   distrun_backend_host_group* group_;
 };
 
-// The part of an operation's arithmetic that a library does not do: `count` elements of a finished sum become an
-// average, in place. Nothing for the other reductions.
+// Completes the arithmetic that a library does not do: turns `count` elements of a finished sum into an average, in
+// place. Does nothing for other reductions.
 void finish_average(const distrun_backend_operation& operation, std::size_t members, std::byte* data,
                     std::size_t count);
 
-// Reduces `count` elements of each member's part, in member order; an average is divided too. `out` may be one of them.
+// Reduces `count` elements of each member's part, in member order. For an average it also divides. `out` may be one of
+// the parts.
 void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts, std::byte* out,
                   std::size_t count);
 
@@ -59,11 +61,11 @@ inline ReduceOp reduce_of(const distrun_backend_operation& operation) {
   return static_cast<ReduceOp>(operation.reduce);
 }
 
-// Writes `text` into a buffer of the table, cut where it does not fit.
+// Copies `text` into a buffer of the caller, zero-terminated. Cuts it if it does not fit.
 void put_text(const std::string& text, char* buffer, std::uint64_t size);
-// The status's code, and its text into `error`.
+// Returns the code of `status` and copies its text to `error`.
 std::int32_t answer(const Status& status, char* error, std::uint64_t error_size);
-// The first thing that distrun_backend_open() does: refuses an interface that this build does not know.
+// distrun_backend_open() calls this first. It refuses a version of the interface that this build does not know.
 Status check_version(std::uint32_t version, const distrun_backend_host* host);
 
 }  // namespace distrun::backend::plugin

@@ -1,4 +1,5 @@
-// The functions of a plug-in's table that are the same for every plug-in of this project, over its Group:
+// The functions of a plug-in's table that are the same for every plug-in of this project. They are made for the
+// plug-in's own Group class, which needs:
 //     void start(const distrun_backend_operation&, std::uint64_t token);
 //     void abort(std::int32_t code, const char* cause);
 #pragma once
@@ -12,13 +13,13 @@
 
 namespace distrun::backend::plugin {
 
-// Every dtype of the table.
+// All dtypes of the interface.
 inline constexpr std::uint32_t kAllDTypes = (1U << kNumDTypes) - 1;
 
-// `kKinds`: bits of the operations that it offers.
+// `kKinds`: bits of the operations that the plug-in offers.
 template <class Group, std::uint32_t kKinds>
 struct GuestTable {
-  // distrun_backend_open may run on several threads, always with the same table.
+  // Atomic, because distrun_backend_open may run on several threads. All of them store the same table.
   static inline std::atomic<const distrun_backend_host*> host{nullptr};
 
   static Group* group_of(distrun_backend_group* group) { return reinterpret_cast<Group*>(group); }

@@ -9,7 +9,7 @@
 namespace distrun::backend::plugin {
 namespace {
 
-constexpr double kLongest = 1e6;  // seconds: more would overflow the clock
+constexpr double kLongest = 1e6;  // seconds; a longer time would overflow the clock
 
 std::atomic<int> g_sessions_in_job{0};
 
@@ -117,7 +117,7 @@ HostStore::HostStore(net::Store& store, std::string prefix)
   };
 }
 
-// What could not be erased goes with the job.
+// Keys that cannot be erased stay in the store until the job ends.
 void HostStore::leave(int members) { (void)store_.erase(prefix_, members); }
 
 const distrun_backend_host& host_table() {

@@ -1,4 +1,5 @@
-// distrun's side of a plug-in's group: what the plug-in's threads report, until the token holder takes it.
+// distrun's side of a plug-in's group. It keeps the reports of the plug-in's threads until the holder of the progress
+// token takes them.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +20,20 @@
 
 namespace distrun::backend::plugin {
 
-// All methods may be called on any thread.
+// Thread-safe.
 class HostGroup {
  public:
-  // A group without a key (null) gives no MACs. `waited_for`: somebody may sleep while operations are in flight.
+  // A group without a key (null) makes no MACs. `waited_for`: the engine may sleep while operations are in flight, so a
+  // completion must wake it.
   HostGroup(net::WaitSet* wait_set, bool waited_for, const net::JobKey* key, const std::string& plugin,
             const std::string& group)
       : wait_set_(wait_set), waited_for_(waited_for) {
     if (key != nullptr) secret_.emplace(*key, std::string("distrun plug-in") + '\0' + plugin + '\0' + group);
   }
 
-  void expect(std::uint64_t token);  // before the plug-in hears of it
-  void forget(std::uint64_t token);  // it was not started
-  // A token that is not expected is ignored: a plug-in's mistake must not complete somebody else's operation.
+  void expect(std::uint64_t token);  // call it before the plug-in gets the token
+  void forget(std::uint64_t token);  // the operation was not started
+  // Ignores a token that is not expected, so that a bug of a plug-in cannot complete another operation.
   void complete(std::uint64_t token, Status status);
   void peer_lost(int world_rank);
   [[nodiscard]] Result<net::Mac> mac(std::span<const std::byte> data) const;
@@ -53,15 +55,15 @@ class HostGroup {
   int lost_ DISTRUN_GUARDED_BY(mutex_) = -1;
 };
 
-// A group's part of the job's store, as a plug-in sees it.
+// The part of the job's store that belongs to a group, as a plug-in sees it.
 class HostStore {
  public:
   HostStore(net::Store& store, std::string prefix);
   HostStore(const HostStore&) = delete;
   HostStore& operator=(const HostStore&) = delete;
   [[nodiscard]] const distrun_backend_store& table() const { return table_; }
-  // This member needs the group's keys no more. They go when all `members` have said so: another one may still wait for
-  // a key, long after the first has its result. Does not wait.
+  // This member no longer needs the group's keys. The keys are deleted when all `members` have called this, because
+  // another member may still wait for a key. Does not wait.
   void leave(int members);
 
  private:
@@ -70,7 +72,7 @@ class HostStore {
   distrun_backend_store table_;
 };
 
-// While there is one, other ranks may wait for this process. Plug-ins ask when the process exits.
+// While at least one object exists, other ranks may wait for this process. Plug-ins query this when the process exits.
 class InJob {
  public:
   InJob();
@@ -81,9 +83,9 @@ class InJob {
 
 const distrun_backend_host& host_table();
 
-// A plug-in's code and text as a Status; a code that is unknown is kInternal.
+// Makes a Status of a plug-in's code and text. An unknown code becomes kInternal.
 Status status_of(int code, const std::string& text);
-// A text that a plug-in wrote into a buffer, or `otherwise` if it wrote none.
+// The text that a plug-in wrote into a buffer, or `otherwise` if the buffer is empty.
 std::string text_of(const char* buffer, std::size_t size, const std::string& otherwise);
 
 }  // namespace distrun::backend::plugin

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "libdistrun_backend_";
 constexpr std::string_view kSuffix = ".so";
-constexpr std::size_t kLeastTable = offsetof(distrun_backend_table, device);  // what the first plug-ins have
+constexpr std::size_t kLeastTable = offsetof(distrun_backend_table, device);  // size of the first version's table
 
 Status check_table(const distrun_backend_table* table, const std::string& name) {
   if (table == nullptr) return {Errc::kUnsupported, "distrun_backend_open() gave no table"};
@@ -54,7 +54,8 @@ Result<std::shared_ptr<const Library>> Library::load(const std::string& path) {
 }
 
 Status Library::open(const std::string& name) {
-  // RTLD_NODELETE: libraries below a plug-in (MPI, CUDA) may leave threads and exit handlers that must find their code.
+  // RTLD_NODELETE: libraries that a plug-in loads (MPI, CUDA) may leave threads and exit handlers. Their code must stay
+  // mapped.
   handle_ = ::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle_ == nullptr) {
     const char* why = ::dlerror();

@@ -1,4 +1,4 @@
-// One plug-in file: loaded, checked and asked for its table.
+// One plug-in file. Loads it, gets its table and checks the table.
 #pragma once
 
 #include <memory>
@@ -11,19 +11,19 @@ namespace distrun::backend::plugin {
 
 class Library {
  public:
-  // `path` is a file named libdistrun_backend_NAME.so. An error says what is wrong with it and what to do.
+  // `path` is a file named libdistrun_backend_NAME.so. An error says what is wrong and how to fix it.
   static Result<std::shared_ptr<const Library>> load(const std::string& path);
-  // "mpi" of ".../libdistrun_backend_mpi.so", "" if the file's name is not of this form.
+  // Returns "mpi" for ".../libdistrun_backend_mpi.so", and "" if the file's name has another form.
   static std::string name_of_file(const std::string& path);
 
-  // Whoever calls the table's functions shares the ownership.
+  // Everyone who calls the table's functions holds a shared_ptr to this object.
   ~Library();
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const distrun_backend_table& table() const { return *table_; }
-  [[nodiscard]] const distrun_backend_device* device() const;              // null: tensors on the cpu only
+  [[nodiscard]] const distrun_backend_device* device() const;              // null: CPU tensors only
   [[nodiscard]] decltype(distrun_backend_table::try_now) try_now() const;  // may be null
 
  private:

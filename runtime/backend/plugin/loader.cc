@@ -63,7 +63,7 @@ std::vector<std::string> split(const std::string& list) {
 
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> files;
-  std::error_code error;  // no such folder: no plug-ins
+  std::error_code error;  // ignored: a missing folder means no plug-ins
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     if (!Library::name_of_file(entry.path()).empty()) files.push_back(entry.path());
   }
@@ -104,7 +104,7 @@ Plugins load_plugins(const Settings& settings, const std::string& folder) {
 std::string default_folder() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&load_plugins), &info) == 0 || info.dli_fname == nullptr) return "plugins";
-  std::error_code error;  // a link to the library is no library: the plug-ins are beside the file itself
+  std::error_code error;  // resolve symbolic links: the plug-ins are beside the real file
   const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
   return ((error ? std::filesystem::path(info.dli_fname) : file).parent_path() / "plugins").string();
 }

@@ -1,4 +1,4 @@
-// Finds the plug-ins of this process and makes a factory of each.
+// Finds the plug-ins of this process and makes a factory for each.
 #pragma once
 
 #include <memory>
@@ -10,16 +10,17 @@
 namespace distrun::backend::plugin {
 
 struct Plugins {
-  // One per name. A plug-in that cannot be loaded is one whose offers are unavailable, with the reason.
+  // One factory per name. If a plug-in cannot be loaded, its factory makes offers that are unavailable, with the
+  // reason.
   std::vector<std::unique_ptr<Factory>> factories;
-  std::vector<std::string> warnings;  // files that have no name of their own to be reported under
+  std::vector<std::string> warnings;  // about files without a backend name, or with a name that is already taken
 };
 
-// The files of the setting `plugins` first, then those in `folder` named libdistrun_backend_*.so, by name. The first
-// file of a name wins.
+// Loads the files of the setting `plugins` first, then the files libdistrun_backend_*.so in `folder`, sorted by name.
+// If two files have the same name, the first one wins.
 Plugins load_plugins(const Settings& settings, const std::string& folder);
 
-// "plugins" beside the file that this code is in (libdistrun.so, or a program that has it linked in).
+// The folder "plugins" beside the file that contains this code (libdistrun.so, or a program that links it statically).
 std::string default_folder();
 
 }  // namespace distrun::backend::plugin

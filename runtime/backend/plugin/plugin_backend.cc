@@ -35,7 +35,7 @@ class PluginBackend final : public Backend {
       abort({Errc::kAborted, "The group was closed while operations were in flight."});
     }
     worker_.reset();
-    group_.destroy();  // before the operations that it may still look at
+    group_.destroy();  // before operations_, which the plug-in may still read
   }
   PluginBackend(const PluginBackend&) = delete;
   PluginBackend& operator=(const PluginBackend&) = delete;
@@ -90,7 +90,7 @@ class PluginBackend final : public Backend {
     for (const std::uint64_t token : std::exchange(ended_here_, {})) out.push_back({.token = token, .status = {}});
     for (std::size_t i = before; i < out.size(); ++i) {
       operations_.erase(out[i].token);
-      // The plug-in has only a code and a text of the cause; here is all of it.
+      // The plug-in got only the code and the text of the cause. Report the complete cause.
       if (!out[i].status.ok() && aborted_.requested()) out[i].status = aborted_.why();
     }
   }
@@ -122,14 +122,15 @@ class PluginBackend final : public Backend {
   const GroupSpec members_;
   AbortState aborted_;
   std::map<std::uint64_t, PluginOperation> operations_;  // in flight; nodes do not move
-  std::vector<std::uint64_t> ended_here_;                // in start(); until completed() tells
+  std::vector<std::uint64_t> ended_here_;                // tokens that start() has completed; completed() reports them
   PluginGroup group_;
   std::optional<Worker> worker_;
   int watched_fd_ = -1;
   bool ready_ = false;  // progress() may have something to do
 };
 
-// In "mpi", "cpu:mpi,cuda:nccl", or as what the hierarchical backend has between hosts.
+// Whether the settings name the backend: in "mpi" or "cpu:mpi,cuda:nccl", or as the hierarchical backend's part between
+// hosts.
 bool is_named(const Settings& settings, const std::string& name) {
   if (settings.between_hosts == name) return true;
   std::string_view rest = settings.backend;
@@ -182,7 +183,7 @@ Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& libr
 Result<std::unique_ptr<Backend>> make_backend(std::shared_ptr<const Library> library, const GroupSpec& group,
                                               const Services& services, TimePoint deadline) {
   Capabilities capabilities = offer_of(*library, group, services).capabilities;
-  if (group.device != DeviceType::kCpu) capabilities.scatter_gather = true;  // who else could reach the tensors
+  if (group.device != DeviceType::kCpu) capabilities.scatter_gather = true;  // the executor cannot read device memory
   auto backend = std::make_unique<PluginBackend>(std::move(library), group, services, capabilities);
   DISTRUN_RETURN_IF_ERROR(backend->create(deadline));
   return std::unique_ptr<Backend>(std::move(backend));

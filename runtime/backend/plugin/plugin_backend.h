@@ -1,4 +1,4 @@
-// A plug-in as a Backend: on the engine's thread where the plug-in can, on a thread of its own otherwise.
+// A plug-in as a Backend. It runs on the engine's thread if the plug-in allows this, otherwise on its own thread.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace distrun::backend::plugin {
 
-// What the plug-in says of itself for this group.
+// The plug-in's answer for this group, as an Offer.
 Offer offer_of(const Library& library, const GroupSpec& group, const Services& services);
 
-// As Factory::mark. Any thread.
+// See Factory::mark. Any thread.
 Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& library, Device device, void* stream);
 
 Result<std::unique_ptr<Backend>> make_backend(std::shared_ptr<const Library> library, const GroupSpec& group,

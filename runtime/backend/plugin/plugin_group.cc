@@ -8,7 +8,7 @@
 
 namespace distrun::backend::plugin {
 
-// A plug-in gets the runtime's numbers as they are.
+// The plug-in gets the runtime's dtype numbers unchanged.
 #define DISTRUN_DTYPE(id, number, c_name, ...) static_assert(DISTRUN_BACKEND_##c_name == number);
 #include "runtime/base/dtypes.def"
 #undef DISTRUN_DTYPE
@@ -49,7 +49,8 @@ PluginOperation::PluginOperation(const Operation& operation, const GroupSpec& gr
 
 namespace {
 
-// A plug-in's own thread takes no signals. On the program's thread the library below may write to a peer that is gone.
+// Blocks SIGPIPE for the calling thread. On the program's thread, a library may write to a connection whose peer is
+// gone. A plug-in's own thread has all signals blocked.
 class NoPipeSignal {
  public:
   NoPipeSignal() {
@@ -73,8 +74,8 @@ class NoPipeSignal {
   bool was_pending_ = false;
 };
 
-// The same ranks may be a group for each kind of device. What has the group's name in it (keys of the store, the secret
-// of the MACs, what a library goes by) is for one of them.
+// The same ranks may form one group for each kind of device. The id is part of store keys, of the secret for MACs and
+// of the names that libraries use. So each device's group gets its own id.
 GroupSpec named_for_device(GroupSpec group) {
   group.id += "/" + std::string(name_of(group.device));
   return group;
@@ -109,7 +110,7 @@ PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec
 
 PluginGroup::~PluginGroup() {
   destroy();
-  // After an abort the job ends, and nothing is to wait for the store. A world of one has none.
+  // After an abort the job ends, so do not wait for the store. A world of one has no store.
   if (!aborted_ && services_.store != nullptr) store_.leave(static_cast<int>(spec_.members.size()));
 }
 

@@ -1,5 +1,5 @@
-// One group of a plug-in: every call through the table, in one place. Who calls on which thread is the users' concern
-// (plugin_backend.cc and worker.cc); the rules are in distrun_backend.h.
+// One group of a plug-in. All calls through the plug-in's table are here. The callers (plugin_backend.cc and worker.cc)
+// decide which thread makes a call; distrun_backend.h has the rules.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace distrun::backend::plugin {
 
-// An operation in the plug-in's terms, with the memory that its pointers point to.
+// An operation as the plug-in's struct. It owns the arrays that the struct points to.
 class PluginOperation {
  public:
   PluginOperation(const Operation& operation, const GroupSpec& group);
@@ -29,13 +29,13 @@ class PluginOperation {
   distrun_backend_operation operation_{};
 };
 
-// A group's description in the plug-in's terms. Points into `group` and `services`.
+// A group's description as the plug-in's struct. It points into `group` and `services`.
 distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& services, TimePoint deadline,
                                    std::int32_t device_type);
 
 class PluginGroup {
  public:
-  // `waited_for`: as HostGroup's.
+  // `waited_for`: see HostGroup.
   PluginGroup(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services,
               bool waited_for);
   ~PluginGroup();
@@ -44,7 +44,7 @@ class PluginGroup {
 
   Status create(TimePoint deadline);
   Status start(const PluginOperation& operation, std::uint64_t token);
-  // True if the operation has ended; otherwise it is to be started. Any thread, with nothing in flight.
+  // True if the operation has ended; otherwise the caller starts it. Any thread, while nothing is in flight.
   bool try_now(const PluginOperation& operation);
   [[nodiscard]] bool has_progress() const { return library_->table().progress != nullptr; }
   bool progress();
@@ -59,7 +59,7 @@ class PluginGroup {
 
  private:
   std::shared_ptr<const Library> library_;
-  const GroupSpec spec_;  // with the device in its id
+  const GroupSpec spec_;  // its id includes the device
   Services services_;
   HostGroup host_;
   HostStore store_;

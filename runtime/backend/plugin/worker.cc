@@ -57,7 +57,7 @@ void Worker::run() {
   group_.destroy();
 }
 
-// False when the thread is to end.
+// Returns false when the thread must end.
 bool Worker::run_commands() {
   for (;;) {
     Command command;
@@ -76,11 +76,11 @@ bool Worker::run_commands() {
   return true;
 }
 
-// Returns after some progress, a command, or the stop.
+// Returns after progress, a command or the stop request.
 void Worker::wait_for_something(int plugin_fd) {
   const bool busy = group_.has_progress() && group_.host().any_in_flight();
   if (busy && group_.progress()) return;
-  const bool polls = busy && plugin_fd < 0;  // a library without a descriptor moves only while it is asked
+  const bool polls = busy && plugin_fd < 0;  // such a library makes progress only inside progress()
   pollfd watched[2] = {{.fd = bell_.get(), .events = POLLIN, .revents = 0},
                        {.fd = busy ? plugin_fd : -1, .events = POLLIN, .revents = 0}};
   const int ready = ::poll(watched, 2, polls ? 0 : -1);

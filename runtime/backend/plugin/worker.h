@@ -1,4 +1,5 @@
-// The thread of a plug-in's group whose calls block, belong to one thread, or must be repeated to make progress.
+// The thread of a plug-in's group. Used if the plug-in's calls block, must all come from one thread, or must be
+// repeated to make progress.
 #pragma once
 
 #include <deque>
@@ -14,14 +15,14 @@ namespace distrun::backend::plugin {
 
 class Worker {
  public:
-  // `group` is not owned and outlives the worker, which creates and destroys it on its thread.
+  // `group` is not owned and outlives the worker. The worker creates and destroys the group on its thread.
   explicit Worker(PluginGroup& group) : group_(group) {}
-  ~Worker();  // ends the thread; abort the group first if operations are in flight
+  ~Worker();  // ends the thread; if operations are in flight, abort the group first
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  Status create(TimePoint deadline);  // once, first; an error leaves no thread behind
-  // `operation` lives until the token is complete. A refusal of the plug-in becomes the token's result.
+  Status create(TimePoint deadline);  // call it once, before start(); after an error no thread is left
+  // `operation` must live until the token is complete. If the plug-in refuses it, the token completes with that error.
   void start(const PluginOperation& operation, std::uint64_t token);
 
  private:
@@ -36,7 +37,7 @@ class Worker {
   void ring();
 
   PluginGroup& group_;
-  Fd bell_;  // eventfd: rung after every change below
+  Fd bell_;  // eventfd: written after every change of the members below
   Mutex mutex_;
   std::deque<Command> commands_ DISTRUN_GUARDED_BY(mutex_);
   bool stop_ DISTRUN_GUARDED_BY(mutex_) = false;

@@ -20,7 +20,7 @@ Capabilities self_capabilities() {
           .revocable = true};
 }
 
-// Scales round like those of the backends that move data: the prescaled input is rounded to the dtype first.
+// Rounds like the backends that move data: first rounds the prescaled input to the dtype.
 void reduce(const Operation& operation, const Segment& segment) {
   kernels::scale(operation.dtype, operation.prescale, segment.in, segment.out, segment.count);
   kernels::scale(operation.dtype, operation.postscale, segment.out, segment.out, segment.count);

@@ -1,4 +1,4 @@
-// A group of one: scales and copies. Also the yardstick of the conformance suite.
+// The backend for groups of one rank: it scales and copies. The conformance suite compares other backends with it.
 #pragma once
 
 #include <memory>

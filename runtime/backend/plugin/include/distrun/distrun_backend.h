@@ -1,25 +1,26 @@
-/* distrun backend plug-ins: the table of functions between distrun and a backend that lives outside of it.
+/* The interface between distrun and a backend plug-in: a table of C functions.
  *
  * A plug-in is a shared library named libdistrun_backend_NAME.so that exports distrun_backend_open(). distrun loads it
- * from the folder `plugins` beside its own library and from the setting `plugins` (DISTRUN_PLUGINS=file:file). Any
- * compiler, language and standard library may be on either side. docs/add-a-backend.md is the guide, and
+ * from the folder `plugins` beside its own library and from the setting `plugins` (DISTRUN_PLUGINS=file:file). Each
+ * side may use any compiler, language and standard library. docs/add-a-backend.md is the guide, and
  * examples/plugin_backend is a complete plug-in.
  *
- * Versions: structs start with struct_size and fields are only ever appended, so read a field only if struct_size says
- * that it is there. DISTRUN_BACKEND_VERSION changes only when something else changes.
+ * Versions: every struct starts with struct_size, except distrun_backend_segment. New fields are only appended. Read a
+ * field only if struct_size covers it. DISTRUN_BACKEND_VERSION changes only for any other kind of change.
  *
  * Threads, for each group:
- * - create_group, start, progress, wait_fd and destroy are never called at the same time. They are all called on one
- *   thread that distrun makes for the group, and start() may block, where the plug-in does not say
- *   DISTRUN_BACKEND_ASYNCHRONOUS, or says DISTRUN_BACKEND_THREAD_AFFINE. Otherwise they may be called on different
- *   threads, one after the other, and may not block (create_group may).
- * - try_now is called on another thread than the group's own, while that one is in none of these functions, but perhaps
- *   on its way out of the start() that has completed the last operation.
- * - where there is progress() but no wait_fd(), distrun calls progress() again and again while operations are in
- *   flight.
- * - abort may be called on any thread, while another one is inside any other function but destroy.
- * - the plug-in may call the host's and the store's functions on any thread until destroy returns; the host's functions
- *   only take notes and never call back.
+ * - distrun never calls two of create_group, start, progress, wait_fd and destroy at the same time.
+ * - A plug-in without DISTRUN_BACKEND_ASYNCHRONOUS, or with DISTRUN_BACKEND_THREAD_AFFINE, gets its own thread for each
+ *   group. distrun calls all five functions on that thread, and start() may block.
+ * - For other plug-ins, distrun may call each of the five on a different thread. They may not block, except
+ *   create_group.
+ * - distrun calls try_now on a thread that is not the group's own. At that time the group's own thread is in none of
+ *   the five functions. It may still be returning from the start() that completed the last operation.
+ * - If the table has progress() but no wait_fd(), distrun calls progress() repeatedly while operations are in flight.
+ * - distrun may call abort on any thread, while another thread is inside any other function except destroy.
+ * - The plug-in may call the functions of the host and of the store on any thread until destroy returns. The host's
+ *   functions only record the call. They never call back into the plug-in.
+ *
  * Functions of different groups may run at the same time. No C++ exception may leave a function of either side.
  */
 #ifndef DISTRUN_BACKEND_H
@@ -33,10 +34,11 @@ extern "C" {
 
 #define DISTRUN_BACKEND_VERSION 1
 
-/* What functions return and complete() takes: 0 or one of these; the numbers of distrun_code in distrun.h. What an
- * operation ends with, or start() returns, ends the job, but for INVALID_ARGUMENT and UNSUPPORTED: with these the
- * tensors fail on this rank alone and the job goes on. So they are for what all members find alike (from the operation
- * and what they have agreed on); for what one member finds (memory, a device, a library) take another. */
+/* Result codes: functions return one of these, and complete() takes one. The numbers equal distrun_code in distrun.h.
+ * An error from start() or complete() ends the job, except INVALID_ARGUMENT and UNSUPPORTED: with these two, the
+ * tensors fail on this rank only and the job continues. Use these two only for an error that every member finds in the
+ * same way, from the operation and from values that the members have agreed on. Use another code for an error that one
+ * member may find alone (memory, a device, a library). */
 enum {
   DISTRUN_BACKEND_OK = 0,
   DISTRUN_BACKEND_INVALID_ARGUMENT = 1,
@@ -50,18 +52,20 @@ enum {
   DISTRUN_BACKEND_INTERNAL = 15
 };
 
-enum { /* dtype; averages and scales of floats round once per step, those of integers truncate toward zero */
-       DISTRUN_BACKEND_UINT8 = 0,
-       DISTRUN_BACKEND_INT8 = 1,
-       DISTRUN_BACKEND_INT16 = 2,
-       DISTRUN_BACKEND_INT32 = 3,
-       DISTRUN_BACKEND_INT64 = 4,
-       DISTRUN_BACKEND_FLOAT16 = 5,
-       DISTRUN_BACKEND_BFLOAT16 = 6,
-       DISTRUN_BACKEND_FLOAT32 = 7,
-       DISTRUN_BACKEND_FLOAT64 = 8,
-       DISTRUN_BACKEND_BOOL = 9 /* a byte, of which all but 0 are true; reductions give 0 or 1: sum and average mean or,
-                                 * product means and; never scaled */
+/* dtype. Averages and scales of floats round once per step. Averages and scales of integers truncate toward zero. */
+enum {
+  DISTRUN_BACKEND_UINT8 = 0,
+  DISTRUN_BACKEND_INT8 = 1,
+  DISTRUN_BACKEND_INT16 = 2,
+  DISTRUN_BACKEND_INT32 = 3,
+  DISTRUN_BACKEND_INT64 = 4,
+  DISTRUN_BACKEND_FLOAT16 = 5,
+  DISTRUN_BACKEND_BFLOAT16 = 6,
+  DISTRUN_BACKEND_FLOAT32 = 7,
+  DISTRUN_BACKEND_FLOAT64 = 8,
+  /* One byte; 0 is false and every other value is true. Reductions give 0 or 1: SUM and AVERAGE are a logical or,
+   * PRODUCT is a logical and. Never scaled. */
+  DISTRUN_BACKEND_BOOL = 9
 };
 
 enum { /* reduce */
@@ -85,73 +89,85 @@ enum { /* kind */
 
 enum { DISTRUN_BACKEND_ANY_DEVICE = -1, DISTRUN_BACKEND_CPU = 0, DISTRUN_BACKEND_CUDA = 1 }; /* device_type */
 
-enum {                                     /* distrun_backend_capabilities.flags */
-       DISTRUN_BACKEND_SCATTER_GATHER = 1, /* takes many segments and scales itself; otherwise distrun packs and scales.
-                                            * On devices every plug-in does */
-       DISTRUN_BACKEND_REVOCABLE = 2,      /* writes no output before every member has contributed */
-       DISTRUN_BACKEND_NEEDS_TOTAL_ORDER = 4, /* cannot run operations of two groups at once, and does not keep them in
-                                                 the order of start() itself: the next one starts when one has ended */
-       DISTRUN_BACKEND_THREAD_AFFINE = 8,     /* one thread for all calls of a group */
-       DISTRUN_BACKEND_ASYNCHRONOUS = 16      /* start() returns at once */
+/* distrun_backend_capabilities.flags */
+enum {
+  /* Takes any number of segments and scales itself. Without this flag distrun packs and scales CPU tensors. For
+   * tensors on devices every plug-in must do both. */
+  DISTRUN_BACKEND_SCATTER_GATHER = 1,
+  /* Writes no output before every member has contributed. */
+  DISTRUN_BACKEND_REVOCABLE = 2,
+  /* Cannot run operations of two groups at once, and does not order them by start() itself. distrun starts the next
+   * operation after the previous one has ended. */
+  DISTRUN_BACKEND_NEEDS_TOTAL_ORDER = 4,
+  /* All calls of a group must come from one thread. */
+  DISTRUN_BACKEND_THREAD_AFFINE = 8,
+  /* start() returns without waiting for the operation. */
+  DISTRUN_BACKEND_ASYNCHRONOUS = 16
 };
 
-/* ---- what distrun gives ---- */
+/* ---- provided by distrun ---- */
 
 typedef struct distrun_backend_host_group distrun_backend_host_group; /* distrun's side of a group; opaque */
 
 typedef struct distrun_backend_host {
   uint32_t struct_size;
   uint32_t version; /* DISTRUN_BACKEND_VERSION of distrun */
-  /* The operation of `token` has ended, and nothing of the plug-in touches its memory any more. `code` is 0 or an
-   * error, `message` (may be NULL) a sentence for people; it is copied. Once per token. */
+  /* The plug-in calls this once per token, when the operation has ended and the plug-in no longer touches its memory.
+   * `code` is 0 or an error. `message` is a sentence for users; distrun copies it. It may be NULL. */
   void (*complete)(distrun_backend_host_group* host_group, uint64_t token, int32_t code, const char* message);
-  /* A peer is seen to be gone. Its operations need not be completed: distrun finds out the cause and calls abort. */
+  /* The plug-in calls this when it finds that a peer is gone. It need not complete the operations with that peer:
+   * distrun finds the cause and calls abort. */
   void (*peer_lost)(distrun_backend_host_group* host_group, int32_t world_rank);
-  /* Writes DISTRUN_BACKEND_MAC_SIZE bytes to `mac`: a keyed hash of `data` that only members of this group can make.
-   * With it two members whose library connects them can prove to each other who they are, over what both have chosen at
-   * random. Returns a code. */
+  /* Writes DISTRUN_BACKEND_MAC_SIZE bytes to `mac`: a keyed hash (MAC) of `data` that only members of this group can
+   * make. Two members that a library has connected can authenticate each other with it: each makes a MAC over random
+   * bytes from both. Returns a result code. */
   int32_t (*mac)(distrun_backend_host_group* host_group, const void* data, uint64_t size, void* mac);
-  /* 1 while other ranks may wait for this process: it has a session that has not left the job by a shutdown. On any
-   * thread, also while the process exits: for a library whose own end there waits for all processes (MPI_Finalize). */
+  /* Returns 1 while other ranks may wait for this process: one of its sessions has not left the job by a shutdown. May
+   * be called on any thread, also while the process exits. It is meant for libraries whose finalization at exit waits
+   * for all processes (MPI_Finalize). */
   int32_t (*in_job)(void);
 } distrun_backend_host;
 
-/* Rendezvous: a table of bytes that all members of the group share and nobody else sees. Values up to 1 MiB; meant for
- * addresses, not for data. Its keys go when all members have destroyed the group. Returns are codes as above. */
+/* Rendezvous: a key-value store that the members of the group share. Processes outside the group cannot see it. Values
+ * have at most 1 MiB; use it for addresses, not for tensor data. distrun deletes the keys when all members have
+ * destroyed the group. The functions return result codes. */
 typedef struct distrun_backend_store {
   uint32_t struct_size;
-  void* context; /* first argument of the functions */
+  void* context; /* pass it as the first argument of the functions */
   int32_t (*set)(void* context, const char* key, const void* value, uint64_t size);
-  /* Waits at most `seconds` for the key. Writes at most `capacity` bytes, and the value's whole size to `size`. */
+  /* Waits at most `seconds` for the key. Writes at most `capacity` bytes to `buffer`, and the full size of the value
+   * to `size`. */
   int32_t (*get)(void* context, const char* key, double seconds, void* buffer, uint64_t capacity, uint64_t* size);
-  /* Adds to an integer that starts at 0; `result` is the sum. */
+  /* Adds `delta` to an integer that starts at 0. `result` is the new sum. */
   int32_t (*add)(void* context, const char* key, int64_t delta, int64_t* result);
 } distrun_backend_store;
 
-/* Valid during the call that it is given to, but for the store. */
+/* Valid during the call that receives it; only `store` is valid longer. */
 typedef struct distrun_backend_group_spec {
   uint32_t struct_size;
-  int32_t index;          /* of this process among the members */
+  int32_t index;          /* position of this process in `members` */
   const int32_t* members; /* world ranks, ascending */
   uint64_t num_members;
-  const char* id;                     /* unique among the job's groups and the same on all members */
-  const char* local_host;             /* this host's address as the others reach it */
-  double seconds;                     /* create_group returns within this time */
-  const distrun_backend_store* store; /* valid until destroy; NULL in capabilities */
-  int32_t device_type;                /* of its tensors: ranks that have tensors on two kinds of devices are two groups.
-                                       * DISTRUN_BACKEND_ANY_DEVICE in capabilities, which answers for all */
-  int32_t reserved;                   /* where older ones ended in padding */
-  int32_t asked_for;                  /* 1: the settings name this backend, or somebody asks what there is. 0: it is one
-                                       * among all; then it loads no library that the program may have of another kind */
+  const char* id;                     /* unique among the groups of the job, and the same on all members */
+  const char* local_host;             /* the address at which other hosts reach this host */
+  double seconds;                     /* create_group must return within this time */
+  const distrun_backend_store* store; /* valid until destroy; NULL in a call of capabilities */
+  /* The kind of device of the group's tensors. Ranks with tensors on two kinds of devices form two groups. In a call of
+   * capabilities it is DISTRUN_BACKEND_ANY_DEVICE: the answer is for all kinds. */
+  int32_t device_type;
+  int32_t reserved; /* padding in older versions of this struct */
+  /* 1: the settings name this backend, or the call only lists the available backends. 0: the backend is one of several
+   * candidates. In that case, do not load a library if the program may already use another implementation of it. */
+  int32_t asked_for;
 } distrun_backend_group_spec;
 
 typedef struct distrun_backend_segment {
-  const void* input; /* may equal output; otherwise they do not overlap */
+  const void* input; /* may equal `output`; otherwise the two do not overlap */
   void* output;
   uint64_t count;          /* elements */
-} distrun_backend_segment; /* never grows */
+} distrun_backend_segment; /* this struct never gets more fields */
 
-/* Valid, with all memory that it points to, until the token is complete. */
+/* The struct and all memory that it points to are valid until the token is complete. */
 typedef struct distrun_backend_operation {
   uint32_t struct_size;
   int32_t kind;
@@ -159,94 +175,109 @@ typedef struct distrun_backend_operation {
   int32_t reduce; /* allreduce, reducescatter */
   int32_t device_type;
   int32_t device_index;
-  int32_t root; /* broadcast: member index */
+  int32_t root; /* broadcast: index of the root in `members` */
   uint32_t reserved;
-  /* allreduce: reduced as if concatenated. broadcast: input is read at the root, output written at the others, and at
-   * the root where it is not the input. allgather: one segment; input is this member's block, output gets all blocks in
-   * member order. alltoall: one segment; input holds a block for each member, output gets one from each, in member
-   * order; `count` is the input's. reducescatter: one segment; input holds every member's part in member order, output
-   * gets this member's own; `count` is the input's. Exactly one segment without SCATTER_GATHER; none for a barrier. In
-   * alltoall and reducescatter input and output never overlap. */
+  /* allreduce: the segments are reduced as if they were concatenated.
+   * broadcast: reads input at the root. Writes output at the other members, and at the root if it differs from input.
+   * allgather: one segment. Input is this member's block; output gets all blocks in member order.
+   * alltoall: one segment. Input has one block for each member, output gets one block from each, both in member order.
+   * `count` is the length of input. Input and output never overlap.
+   * reducescatter: one segment. Input has every member's part in member order, output gets this member's part. `count`
+   * is the length of input. Input and output never overlap.
+   * barrier: no segment.
+   * Without SCATTER_GATHER there is exactly one segment, except for a barrier. */
   const distrun_backend_segment* segments;
   uint64_t num_segments;
-  const uint64_t* counts; /* elements per member: allgather: of its block; reducescatter: of its part; alltoall: sent
-                           * to it by this member */
-  double prescale;        /* allreduce, reducescatter: multiplies each input first, rounded to the dtype; 1 without
-                           * SCATTER_GATHER */
-  double postscale;       /* the same for the result, after an average's division */
-  const uint64_t* recv_counts; /* alltoall: elements received from each member */
-  void* const* marks; /* of distrun_backend_device: the tensors are ready when the device has passed them all */
+  /* Elements for each member. allgather: length of the member's block. reducescatter: length of the member's part.
+   * alltoall: elements that this member sends to that member. */
+  const uint64_t* counts;
+  /* allreduce, reducescatter: multiply each input by this first, and round to the dtype. 1 without SCATTER_GATHER. */
+  double prescale;
+  /* allreduce, reducescatter: multiply the result by this, after the division of an average. 1 without
+   * SCATTER_GATHER. */
+  double postscale;
+  const uint64_t* recv_counts; /* alltoall: elements that this member receives from each member */
+  /* Marks of distrun_backend_device. The tensors are ready when the device has passed all of them. */
+  void* const* marks;
   uint64_t num_marks;
 } distrun_backend_operation;
 
-/* ---- what the plug-in gives ---- */
+/* ---- provided by the plug-in ---- */
 
 typedef struct distrun_backend_group distrun_backend_group; /* the plug-in's side of a group; opaque */
 
 typedef struct distrun_backend_capabilities {
   uint32_t struct_size;
-  int32_t available; /* 0: `reason` says why not */
-  int32_t score;     /* 0 to 100, higher is preferred: self 100, shm 80, tcp 50 */
-  uint32_t ops;      /* bit 1 << kind */
-  uint32_t dtypes;   /* bit 1 << dtype */
-  uint32_t devices;  /* bit 1 << device_type */
+  int32_t available; /* 0: not available, `reason` says why */
+  int32_t score;     /* 0 to 100, the highest is preferred; self has 100, shm 80, tcp 50 */
+  uint32_t ops;      /* bits 1 << kind */
+  uint32_t dtypes;   /* bits 1 << dtype */
+  uint32_t devices;  /* bits 1 << device_type */
   uint32_t flags;
-  char reason[256];        /* why not, or in a few words what it is good for */
-  int32_t library_version; /* of the plug-in's library, in its own numbers (NCCL 2.21.5: 22105); 0: not known */
+  char reason[256]; /* why it is not available, or in a few words its purpose; zero-terminated */
+  /* Version of the plug-in's library in that library's numbers (NCCL 2.21.5: 22105). 0: unknown. */
+  int32_t library_version;
 } distrun_backend_capabilities;
 
-/* For tensors on devices whose work is put on streams (CUDA), by number of the device. Every function may be called on
- * any thread, also with no group made; none waits for the device, but stage(), which is called while no operation is on
- * it. Errors as in create_group. Memory of allocate() and what fill() does to it are in the order of start(): an
- * operation that is started later sees them. */
+/* Functions for tensors on devices with streams (CUDA). `device` is the number of the device. distrun may call them on
+ * any thread, also before any group exists. Only stage() may wait for the device; distrun calls it while no operation
+ * runs on the device. Errors are reported as in create_group. allocate() is ordered with start(): an operation that
+ * starts later sees the memory and its content. */
 typedef struct distrun_backend_device {
   uint32_t struct_size;
   uint32_t reserved;
-  /* Notes how far `stream` (the caller's, of the device's kind) has been filled: an operation with this mark begins
-   * when the device has come there. */
+  /* Records the current end of `stream` (the caller's stream, of the device's kind). An operation with this mark begins
+   * when the device has reached that point. */
   int32_t (*mark)(int32_t device, void* stream, void** mark, char* error, uint64_t error_size);
-  void (*unmark)(void* mark); /* when no operation that has it is in flight */
-  /* `element` (1, 2, 4 or 8 bytes), repeated, becomes the content; NULL with element_size 0: any. */
+  void (*unmark)(void* mark); /* called when no operation with this mark is in flight */
+  /* Fills the memory with copies of `element` (1, 2, 4 or 8 bytes). NULL with element_size 0: any content. */
   int32_t (*allocate)(int32_t device, uint64_t size, const void* element, uint64_t element_size, void** memory,
                       char* error, uint64_t error_size);
-  void (*release)(int32_t device, void* memory); /* no stream uses it any more */
-  /* Memory of the host that operations on the device may have as input or output. May be NULL, both or none. */
+  void (*release)(int32_t device, void* memory); /* called when no stream uses the memory any more */
+  /* Allocates host memory that operations on the device may use as input or output. Either both of stage and unstage
+   * are NULL, or none. */
   int32_t (*stage)(int32_t device, uint64_t size, void** memory, char* error, uint64_t error_size);
-  void (*unstage)(int32_t device, void* memory); /* no operation uses it any more */
+  void (*unstage)(int32_t device, void* memory); /* called when no operation uses it any more */
 } distrun_backend_device;
 
 typedef struct distrun_backend_table {
   uint32_t struct_size;
   uint32_t version; /* DISTRUN_BACKEND_VERSION that the plug-in was built with */
-  const char* name; /* NAME of the file's name */
-  /* What this process can do for the group. Touches nothing; is asked before anything is made. `out` comes zeroed. */
+  const char* name; /* NAME in the name of the file */
+  /* Reports what this process can do for the group. distrun calls it before it creates anything. It has no side
+   * effects. `out` is zeroed, except struct_size. */
   void (*capabilities)(const distrun_backend_group_spec* spec, distrun_backend_capabilities* out);
-  /* Collective over the members. An error text of at most `error_size` bytes, zero included, goes to `error`. */
+  /* Collective over the members. On an error it writes a zero-terminated text of at most `error_size` bytes to `error`,
+   * the zero included. */
   int32_t (*create_group)(const distrun_backend_group_spec* spec, distrun_backend_host_group* host_group,
                           distrun_backend_group** group, char* error, uint64_t error_size);
-  /* All members start the same operations in the same order. An error means that the operation was not started. */
+  /* All members start the same operations in the same order. If this returns an error, the operation was not started.
+   */
   int32_t (*start)(distrun_backend_group* group, const distrun_backend_operation* operation, uint64_t token);
-  /* Moves what can be moved without blocking; 1 if anything did, else 0. May be NULL. */
+  /* Makes progress without blocking. Returns 1 if anything moved, otherwise 0. May be NULL. */
   int32_t (*progress)(distrun_backend_group* group);
-  /* Readable while progress() has something to do; -1 if operations complete without it. Called once. May be NULL. */
+  /* Returns a descriptor that is readable while progress() has something to do, or -1 if operations complete without
+   * progress(). Called once. May be NULL. */
   int32_t (*wait_fd)(distrun_backend_group* group);
-  /* Every operation in flight is to be completed with this code and text as soon as nothing touches its memory, and
-   * later ones too. A start() that blocks must return. */
+  /* Complete every operation in flight with this code and text, as soon as nothing touches its memory. Complete later
+   * operations in the same way. A start() that blocks must return. */
   void (*abort)(distrun_backend_group* group, int32_t code, const char* cause);
-  /* After this returns the plug-in calls nothing for the group any more. Operations still in flight are dropped. */
+  /* After this returns, the plug-in makes no more calls for the group. Operations that are still in flight are
+   * dropped. */
   void (*destroy)(distrun_backend_group* group);
-  const distrun_backend_device* device; /* NULL: tensors on the cpu only */
-  /* Instead of start(), where a group has a thread of its own and nothing is in flight: the whole operation on the
-   * caller's thread, which saves two changes of threads, if it takes no longer than a few milliseconds. 0: it has
-   * ended (complete() is not called). DISTRUN_BACKEND_TIMEOUT: start() is called with the same operation, and goes on
-   * with what was begun here. SIGPIPE is held back meanwhile. May be NULL. */
+  const distrun_backend_device* device; /* NULL: CPU tensors only */
+  /* For a group with its own thread: runs a short operation on the caller's thread, which saves two thread switches.
+   * distrun calls it instead of start() while nothing is in flight. It may take a few milliseconds at most. SIGPIPE is
+   * blocked during the call. May be NULL.
+   * Returns 0 if the operation has ended; then do not call complete(). Returns DISTRUN_BACKEND_TIMEOUT if it has not:
+   * distrun then calls start() with the same operation, and start() continues it. */
   int32_t (*try_now)(distrun_backend_group* group, const distrun_backend_operation* operation);
 } distrun_backend_table;
 
-/* The one exported function. Returns 0 and the table, which stays valid for the process's life; or an error with
- * its text. A plug-in refuses (DISTRUN_BACKEND_UNSUPPORTED) a version that it does not know. `host` stays valid too.
- * May be called more than once and on several threads, always with the same host: each session of the process opens its
- * plug-ins, and a library that was opened is never unloaded. */
+/* The only exported function. Returns 0 and sets `table`, or returns an error with a text in `error`. The table and
+ * `host` stay valid until the process ends. A plug-in returns DISTRUN_BACKEND_UNSUPPORTED for a version that it does
+ * not know. distrun may call this more than once and on several threads, always with the same `host`: each session of
+ * the process opens its plug-ins. distrun never unloads a library that it has opened. */
 typedef int32_t distrun_backend_open_function(uint32_t version, const distrun_backend_host* host,
                                               const distrun_backend_table** table, char* error, uint64_t error_size);
 
