@@ -1,5 +1,5 @@
-// What the user may expect of a plan and will not get, each with what to type instead: programs for other launchers,
-// and settings that do not go together. Pure.
+// Tells the user about expectations that a plan does not meet, each with a cure: programs for other launchers, and
+// settings that do not work together. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace distrun::launcher {
 
-// `facts` by host; of `plan` the places, host names and bindings are looked at.
+// `facts` is by host. Reads only the places, host names and bindings of `plan`.
 std::vector<std::string> hints_for(const PlanRequest& request, const std::vector<HostFacts>& facts,
                                    const LaunchPlan& plan);
 

@@ -11,7 +11,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Linux allows 128 KiB for one argument or variable; the sums are bounded by the frame.
+// Linux allows 128 KiB for one argument or variable. The size limit of a frame bounds their sum.
 constexpr std::size_t kMaxText = 128 * 1024;
 constexpr std::size_t kMaxItems = 1 << 20;
 constexpr int kRankZeroPorts = 2;  // MASTER_PORT and JAX's coordinator
@@ -29,7 +29,7 @@ int local_ranks(const Assignment& assignment, int host) {
                                         [host](const Place& place) { return place.host == host; }));
 }
 
-// As each agent of a machine with several sees it, by local rank.
+// By local rank, the topology that each rank's agent sees, if the machine has several agents. Empty: it has one.
 std::vector<const Topology*> tasks_beside(const std::vector<Place>& own, const Assignment& assignment,
                                           const std::vector<HostFacts>& facts) {
   const auto ranks = static_cast<std::size_t>(own.front().local_size);
@@ -47,8 +47,7 @@ Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::v
   for (const Place& place : request.assignment.places) by_host[static_cast<std::size_t>(place.host)].push_back(place);
   std::vector<Binding> out;
   for (std::size_t host = 0; host < facts.size(); ++host) {
-    // How many ranks share the machine; with --mpi, where each rank has an agent of its own, that agent has one of
-    // them.
+    // All ranks of this machine. With --mpi each rank has its own agent, and that agent has only one of them.
     const int ranks = by_host[host].front().local_size;
     auto bound = bind_ranks(facts[host].topology, ranks, request.options.placement,
                             tasks_beside(by_host[host], request.assignment, facts));
@@ -58,7 +57,7 @@ Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::v
   return out;
 }
 
-// Ports come per host in the order of its ranks; rank 0's host has two more at the end.
+// The ports of a host are in the order of its ranks. Rank 0's host has two more at the end.
 JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& facts) {
   JobFacts out;
   out.tf_config = needs_tf_config(request.options.frameworks, request.assignment.places.size());
@@ -102,15 +101,16 @@ void tell_servers(const PlanRequest& request, const std::set<int>& servers, Laun
   }
   out.reasons.push_back("--tf-roles with ps: " + serving +
                         " run a TensorFlow server instead of the program, and end with the chief, rank " + served);
-  // The strategy may be named in another file. But a script of which every role runs its part would train nothing.
+  // The strategy may be named in another file. But if every role of the script runs its own part, nothing would be
+  // trained.
   if (!request.script.strategies.known || request.script.strategies.parameter_server) return;
   out.hints.push_back("the script does not name ParameterServerStrategy, and " + serving +
                       " (ps, worker) run a TensorFlow server instead of it: if it runs in every role and its workers "
                       "train, add --tf-own-servers");
 }
 
-// What -x or --env-file gives the ranks and the ranks do not get, since they have it as their own. By
-// CUDA_VISIBLE_DEVICES the user says which GPUs there are to give.
+// Tells the user which variables of -x or --env-file have no effect, because distrun sets them for each rank.
+// CUDA_VISIBLE_DEVICES is not among them: it says which GPUs distrun may give out.
 void tell_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
   std::set<std::string> names;
   for (const Variable& own : out.variables.front()) {
@@ -125,7 +125,7 @@ void tell_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
                       (names.contains("TF_CONFIG") ? "; --no-tf-config leaves TF_CONFIG to you" : ""));
 }
 
-// Jobs of some 6,000 ranks and more: a program with a longer variable cannot be started at all.
+// Matters from about 6,000 ranks: Linux cannot start a program with a longer variable.
 Status fit_tf_config(const FrameworkOptions& frameworks, JobFacts& job, LaunchPlan& out) {
   if (!job.tf_config) return {};
   const int last = static_cast<int>(job.places.size()) - 1;

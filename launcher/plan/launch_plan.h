@@ -1,5 +1,5 @@
-// The launch plan as a value: everything that is decided before anything starts, with the reasons. Pure.
-// The head makes it; each agent gets its host's part as bytes; --explain prints it.
+// The launch plan as a value: all decisions before the start, with the reasons. Pure. The head makes it. Each agent
+// gets its host's part as bytes, and --explain prints it.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@
 
 namespace distrun::launcher {
 
-// What every rank of the job has in common.
+// Common to every rank of the job.
 struct JobCommon {
   std::vector<std::string> command;  // argv; command[0] is looked up in the rank's PATH
-  std::string script;                // a file that must exist before the start (train.py), or empty
-  std::vector<std::string> server;   // what ranks run that serve the others instead; empty: none do
+  std::string script;                // file that must exist before the start (train.py), or empty
+  std::vector<std::string> server;   // command of ranks that serve the others; empty: there are none
   std::string cwd;
   std::uint32_t umask = 022;
-  std::uint64_t open_files = 0;  // soft limit that ranks get back; 0: leave it
+  std::uint64_t open_files = 0;  // soft limit that ranks get back; 0: unchanged
   Environment environment;
-  // Variables to be taken from the host's own environment, if it has them. Those that are among the others all the same
-  // name folders.
+  // Variables that take the value of the rank's host, if it has them. Only the names of folders may also be in
+  // `environment`: that value stays if the folder exists on the host.
   std::vector<std::string> host_own;
   friend bool operator==(const JobCommon&, const JobCommon&) = default;
 };
@@ -36,15 +36,15 @@ struct RankPlan {
   bool serves = false;  // runs JobCommon::server
   RankInput input = RankInput::kNone;
   std::vector<int> cpus;                                         // empty: not pinned
-  std::vector<std::pair<std::string, std::string>> environment;  // on top of the common one
-  std::string tf_task;  // the end of TF_CONFIG, whose beginning all ranks share; empty: it is not set
+  std::vector<std::pair<std::string, std::string>> environment;  // added to the common one
+  std::string tf_task;  // end of TF_CONFIG, after the part that all ranks share; empty: not set
   friend bool operator==(const RankPlan&, const RankPlan&) = default;
 };
 
-// One agent's part.
+// The part of one agent.
 struct HostPlan {
   std::string host;
-  int key_fd = 3;  // the descriptor number under which each rank finds its key
+  int key_fd = 3;  // descriptor number where each rank finds its key
   std::vector<RankPlan> ranks;
   friend bool operator==(const HostPlan&, const HostPlan&) = default;
 };
@@ -54,26 +54,27 @@ void fields(V& v, net::Ref<V, JobCommon> common);
 template <class V>
 void fields(V& v, net::Ref<V, HostPlan> plan);
 
-// What one agent found out about its host before anything starts there.
+// Facts that one agent finds about its host before anything starts there.
 struct HostFacts {
   Topology topology;
-  std::string machine;                // as of machine_identity(); empty: not told
-  std::vector<std::uint16_t> ports;   // held free on that host: one per rank for TF_CONFIG, on rank 0's host two more
+  std::string machine;  // from machine_identity(); empty: unknown
+  // Free ports that the agent holds there: one per rank for TF_CONFIG, and two more on rank 0's host.
+  std::vector<std::uint16_t> ports;
   std::string address;                // what other ranks connect to
-  std::string interface;              // that has the address; empty when all ranks are on one host
-  std::vector<Candidate> candidates;  // its addresses, when a probe was asked for
-  std::uint16_t probe_port = 0;       // where it answers probes; 0: it does not
-  std::vector<std::string> reasons;   // for people: how ranks' variables there differ from the others'
+  std::string interface;              // interface with that address; empty if all ranks are on one host
+  std::vector<Candidate> candidates;  // addresses of the host, if a probe was requested
+  std::uint16_t probe_port = 0;       // port where it answers probes; 0: it does not
+  std::vector<std::string> reasons;   // for the user: how the variables of ranks there differ
 };
 
-// What the text of the program names, where it is a script.
+// Facts from the text of the program, if it is a script.
 struct Script {
   Strategies strategies;
   Imports imports;
-  std::string launcher;  // as launcher_in() has it: what the ranks are to run
+  std::string launcher;  // result of launcher_in(): the launcher that the ranks would run
 };
 
-// What a plan follows from. The options are as the user gave them; all else was found.
+// The input of a plan. The options are as the user gave them, the rest was detected.
 struct PlanRequest {
   Options options;
   Assignment assignment;
@@ -86,22 +87,23 @@ struct PlanRequest {
 
 struct LaunchPlan {
   std::vector<HostPlan> hosts;
-  std::string tf_cluster;  // the beginning of every rank's TF_CONFIG; not in each host's plan, for it names all ranks
-  std::string no_grpc_proxy;  // every rank's, for it names all hosts; empty: it is not set
-  // For people, by rank:
+  // Beginning of every rank's TF_CONFIG. It names all ranks, so it is not in each host's plan.
+  std::string tf_cluster;
+  std::string no_grpc_proxy;  // for every rank, since it names all hosts; empty: not set
+  // By rank, for the user:
   std::vector<Place> places;
   std::vector<std::string> host_names;
   std::vector<Binding> bindings;
-  std::vector<std::vector<Variable>> variables;  // that are the rank's own
-  std::vector<Variable> given;                   // to all ranks, unless they have it as their own
+  std::vector<std::vector<Variable>> variables;  // the rank's own variables
+  std::vector<Variable> given;                   // set for all ranks, unless a rank has its own
   std::vector<std::string> reasons;
-  std::vector<std::string> hints;  // to be said in any case
+  std::vector<std::string> hints;  // shown to the user in any case
 };
 
-// As the rank finds it.
+// The value as the rank sees it.
 std::string value_in(const LaunchPlan& plan, const Variable& variable);
 
-// Every reason of the plan, those that hold for several ranks once.
+// All reasons of the plan. A reason that holds for several ranks appears once.
 std::vector<std::string> plan_reasons(const LaunchPlan& plan);
 
 // How many ports an agent must hold for the given host.

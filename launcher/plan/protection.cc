@@ -10,10 +10,10 @@
 namespace distrun::launcher {
 namespace {
 
-// Backends that protect what they send to other hosts, or send nothing there.
+// Backends that protect the data they send to other hosts, or send none.
 constexpr std::array<std::string_view, 5> kProtecting = {"auto", "self", "shm", "tcp", "hierarchical"};
 
-// Of a setting such as "tcp" or "cpu:tcp,cuda:nccl" the first backend that cannot; empty: all can.
+// The first backend in a setting such as "tcp" or "cpu:tcp,cuda:nccl" that cannot protect its data. Empty: all can.
 std::string unable(std::string_view setting) {
   while (!setting.empty()) {
     const std::size_t comma = std::min(setting.find(','), setting.size());

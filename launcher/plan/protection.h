@@ -1,4 +1,4 @@
-// What --encrypt and --checksum rule out where a job has several hosts. Pure.
+// Checks what --encrypt and --checksum exclude in a job of several hosts. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace distrun::launcher {
 
-// Refuses what would send tensors to other hosts unprotected, as far as the command and the settings show it; the ranks
-// choose their backends among those that can. `hosts` get ranks. kInvalidArgument where the user has named the hosts,
-// else kUnsupported.
+// Returns an error if the command or the settings would send tensors to other hosts unprotected. The ranks themselves
+// choose only backends that protect. `hosts` is the number of hosts with ranks. The error is kInvalidArgument if the
+// user has named the hosts, else kUnsupported.
 Status check_protection(const Options& options, const Settings& settings, std::size_t hosts);
 
 }  // namespace distrun::launcher

@@ -20,7 +20,7 @@ std::size_t total(const Counts& counts) {
   return sum;
 }
 
-// "node[01-04]   8 each": one row for neighbours with the same number, and not more rows than a screen has.
+// Rows such as "node[01-04]   8 each": neighbouring hosts with the same number share a row. The rows fit on a screen.
 std::string table_of(const std::vector<HostSlots>& hosts, const Counts& counts, const std::string& heading) {
   constexpr std::size_t kMostRows = 20;
   std::vector<std::vector<std::string>> rows = {{"host", heading}};
@@ -36,7 +36,7 @@ std::string table_of(const std::vector<HostSlots>& hosts, const Counts& counts, 
   return table(rows);
 }
 
-// "Give more slots (-H a:3,b:3)", or what the source of the hosts says of itself.
+// "give more slots (-H a:3,b:3)", or the advice that came with the source of the hosts.
 std::string more_slots(const AssignRequest& request, std::size_t each) {
   if (!request.more_slots.empty()) return request.more_slots;
   std::vector<HostSlots> hosts = request.hosts;
@@ -95,7 +95,7 @@ Result<Counts> share_out(const AssignRequest& request, const Counts& slots, int 
   return counts;
 }
 
-// The same number on each host, as many hosts as that takes.
+// Puts the same number of ranks on each host, and uses as many hosts as that takes.
 Result<Counts> share_evenly(const AssignRequest& request, const Counts& slots, int ranks) {
   const int each = request.placement.ranks_per_host;
   Counts counts(slots.size(), 0);
@@ -119,7 +119,7 @@ Result<Counts> share_evenly(const AssignRequest& request, const Counts& slots, i
 
 int at_most(int max_slots, int count) { return max_slots > 0 ? std::min(max_slots, count) : count; }
 
-// A host that names no slots has those that --nproc-per-node asks for, else the default.
+// A host without a slot count gets that of --nproc-per-node, or else the default.
 Counts slots_of(const AssignRequest& request, std::vector<std::string>& reasons) {
   const int otherwise = request.placement.ranks_per_host > 0 ? request.placement.ranks_per_host : request.default_slots;
   Counts slots;
@@ -136,7 +136,8 @@ Counts slots_of(const AssignRequest& request, std::vector<std::string>& reasons)
   return slots;
 }
 
-// Empty where each host has a rank, or the user knows by --nproc-per-node how many there are on each.
+// Returns an empty text if each host has a rank. Also with --nproc-per-node, which already tells the user how many
+// ranks each host has.
 std::string without_ranks(const AssignRequest& request, const Counts& slots, const Counts& counts) {
   std::vector<HostSlots> idle;
   std::vector<HostSlots> used;
@@ -152,7 +153,7 @@ std::string without_ranks(const AssignRequest& request, const Counts& slots, con
   }
   if (idle.empty() || !request.named || request.placement.ranks_per_host > 0) return "";
   const auto ranks = static_cast<std::size_t>(total(counts));
-  if (ranks < slots.size()) return "";  // some host has none, however they are shared out
+  if (ranks < slots.size()) return "";  // some host has no rank in any case
   const std::size_t each = (ranks + slots.size() - 1) / slots.size();
   const bool fits = (slots.size() - 1) * each < ranks && std::all_of(slots.begin(), slots.end(), [each](int count) {
                       return static_cast<std::size_t>(count) >= each;
@@ -241,7 +242,7 @@ OwnSlots own_slots(const Topology& topology, const PlacementOptions& placement) 
 
 std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found,
                                     const PlacementOptions& placement) {
-  // Hosts that are alike share a line.
+  // Equal hosts share a line.
   std::map<std::pair<std::string, int>, std::vector<HostSlots>> alike;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (hosts[i].slots) continue;

@@ -38,7 +38,7 @@ void bind_none(const Topology& topology, Bindings& out, const std::string& why) 
   }
 }
 
-// The NUMA nodes of the rank's GPUs; empty where the kernel tells none.
+// The NUMA nodes of the rank's GPUs. Empty if the kernel does not tell them.
 std::set<int> nodes_of(const Pool& pool, const Binding& binding) {
   std::set<int> nodes;
   for (int i = 0; i < binding.gpus; ++i) {
@@ -52,14 +52,15 @@ std::string nodes_text(const std::set<int>& nodes) {
   return std::string(nodes.size() == 1 ? "NUMA node " : "NUMA nodes ") + ranges({nodes.begin(), nodes.end()});
 }
 
-// Ranks that share out one set of cores.
+// Ranks that divide one set of cores among themselves.
 struct CoreGroup {
   std::vector<std::size_t> ranks;
   std::vector<Cpu> cpus;
-  std::string near;  // what the cores are near to, or empty
+  std::string near;  // text about the GPU near these cores, or empty
 };
 
-// By the NUMA nodes of their GPUs if every rank's have cores that may be used, else all ranks and all cores.
+// Groups the ranks by the NUMA nodes of their GPUs, if every group has usable cores. Else one group has all ranks and
+// all cores.
 std::vector<CoreGroup> groups_of(const Topology& topology, const Pools& pools, const Bindings& ranks) {
   std::map<std::set<int>, CoreGroup> by_nodes;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -72,7 +73,7 @@ std::vector<CoreGroup> groups_of(const Topology& topology, const Pools& pools, c
     for (const Cpu& cpu : topology.cpus) {
       if (nodes.contains(cpu.node)) group.cpus.push_back(cpu);
     }
-    // Nodes of two groups would have their cores given out twice.
+    // If two groups share a node, its cores would be given out twice.
     for (const int node : nodes) usable = usable && taken.insert(node).second;
     usable = usable && !group.cpus.empty();
     group.near = " of " + nodes_text(nodes) + ", near its GPU";
@@ -109,7 +110,7 @@ void bind_core(const Topology& topology, const Pools& pools, Bindings& out) {
   for (const CoreGroup& group : groups_of(topology, pools, out)) share_out(group, out);
 }
 
-// Ranks that got the same CPUs share their cores as threads.
+// Ranks that are pinned to the same CPUs divide the cores among their threads.
 void share_threads(const Topology& topology, Bindings& out) {
   std::map<std::vector<int>, int> users;
   for (const Binding& binding : out) ++users[binding.cpus];
@@ -179,7 +180,7 @@ void bind_gpu(const Topology& topology, const Pools& pools, bool automatic, Bind
   share_threads(topology, out);
 }
 
-// Threads beyond the quota would only be stopped by the kernel; where they are pinned is as good as without it.
+// The kernel would only stop threads beyond the quota. The pinning stays as it is without a quota.
 void limit_threads(const Topology& topology, Bindings& out) {
   if (topology.quota <= 0) return;
   const int each = std::max(1, topology.quota / static_cast<int>(out.size()));
@@ -195,7 +196,7 @@ bool has_slices(const Pool& pool) {
   return std::any_of(pool.begin(), pool.end(), [](const PoolEntry& entry) { return entry.slice; });
 }
 
-// Ranks with the same GPUs to choose from: all of a host, or tasks that were given the same.
+// Ranks that choose from the same GPUs: all ranks of a host, or tasks that were given the same GPUs.
 struct Share {
   const Topology* topology = nullptr;
   const Pool* pool = nullptr;
@@ -209,7 +210,7 @@ const Topology& seen_by(const Topology& topology, const Tasks& tasks, std::size_
 }
 
 std::vector<Share> shares_of(const Topology& topology, const Tasks& tasks, const Pools& pools) {
-  std::map<std::vector<std::string>, Share> by_gpus;  // in tasks that see one GPU alone each is number 0
+  std::map<std::vector<std::string>, Share> by_gpus;  // a GPU that a task sees alone has number 0 there
   for (std::size_t rank = 0; rank < pools.size(); ++rank) {
     std::vector<std::string> gpus;
     for (const PoolEntry& entry : pools[rank]) {

@@ -23,7 +23,8 @@ const Gpu* by_uuid(const Topology& topology, std::string_view beginning) {
   return found;
 }
 
-// The kernel does not tell to which GPU the UUID of a slice belongs; where all are near the same cores, any will do.
+// The kernel does not tell which GPU has the slice with this UUID. If all GPUs are near the same cores, any of them
+// will do.
 const Gpu* whole_of(const Topology& topology, std::string_view slice) {
   slice.remove_prefix(std::string_view("MIG-").size());
   if (slice.starts_with("GPU-")) return by_uuid(topology, slice.substr(0, slice.find('/')));

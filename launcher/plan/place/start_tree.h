@@ -1,5 +1,5 @@
-// Which host starts the agent of which other one, where there are too many for the head to start them all. Only the
-// starting is a tree: the messages of every agent go to the head directly. Pure.
+// Decides which host starts which other agents, if there are too many for the head. Only the start is a
+// tree: every agent sends its messages directly to the head. Pure.
 #pragma once
 
 #include <string>
@@ -7,15 +7,16 @@
 
 namespace distrun::launcher {
 
-// As a starter: this machine.
+// Stands for the head in a list of starters.
 inline constexpr int kHeadStarts = -1;
 
-// By host, the number of the one that starts its agent. `by_ssh`: whether another host could do it, which it can when
-// ssh does; the others are the head's, and start nobody. No host starts more than `fan_out`; up to so many of them the
-// head starts all. Those of one level are spread evenly over the level above.
+// Returns, by host, the number of the host that starts its agent. `by_ssh` says by host whether ssh starts the agent,
+// because then another host can do that. The head starts all other hosts, and these start none themselves. No host
+// starts more than `fan_out` others. The head starts all ssh hosts if there are at most `fan_out`. The hosts of one
+// level are spread evenly over the level above.
 std::vector<int> start_tree(const std::vector<bool>& by_ssh, int fan_out);
 
-// How many are started by whom; empty where the head starts all.
+// A sentence on how many agents each part starts. Empty if the head starts all.
 std::string tree_reason(const std::vector<int>& starters, int fan_out);
 
 }  // namespace distrun::launcher

@@ -1,5 +1,5 @@
-// What a host has, as a value: cores, NUMA nodes, GPUs, and what this user may use of them. Read from the system by
-// launcher/agent/preflight/scan; travels from the agent to the head.
+// The cores, NUMA nodes and GPUs of a host, and how much of them this user may use. launcher/agent/preflight/scan reads
+// them from the system, and the agent sends them to the head.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,9 @@
 namespace distrun::launcher {
 
 struct Cpu {
-  int id = 0;    // as the kernel numbers logical CPUs
+  int id = 0;    // the kernel's number of the logical CPU
   int core = 0;  // logical CPUs of one core share this number
-  int node = 0;  // NUMA node; 0 where the kernel tells none
+  int node = 0;  // NUMA node; 0 if the kernel does not tell
   friend bool operator==(const Cpu&, const Cpu&) = default;
 };
 
@@ -26,25 +26,25 @@ struct Slice {
 
 struct Gpu {
   int minor = -1;             // N of /dev/nvidiaN
-  std::string bus;            // "0000:3b:00.0"; the order of GPUs is the order of these
+  std::string bus;            // "0000:3b:00.0"; GPUs are ordered by this
   std::string uuid;           // "GPU-...", empty if unknown
   std::string model;          // "NVIDIA H200"
   int node = -1;              // NUMA node, -1 if unknown
-  std::vector<int> cpus;      // near it, empty if unknown
-  std::vector<Slice> slices;  // in MIG mode those that exist and may be used; empty: it is used whole
+  std::vector<int> cpus;      // CPUs near it; empty if unknown
+  std::vector<Slice> slices;  // usable slices in MIG mode; empty: the GPU is used whole
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
 
 struct Topology {
   std::vector<Cpu> cpus;                       // only those in the affinity mask
-  int quota = 0;                               // so many CPUs' time for all processes there, rounded up; 0: no limit
+  int quota = 0;                               // CPU time for all processes there, in CPUs, rounded up; 0: no limit
   std::vector<Gpu> gpus;                       // by bus
-  std::optional<std::string> visible_devices;  // CUDA_VISIBLE_DEVICES as ranks there would inherit it
+  std::optional<std::string> visible_devices;  // CUDA_VISIBLE_DEVICES that ranks there would inherit
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
 int count_cores(const std::vector<Cpu>& cpus);
-// How many threads can run there at once: one for each core, and at least one, within the quota.
+// How many threads can run there at once: one per core within the quota, and at least one.
 int usable_cores(const Topology& topology);
 
 template <class V>
