@@ -15,32 +15,33 @@ using Hints = std::vector<std::string>;
 
 bool by_mpi(const PlanRequest& request) { return !request.options.hosts.mpi.empty(); }
 
-// For jobs of several ranks. Scripts that import distrun know how many they are by it.
+// Hints for jobs of several ranks. Scripts that import distrun learn the number of ranks from it.
 struct ScriptHint {
   bool (*is_due)(const PlanRequest& request);
   const char* text;
 };
 constexpr ScriptHint kScriptHints[] = {
-    // Programs whose processes find each other by MPI's own launcher run without it too, each by itself.
+    // Programs that find each other through MPI's own launcher also run without it, but each one alone.
     {[](const PlanRequest& r) { return r.script.imports.mpi4py && !by_mpi(r); },
      "the script imports mpi4py: without --mpi each rank is rank 0 of 1 there; add --mpi (Open MPI), --mpi=hydra "
      "(MPICH, Intel MPI), or --mpi=pmix or --mpi=pmi2 (srun)"},
     {[](const PlanRequest& r) { return r.script.imports.horovod && !r.script.imports.distrun && !by_mpi(r); },
      "the script imports horovod: without --mpi each rank is rank 0 of 1 there; write `import distrun.torch as hvd` "
      "(or distrun.tensorflow, .keras, .mxnet), or add --mpi"},
-    // JAX asks for a place that nobody told.
+    // JAX looks for a place that no launcher has told it.
     {[](const PlanRequest& r) {
        return r.script.imports.jax_unaided && !r.script.imports.distrun && !by_mpi(r) &&
               r.options.frameworks.mimic == Mimic::kNone;
      },
      "the script calls jax.distributed.initialize() without arguments, and JAX asks a few launchers that it knows for "
      "its rank: add --mimic openmpi, or let the script call distrun.jax.initialize_distributed() instead"},
-    // Such scripts take a --local_rank that nobody passes to mean that they are alone.
+    // Without --local_rank such scripts take themselves for a single process.
     {[](const PlanRequest& r) { return r.script.imports.local_rank_option && !r.script.imports.distrun; },
      "the script takes --local_rank, as python -m torch.distributed.launch passed it, and does not itself read "
      "LOCAL_RANK, as distrun and torchrun tell it: unless a library does that for it, each rank may train alone. Let "
      "it read os.environ[\"LOCAL_RANK\"], or pass it: sh -c 'exec python train.py --local_rank=$LOCAL_RANK'"},
-    // Without it each is the first of one task there, as a rule: scripts have defaults for where Slurm is not.
+    // Without this variable each rank usually takes itself for the only task, since scripts have defaults for use
+    // without Slurm.
     {[](const PlanRequest& r) {
        return r.script.imports.slurm_rank && !r.script.imports.distrun && !by_mpi(r) &&
               r.options.frameworks.mimic == Mimic::kNone;
@@ -51,7 +52,7 @@ constexpr ScriptHint kScriptHints[] = {
        return r.script.strategies.by_slurm && !by_mpi(r) && r.options.frameworks.mimic != Mimic::kSlurm;
      },
      "the script uses SlurmClusterResolver, which reads the variables of srun: add --mimic slurm"},
-    // The resolver counts the GPUs that it sees for all processes of the host.
+    // The resolver divides the GPUs that it sees among all processes of the host.
     {[](const PlanRequest& r) {
        return r.script.strategies.by_slurm && !by_mpi(r) && r.options.frameworks.mimic == Mimic::kSlurm &&
               r.options.frameworks.for_tf();
@@ -64,12 +65,12 @@ constexpr ScriptHint kScriptHints[] = {
      "other frameworks, has the lines)"},
 };
 
-// Strategies for several processes take every GPU that a process sees.
+// Strategies for several processes use every GPU that a process sees.
 void hint_at_tf(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
   const Strategies& strategies = request.script.strategies;
   if (request.options.frameworks.tf || request.options.placement.gpu_visibility == GpuVisibility::kOne) return;
   if (!strategies.multi_worker && !strategies.parameter_server) return;
-  if (strategies.by_slurm) return;  // which gives each process its GPUs by itself
+  if (strategies.by_slurm) return;  // it gives each process its GPUs itself
   const bool shared = std::any_of(plan.places.begin(), plan.places.end(), [&plan](const Place& place) {
     const Binding& binding = plan.bindings[static_cast<std::size_t>(place.rank)];
     return place.local_size > 1 && binding.gpu >= 0 && !binding.own_gpu_only;
@@ -81,7 +82,7 @@ void hint_at_tf(const PlanRequest& request, const LaunchPlan& plan, Hints& out) 
                 "and each sees its own");
 }
 
-// The resolver takes the hosts by name.
+// The resolver sorts the hosts by name.
 void hint_at_slurm_resolver(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
   if (!request.script.strategies.by_slurm || by_mpi(request)) return;
   if (request.options.frameworks.mimic != Mimic::kSlurm) return;
@@ -91,7 +92,7 @@ void hint_at_slurm_resolver(const PlanRequest& request, const LaunchPlan& plan, 
                 ": ranks would get each other's addresses; name them in that order with -H");
 }
 
-// JAX uses all GPUs that its process is given, and in a job with a process for each host they are expected to be all.
+// JAX uses all GPUs that its process is given. With one process per host, users expect that to be all GPUs.
 void hint_at_jax_gpus(const PlanRequest& request, const std::vector<HostFacts>& facts, const LaunchPlan& plan,
                       Hints& out) {
   if (!request.script.imports.jax_job || request.options.placement.gpus_per_rank != 0) return;
@@ -112,8 +113,8 @@ bool says_false(std::string text) {
   return text == "false";
 }
 
-// The variable, if any, that has OpenMP bind threads. GNU's, which PyTorch brings, binds the thread that loads it.
-// OMP_PROC_BIND decides over the two behind it.
+// The variable that makes OpenMP bind threads, if there is one. GNU's OpenMP, which comes with PyTorch, binds the
+// thread that loads it. OMP_PROC_BIND overrides OMP_PLACES and GOMP_CPU_AFFINITY.
 std::string binder_of_threads(const Environment& base) {
   const std::string bind = value_of(base, "OMP_PROC_BIND");
   if (!bind.empty() && !says_false(bind)) return "OMP_PROC_BIND";
@@ -137,9 +138,9 @@ bool ranks_share_cores(const LaunchPlan& plan) {
   });
 }
 
-// Modules of sites set such variables for srun and mpirun, which give each task cores of its own.
+// Environment modules of clusters set such variables for srun and mpirun, which give each task its own cores.
 void hint_at_bound_threads(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
-  if (request.options.placement.bind_to == BindTo::kCore) return;  // there are too few
+  if (request.options.placement.bind_to == BindTo::kCore) return;  // too few cores for all ranks
   const std::string name = binder_of_threads(request.base.variables);
   if (name.empty() || !ranks_share_cores(plan)) return;
   out.push_back(name +
@@ -147,7 +148,8 @@ void hint_at_bound_threads(const PlanRequest& request, const LaunchPlan& plan, H
                 "add --bind-to core, or unset it");
 }
 
-// As under srun with one task on each node. Here each rank starts a job of its own, all of them at one port.
+// For commands such as torchrun, typed as under srun with one task per node. Here each rank would start a separate job,
+// all at the same port.
 void hint_at_launcher(const std::string& launcher, const LaunchPlan& plan, Hints& out) {
   const bool several =
       std::any_of(plan.places.begin(), plan.places.end(), [](const Place& place) { return place.local_size > 1; });
@@ -160,7 +162,7 @@ void hint_at_launcher(const std::string& launcher, const LaunchPlan& plan, Hints
 }
 
 void hint_at_encryption(const PlanRequest& request, const std::vector<HostFacts>& facts, Hints& out) {
-  std::set<std::string> machines;  // with --mpi each rank has its own facts
+  std::set<std::string> machines;  // with --mpi each rank has its own entry in facts
   for (std::size_t i = 0; i < facts.size(); ++i) machines.insert(request.assignment.hosts[i]);
   const auto settings = read_settings(request.base.variables, {});
   if (machines.size() < 2 || !settings.ok() || !settings->settings.encrypt) return;

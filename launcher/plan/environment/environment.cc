@@ -8,32 +8,32 @@
 namespace distrun::launcher {
 namespace {
 
-// With --env none: what a program needs to start at all.
+// Kept with --env none, since programs need these to start at all.
 constexpr std::array<std::string_view, 10> kAlwaysKept = {"PATH", "HOME",   "USER", "LOGNAME", "SHELL",
                                                           "LANG", "LC_ALL", "TZ",   "TMPDIR",  "LD_LIBRARY_PATH"};
 
-// DISTRUN_* that a launcher writes itself; settings such as DISTRUN_BACKEND are the user's.
+// Variables that a launcher sets itself. Settings such as DISTRUN_BACKEND belong to the user.
 constexpr std::array<std::string_view, 15> kOurs = {
     "DISTRUN_RANK",       "DISTRUN_SIZE",   "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK",
     "DISTRUN_CROSS_SIZE", "DISTRUN_HOST",   "DISTRUN_JOB_ID",     "DISTRUN_STORE",      "DISTRUN_ADDRESS",
     "DISTRUN_GPUS",       "DISTRUN_KEY_FD", "DISTRUN_KEY_FILE",   "DISTRUN_TF",         "DISTRUN_WARNED"};
 
-// torchrun's TORCHELASTIC_USE_AGENT_STORE would make every rank a client of a store that nobody serves.
+// With torchrun's TORCHELASTIC_USE_AGENT_STORE every rank would be a client of a store that no process serves.
 constexpr std::array<std::string_view, 6> kOuterPrefixes = {"PMIX_", "PMI_",        "OMPI_",
                                                             "PRTE_", "SLURM_STEP_", "TORCHELASTIC_"};
-// SLURM_NTASKS and SLURM_NPROCS are the job's, but programs read them beside SLURM_PROCID: without it each rank would
-// take itself for the first of so many.
+// SLURM_NTASKS and SLURM_NPROCS describe the job, but programs read them together with SLURM_PROCID. Without
+// SLURM_PROCID each rank would take itself for the first of that many tasks.
 constexpr std::array<std::string_view, 12> kOuterNames = {
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",    "SLURM_STEPID",    "SLURM_TASK_PID", "SLURM_NTASKS",
     "SLURM_NPROCS", "PALS_RANKID",   "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};
 
-// The account, which may be another one on another host.
+// The account may differ on another host.
 constexpr std::array<std::string_view, 5> kAccountOwn = {"HOME", "USER", "LOGNAME", "SHELL", "MAIL"};
-// The host's GPUs have UUIDs of their own, and a scheduler may have given it other ones.
+// Each host's GPUs have their own UUIDs, and a scheduler may have assigned other GPUs there.
 constexpr std::array<std::string_view, 7> kDevices = {
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",  "HIP_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",   "ZE_AFFINITY_MASK",       "HABANA_VISIBLE_DEVICES"};
-// As these, true on one host only, or good for nothing elsewhere.
+// These are also true on one host only, or useless on others.
 constexpr std::array<std::string_view, 30> kHostOwn = {
     // The host.
     "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE", "SLURMD_NODENAME",
@@ -42,7 +42,7 @@ constexpr std::array<std::string_view, 30> kHostOwn = {
     "KRB5CCNAME", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SEAT", "XDG_VTNR",
     "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX", "TMUX_PANE", "STY", "WINDOWID",
     "NOTIFY_SOCKET",
-    // Folders that a scheduler may have made on one host; names_folder().
+    // Folders that a scheduler may have made on one host. See names_folder().
     "TMPDIR", "TMP", "TEMP"};
 
 bool kept(std::string_view name, EnvMode mode, bool outer) {
@@ -52,7 +52,7 @@ bool kept(std::string_view name, EnvMode mode, bool outer) {
   return !outer;
 }
 
-// Of a setting of the runtime.
+// The variable of a runtime setting.
 std::string variable_of(const std::string& setting) {
   std::string out = "DISTRUN_" + setting;
   std::transform(out.begin(), out.end(), out.begin(),
@@ -94,7 +94,7 @@ bool valid_variable_name(std::string_view name) {
 BaseEnvironment base_environment(const Environment& user, const EnvironmentOptions& options,
                                  const std::vector<std::pair<std::string, std::string>>& from_file) {
   BaseEnvironment out;
-  // In a rank of another job of ours TF_CONFIG names that job's cluster.
+  // If distrun itself runs in a rank of another job, TF_CONFIG names the cluster of that job.
   const bool in_rank = user.contains("DISTRUN_RANK");
   for (const auto& [name, value] : user) {
     const bool outer = names_outer_rank(name) || (in_rank && name == "TF_CONFIG");
@@ -137,7 +137,7 @@ BaseEnvironment base_environment(const Environment& user, const EnvironmentOptio
   for (const auto& [setting, value] : options.settings) give(variable_of(setting), value, "flag");
   for (const auto& [setting, value] : options.file_settings) {
     const std::string name = variable_of(setting);
-    if (value_of(out.variables, name).empty()) give(name, value, "config file");  // an empty variable is an unset one
+    if (value_of(out.variables, name).empty()) give(name, value, "config file");  // empty counts as unset
   }
   std::erase_if(out.given, [&](const auto& one) {
     const auto own = user.find(one.first);

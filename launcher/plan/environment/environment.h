@@ -1,4 +1,4 @@
-// What ranks find in their environment: what they inherit, and what each gets from us with the reason. Pure.
+// The environment of the ranks: the variables that they inherit, and those that distrun sets, each with a reason. Pure.
 #pragma once
 
 #include <cstddef>
@@ -20,97 +20,98 @@
 
 namespace distrun::launcher {
 
-// Linux's limit for one variable, with its name and the final NUL: no program can be started with a longer one.
+// Linux's limit for one variable, including its name and the final NUL. It starts no program with a longer one.
 inline constexpr std::size_t kLongestVariable = 128 * 1024;
 
-// The value of a variable; empty also where it is not set.
+// The value of a variable, or an empty text if it is not set.
 std::string value_of(const Environment& environment, const std::string& name);
 
 struct BaseEnvironment {
   Environment variables;
-  std::map<std::string, std::string> given;  // names of those that are not as the user has them, and why
+  std::map<std::string, std::string> given;  // names of changed variables, each with the reason
   std::vector<std::string> named;            // by -x and --env-file
   std::vector<std::string> removed;          // names that an outer launcher had set
-  // Names that say something about this host, account or session: on other hosts ranks have what those say, or nothing.
-  // Those of folders hold there too where the folder is there.
+  // Names of variables that describe this host, account or session. On other hosts ranks get that host's value or none.
+  // Names of folders keep the user's value if the folder exists there.
   std::vector<std::string> host_own;
-  std::vector<std::string> notes;  // for the user: -x of a variable that is not set
+  std::vector<std::string> notes;  // for the user, such as an -x of a variable that is not set
 };
 
-// What every rank inherits from the user's environment.
-// `from_file`: what --env-file has.
+// The variables that every rank inherits from the user's environment. `from_file` has those of --env-file.
 BaseEnvironment base_environment(const Environment& user, const EnvironmentOptions& options,
                                  const std::vector<std::pair<std::string, std::string>>& from_file = {});
 
-// The port that -x or --env-file names for MASTER_PORT; 0: they do not, and it is one that is free.
+// The port of MASTER_PORT in -x or --env-file. 0: not given, so distrun takes a free port.
 Result<std::uint16_t> named_master_port(const BaseEnvironment& base);
 
-// CUDA_VISIBLE_DEVICES, where it is set.
+// CUDA_VISIBLE_DEVICES, if it is set.
 std::optional<std::string> visible_devices(const Environment& environment);
 
 // True for variables that another launcher sets to number its own tasks.
 bool names_outer_rank(std::string_view name);
 
-// Of a folder for temporary files, which all hosts may have, or this one alone.
+// True for variables that name a folder for temporary files. Such a folder may exist on all hosts or only on this one.
 bool names_folder(std::string_view name);
 
-// Of the GPUs and the like that a process may use; a scheduler may give each task its own.
+// True for variables that list the GPUs and other devices of a process. A scheduler may give each task its own list.
 bool names_devices(std::string_view name);
 
-// True for variables that say something about one host or a session there (about the account: not here).
+// True for variables that describe one host or a session on it, not for those of the account.
 bool names_one_host(std::string_view name);
 
-// "NAME=value" lines, "NAME" alone meaning the user's own value; comments and blank lines are left out.
+// Parses "NAME=value" lines. "NAME" alone stands for the user's own value. Skips comments and blank lines.
 Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,
                                                                         const Environment& user);
 bool valid_variable_name(std::string_view name);
 
-// What is known of the job once every host has answered. Port 0 means "not chosen yet" and is shown as such.
+// The facts of a job after every host has answered. A port of 0 is not chosen yet and is shown as such.
 struct JobFacts {
   bool tf_config = true;
   std::vector<TfRole> tf_roles;         // by rank; empty: all are workers
   std::vector<Place> places;            // by rank
   std::vector<std::string> hosts;       // names, by host
   std::vector<std::string> address;     // by host: what other ranks connect to
-  std::vector<std::string> interface;   // by host: that has the address; empty when all ranks are on one host
+  std::vector<std::string> interface;   // by host: interface with that address; empty if all ranks are on one host
   std::vector<std::uint16_t> tf_ports;  // by rank, empty without TF_CONFIG
   std::uint16_t master_port = 0;
   std::uint16_t jax_port = 0;
   std::string job_id;
   std::string store;
   int key_fd = 3;
-  // What follows() has found in the others.
+  // follows() computes these from the fields above.
   std::vector<int> node;    // by rank: number of its machine
-  std::string slurm_hosts;  // all hosts, and the tasks on each, as Slurm writes them
+  std::string slurm_hosts;  // all hosts, and the tasks on each, in Slurm's notation
   std::string slurm_tasks;
 };
-// Fills in what follows from places and hosts, for all ranks at once.
+// Computes the fields that depend on places and hosts, for all ranks at once.
 JobFacts follows(JobFacts facts);
 
 struct Variable {
   std::string name;
   std::string value;
   std::string why;
-  bool after_cluster = false;  // the rank's is tf_cluster() and then this value
+  bool after_cluster = false;  // the full value is tf_cluster() followed by this value
 };
 
-// TF_CONFIG names all ranks to each rank: what is the same for all, kept and sent once, and what follows it.
+// TF_CONFIG tells each rank about all ranks. The first part is the same for all and is kept and sent once. The second
+// part follows it.
 std::string tf_cluster(const JobFacts& facts);
 std::string tf_task(const JobFacts& facts, int rank);
 
-// The variable that keeps gRPC (TensorFlow's clusters, JAX) from asking the user's proxy for the hosts of the job; it
-// is the same for all ranks. Nothing where there is no proxy, or the user has set it.
+// The variable that stops gRPC (TensorFlow's clusters, JAX) from using the user's proxy for the hosts of the job. It is
+// the same for all ranks. Extends the user's own value. Returns nothing if there is no proxy.
 std::optional<Variable> no_grpc_proxy(const JobFacts& facts, const Environment& base);
 
-// What the launcher named by --mimic would have told this rank: for jax.distributed.initialize() and other programs
-// that look for their place there. Not for MPI programs, which would look for its processes too.
+// Adds the variables that the launcher of --mimic would set for this rank. jax.distributed.initialize() and other
+// programs find their rank there. Not for MPI programs, which would also look for the processes of that launcher.
 void add_mimicked(const JobFacts& facts, Mimic mimic, const Environment& base, int rank, std::vector<Variable>& out);
 
-// A strategy needs none in a process that is alone, and TensorFlow 1's MirroredStrategy would take the GPUs of the
-// cluster's worker for its own, which no session has.
+// False for a single rank without --tf or --tf-roles. A strategy needs no TF_CONFIG in a single process, and with one
+// TensorFlow 1's MirroredStrategy would use the GPUs of the cluster's worker, which no session has.
 bool needs_tf_config(const FrameworkOptions& frameworks, std::size_t ranks);
 
-// The variables that are this rank's own, in the order to show them. `base` decides what is left as the user has it.
+// The variables that are set for this rank only, in the order of the output. A default is not set if `base` has the
+// variable.
 std::vector<Variable> rank_environment(const JobFacts& facts, const Options& options, const Binding& binding,
                                        const Environment& base, int rank);
 

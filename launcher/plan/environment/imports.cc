@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 2> kLauncherCommands = {"accelerate launc
 constexpr std::array<std::string_view, 3> kLauncherModules = {"torch.distributed.run", "torch.distributed.launch",
                                                               "accelerate.commands.launch"};
 
-// "import a.b as c", "from a.b import c": a. Of `import a, b` the first.
+// "import a.b as c" and "from a.b import c" give a. `import a, b` gives the first one.
 std::string_view top_package(std::string_view line) {
   line = trim(line);
   for (const std::string_view word : {"import ", "from "}) {
@@ -39,7 +39,7 @@ Imports imports_in(std::string_view script) {
   const auto names = [script](const std::string& variable) {
     return script.find('"' + variable + '"') != script.npos || script.find("'" + variable + "'") != script.npos;
   };
-  // One that finds its place in variables has another branch for where they are not.
+  // A script that reads its place from variables has another branch for the case that they are not set.
   const bool unaided = script.find("distributed.initialize()") != script.npos && !names("JAX_NUM_PROCESSES") &&
                        !names("JAX_PROCESS_COUNT") && !names("JAX_PROCESS_ID") && !names("JAX_PROCESS_INDEX");
   const auto has = [script](std::string_view text) { return script.find(text) != script.npos; };
@@ -67,7 +67,7 @@ std::string launcher_in(const std::vector<std::string>& command) {
     return both;
   }
   if (!name.starts_with("python")) return {};
-  // Options of Python's, as far as they have no values of their own, may come before it.
+  // Options of Python without values may come before it.
   std::size_t at = 1;
   while (at < command.size() && command[at].starts_with('-') && command[at] != "-m") ++at;
   const bool module = at + 1 < command.size() && command[at] == "-m" && contains(kLauncherModules, command[at + 1]);

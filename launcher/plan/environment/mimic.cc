@@ -1,4 +1,4 @@
-// Variables of other launchers (--mimic).
+// The variables of other launchers (--mimic).
 #include <map>
 
 #include "launcher/plan/environment/environment.h"
@@ -8,14 +8,14 @@
 namespace distrun::launcher {
 namespace {
 
-// Job ids of the others are numbers.
+// Other launchers use numbers as job ids.
 std::uint32_t number_of(const std::string& job_id) {
   std::uint32_t hash = 2166136261U;
   for (const char c : job_id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return hash % 1'000'000 + 1;
 }
 
-// "2(x3),1": tasks by host as Slurm writes them.
+// "2(x3),1": the tasks of each host, in Slurm's notation.
 std::string tasks_per_host(const JobFacts& facts) {
   std::map<int, int> tasks;
   for (const Place& place : facts.places) ++tasks[place.host];
@@ -30,7 +30,7 @@ std::string tasks_per_host(const JobFacts& facts) {
   return join(out, ",");
 }
 
-// Where mpirun's own process would be listening.
+// The address at which mpirun's own process would listen.
 std::string openmpi_uri(const JobFacts& facts) {
   const std::string& address = facts.address[static_cast<std::size_t>(facts.places.front().host)];
   const bool v6 = address.find(':') != std::string::npos;
@@ -43,7 +43,8 @@ std::string openmpi_uri(const JobFacts& facts) {
 JobFacts follows(JobFacts facts) {
   int machines = 0;
   for (const Place& place : facts.places) {
-    // The ranks of a machine are consecutive. Not Place::host: with --mpi each rank has an agent of its own.
+    // The ranks of a machine are consecutive. Place::host does not tell machines, since with --mpi each rank has its
+    // own agent.
     if (place.local_rank == 0) ++machines;
     facts.node.push_back(machines - 1);
   }
@@ -73,12 +74,13 @@ void add_mimicked(const JobFacts& facts, Mimic mimic, const Environment& base, i
   add("SLURM_PROCID", std::to_string(rank));
   add("SLURM_LOCALID", std::to_string(place.local_rank));
   add("SLURM_NODEID", std::to_string(place.host));
-  // The job's are the step's too: programs read either, and inside a real job it may have hosts without ranks of ours.
+  // Sets the variables of the job as well as those of the step, since programs read either. A real job may also have
+  // hosts without ranks.
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}) add(name, facts.slurm_hosts);
   for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"}) add(name, hosts);
   for (const char* name : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}) add(name, size);
   for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) add(name, facts.slurm_tasks);
-  // A number alone: only where every host has as many.
+  // This variable holds a single number, so set it only if every host has the same number of tasks.
   if (facts.slurm_tasks.find(',') == std::string::npos) {
     add("SLURM_NTASKS_PER_NODE", std::to_string(place.local_size));
   }

@@ -1,4 +1,4 @@
-// The variables that are a rank's own: ours, and those that other frameworks read.
+// The variables that are set for one rank: those of distrun, and those that other frameworks read.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -32,7 +32,7 @@ bool sees_own_only(const Options& options, const Binding& binding) {
   return binding.gpu >= 0 && (binding.own_gpu_only || options.placement.gpu_visibility == GpuVisibility::kOne);
 }
 
-// Numbered among those that the rank sees.
+// As the rank numbers the GPUs that it sees.
 std::vector<int> own_gpus(const Options& options, const Binding& binding) {
   std::vector<int> out;
   const int first = sees_own_only(options, binding) ? 0 : binding.gpu;
@@ -76,8 +76,8 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   add("ROLE_NAME", "default");
   add("ROLE_RANK", rank);
   add("ROLE_WORLD_SIZE", size);
-  // By it programs know that each rank is a process of its own that somebody has started: in a Slurm job Lightning
-  // would go by Slurm's variables otherwise. Not TORCHELASTIC_USE_AGENT_STORE: nobody listens at MASTER_PORT yet.
+  // These tell programs that a launcher started each rank as a separate process. Otherwise Lightning would use Slurm's
+  // variables in a Slurm job. TORCHELASTIC_USE_AGENT_STORE is not set, because no process listens at MASTER_PORT yet.
   add("TORCHELASTIC_RUN_ID", facts.job_id);
   add("TORCHELASTIC_RESTART_COUNT", "0");
   add("TORCHELASTIC_MAX_RESTARTS", "0");
@@ -86,12 +86,12 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
       {"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host, or the one of -x"});
 }
 
-// Not JAX_COORDINATOR_BIND_ADDRESS: in a script that gives an address of its own JAX would listen at the variable's
+// Does not set JAX_COORDINATOR_BIND_ADDRESS. If a script passes its own address, JAX would listen at the variable's
 // port and connect to the script's.
 void add_jax(const JobFacts& facts, int rank, const std::vector<int>& gpus, Variables& out) {
   const std::string coordinator = with_port(address_of(facts, 0), facts.jax_port);
   out.push_back({"JAX_COORDINATOR_ADDRESS", coordinator, "JAX: the host of rank 0"});
-  // JAX itself reads none of these: scripts do, and pass them on.
+  // JAX itself does not read these. Scripts read them and pass them on.
   for (const char* name : {"JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT"}) {
     out.push_back({name, std::to_string(facts.places.size()), "scripts that start jax.distributed"});
   }
@@ -99,7 +99,7 @@ void add_jax(const JobFacts& facts, int rank, const std::vector<int>& gpus, Vari
     out.push_back({name, std::to_string(rank), "scripts that start jax.distributed"});
   }
   const char* keras = "Keras 3 on JAX: keras.distribution.initialize()";
-  out.push_back({"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator, keras});  // JAX needs the first one only
+  out.push_back({"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator, keras});  // JAX needs only the first address
   out.push_back({"KERAS_DISTRIBUTION_NUM_PROCESSES", std::to_string(facts.places.size()), keras});
   out.push_back({"KERAS_DISTRIBUTION_PROCESS_ID", std::to_string(rank), keras});
   if (gpus.empty()) return;
@@ -119,7 +119,7 @@ void add_horovod(const JobFacts& facts, const Place& place, Variables& out) {
   out.push_back({"HOROVOD_HOSTNAME", facts.hosts[static_cast<std::size_t>(place.host)], why});
 }
 
-// Only what the user has not set himself.
+// Does not override a variable that the user has set.
 void add_default(const Environment& base, Variable variable, Variables& out) {
   if (!base.contains(variable.name)) out.push_back(std::move(variable));
 }
@@ -140,7 +140,7 @@ void add_gpu(const Options& options, const Binding& binding, const Environment& 
   }
 }
 
-constexpr std::array<const char*, 3> kProxies = {"grpc_proxy", "https_proxy", "http_proxy"};  // as gRPC looks for them
+constexpr std::array<const char*, 3> kProxies = {"grpc_proxy", "https_proxy", "http_proxy"};  // in gRPC's order
 
 }  // namespace
 
@@ -148,7 +148,8 @@ std::optional<Variable> no_grpc_proxy(const JobFacts& facts, const Environment& 
   const auto proxy = std::find_if(kProxies.begin(), kProxies.end(),
                                   [&base](const char* name) { return !value_of(base, name).empty(); });
   if (proxy == kProxies.end()) return std::nullopt;
-  // gRPC reads no_proxy only where there is no no_grpc_proxy. That may be of a job around this one, with its hosts.
+  // gRPC reads no_proxy only if there is no no_grpc_proxy. An enclosing job may have set the latter, with its own
+  // hosts.
   const std::string own = value_of(base, base.contains("no_grpc_proxy") ? "no_grpc_proxy" : "no_proxy");
   const auto direct = [&](std::set<std::string> hosts) {
     hosts.insert({"localhost", "127.0.0.1"});
@@ -156,11 +157,11 @@ std::optional<Variable> no_grpc_proxy(const JobFacts& facts, const Environment& 
         "gRPC (TensorFlow, JAX) goes to the job's hosts without the proxy of " + std::string(*proxy);
     return Variable{"no_grpc_proxy", (own.empty() ? "" : own + ",") + join({hosts.begin(), hosts.end()}, ","), why};
   };
-  // Names too: scripts may have their hosts by these.
+  // Includes the names, because scripts may use those to reach the hosts.
   std::set<std::string> hosts(facts.hosts.begin(), facts.hosts.end());
   hosts.insert(facts.address.begin(), facts.address.end());
   Variable out = direct(std::move(hosts));
-  // Of some 5,000 hosts and more only JAX's.
+  // From about 5,000 hosts on there is only room for JAX's host.
   if (out.name.size() + 1 + out.value.size() >= kLongestVariable) out = direct({address_of(facts, 0)});
   return out;
 }
@@ -173,7 +174,7 @@ std::string tf_cluster(const JobFacts& facts) {
   std::map<std::string, std::string> cluster;
   for (std::size_t r = 0; r < facts.places.size(); ++r) {
     const TfRole role = role_of(facts, r);
-    // TensorFlow's evaluator is a task outside the training cluster.
+    // TensorFlow's evaluator is not a task of the training cluster.
     if (role.type == "evaluator") continue;
     const std::uint16_t port = facts.tf_ports.empty() ? std::uint16_t{0} : facts.tf_ports[r];
     std::string& list = cluster[role.type];
@@ -211,7 +212,7 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const Options& opt
   add_gpu(options, binding, base, out);
   if (const std::string interface = interface_of(facts, place); !interface.empty()) {
     const char* why = "the interface on which the hosts reach each other";
-    // Without the = NCCL takes a name for the beginning of names.
+    // Without the = NCCL treats the name as a prefix.
     add_default(base, {"NCCL_SOCKET_IFNAME", "=" + interface, why}, out);
     add_default(base, {"GLOO_SOCKET_IFNAME", interface, why}, out);
     add_default(base, {"TP_SOCKET_IFNAME", interface, why}, out);

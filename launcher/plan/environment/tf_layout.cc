@@ -108,7 +108,7 @@ Strategies strategies_in(std::string_view script) {
     line = line.substr(0, line.find('#'));
     out.multi_worker = out.multi_worker || line.find("MultiWorkerMirroredStrategy") != std::string_view::npos;
     out.parameter_server = out.parameter_server || line.find("ParameterServerStrategy") != std::string_view::npos;
-    for (const char* use : {"SlurmClusterResolver(", "SlurmClusterResolver)"}) {  // a call, and a class above another
+    for (const char* use : {"SlurmClusterResolver(", "SlurmClusterResolver)"}) {  // a call, and a base class
       out.by_slurm = out.by_slurm || line.find(use) != std::string_view::npos;
     }
   }
@@ -116,7 +116,7 @@ Strategies strategies_in(std::string_view script) {
 }
 
 Status check_tf_layout(const std::vector<TfRole>& roles, const Strategies& script) {
-  // A script that names both may choose by the cluster that it finds.
+  // A script that names both strategies may choose by the cluster that it finds.
   if (!has_servers(roles) || !script.multi_worker || script.parameter_server) return {};
   return {
       Errc::kInvalidArgument,

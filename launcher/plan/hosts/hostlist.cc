@@ -7,7 +7,7 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr std::size_t kMaxDigits = 18;  // of a number without its leading zeros: fits 64 bits with room to add
+constexpr std::size_t kMaxDigits = 18;  // without leading zeros; fits 64 bits with room to add
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -18,10 +18,10 @@ bool is_name_char(char c) {
 struct Range {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
-  std::size_t width = 1;  // that of the first number as it was written: 08-10 is 08, 09, 10
+  std::size_t width = 1;  // digits of the first number as written: 08-10 is 08, 09, 10
 };
 
-// "[01-04,7]" with the text before it, and the number at which the expansion stands.
+// "[01-04,7]", the text before it, and the current number of the expansion.
 struct Bracket {
   std::string_view before;
   std::vector<Range> ranges;
@@ -139,7 +139,7 @@ std::size_t longest_name(const Item& item) {
   return length;
 }
 
-// How many names, or `most` + 1 for all larger numbers.
+// The number of names, or `most` + 1 if it is larger than `most`.
 std::size_t count_names(const Item& item, std::size_t most) {
   std::uint64_t names = 1;
   for (const Bracket& bracket : item.brackets) {
@@ -152,7 +152,7 @@ std::size_t count_names(const Item& item, std::size_t most) {
   return static_cast<std::size_t>(names);
 }
 
-// The next number of a bracket; false when it begins again.
+// Moves to the next number of a bracket. Returns false if it starts again at the first one.
 bool advance(Bracket& bracket) {
   if (bracket.at < bracket.ranges[bracket.at_range].last) {
     ++bracket.at;
@@ -163,8 +163,8 @@ bool advance(Bracket& bracket) {
   return bracket.at_range != 0;
 }
 
-// Slurm's order: the last bracket changes fastest, then the first, the second and so on. It looks odd from three
-// brackets on, but lists by host (SLURM_TASKS_PER_NODE) follow it.
+// Moves in Slurm's order: the last bracket changes fastest, then the first, the second and so on. With three or more
+// brackets this is not the usual order, but lists by host (SLURM_TASKS_PER_NODE) follow it.
 bool advance(std::vector<Bracket>& brackets) {
   if (brackets.empty()) return false;
   if (advance(brackets.back())) return true;
@@ -183,7 +183,7 @@ std::string name_at(const Item& item) {
   return name += item.tail;
 }
 
-// A name that ends in a number, taken apart.
+// A name that ends in a number, split into both parts.
 struct Numbered {
   std::string_view prefix;
   std::string_view digits;
@@ -200,7 +200,7 @@ bool numbered(std::string_view name, std::string_view prefix) {
   return !parts.digits.empty() && parts.prefix == prefix;
 }
 
-// "3" or "01-04": the numbers from names[at] on that follow each other; moves `at` behind them.
+// Returns "3" or "01-04" for the consecutive numbers from names[at] on. Moves `at` to the first name after them.
 std::string take_range(const std::vector<std::string>& names, std::size_t& at) {
   const Numbered first = take_apart(names[at++]);
   std::string range(first.digits);

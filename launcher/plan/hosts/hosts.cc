@@ -25,11 +25,11 @@ std::optional<Fault> read_slots(std::string_view text, std::size_t column, std::
   return Fault{column, in_quotes(text) + " is not a number of slots; write a whole number from 1 on, as in host:4"};
 }
 
-// With or without a zone ("fe80::1%eth0").
+// Accepts a zone ("fe80::1%eth0").
 bool is_ipv6(std::string_view text) {
   const std::string address(text.substr(0, text.find('%')));
   if (address.size() < text.size() && check_host_name(text.substr(address.size() + 1))) return false;
-  // inet_pton stops at a NUL and would accept what follows it.
+  // inet_pton stops at a NUL and would ignore the rest of the text.
   if (address.find_first_not_of("0123456789abcdefABCDEF:.") != std::string::npos) return false;
   in6_addr ignored{};
   return ::inet_pton(AF_INET6, address.c_str(), &ignored) == 1;
@@ -55,7 +55,7 @@ std::optional<Fault> read_bracketed(std::string_view text, std::size_t column, M
   return read_slots(text.substr(close + 2), column + close + 2, out.host.slots);
 }
 
-// An IPv6 address without brackets, which has no slots: in "::1:4" nobody can tell whether 4 belongs to the address.
+// An IPv6 address without brackets. It cannot have slots: in "::1:4", 4 may be part of the address.
 std::optional<Fault> read_bare_address(std::string_view text, std::size_t column, Mention& out) {
   const std::size_t last = text.rfind(':');
   if (!is_ipv6(text)) {
@@ -75,7 +75,7 @@ std::optional<Fault> read_bare_address(std::string_view text, std::size_t column
   return std::nullopt;
 }
 
-// "user@name:slots" that starts at `column` of its line. The name is checked when it is expanded.
+// "user@name:slots" that starts at `column` of its line. The name is checked later, when it is expanded.
 std::optional<Fault> read_mention(std::string_view text, std::size_t column, Mention& out) {
   if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
     const std::string_view user = text.substr(0, at);
@@ -109,7 +109,7 @@ class Collector {
     } else if (auto fault = expand_hostlist_item(mention.name, kMaxHosts, names)) {
       return shifted(std::move(fault), mention.name_column);
     }
-    // A list may repeat a range of many names as often as it likes.
+    // A list may repeat a range of many names without limit.
     mentions_ += names.size();
     if (mentions_ > kMaxRanks) {
       return Fault{mention.name_column, "these are more than " + std::to_string(kMaxRanks) + " slots"};
@@ -127,7 +127,7 @@ class Collector {
     out.reserve(found_.size());
     for (Found& found : found_) {
       const int slots = found.with_slots + found.bare;
-      // Hosts that are written several times without slots are PBS's way to count: one mention, one slot.
+      // In PBS's format a host appears several times without slots, and each mention is one slot.
       const bool counted = found.with_slots > 0 || found.bare > 1 || (repeated && !any_slots);
       if (counted) found.host.slots = slots;
       out.push_back(std::move(found.host));
@@ -138,7 +138,7 @@ class Collector {
  private:
   struct Found {
     HostSlots host;
-    int with_slots = 0;  // the sum of the slots that were written
+    int with_slots = 0;  // sum of the given slots
     int bare = 0;        // mentions without slots
   };
 
@@ -151,7 +151,7 @@ class Collector {
       found_.push_back({.host = {.name = std::move(name), .user = mention.host.user}});
     }
     Found& found = found_[known->second];
-    // Two users would be two agents that both count GPUs and local ranks of one machine.
+    // With two users, two agents would both count the GPUs and local ranks of one machine.
     if (found.host.user != mention.host.user) {
       return Fault{mention.name_column, found.host.name + " is named before with another user"};
     }
@@ -173,7 +173,7 @@ class Collector {
   std::unordered_map<std::string, std::size_t> index_;
 };
 
-// Words of a hostfile's line behind the host: "slots=4", "slots = 4".
+// Attributes after the host in a line of a hostfile: "slots=4", "slots = 4".
 struct Attribute {
   std::string_view key;
   std::size_t column = 0;
@@ -204,7 +204,7 @@ bool one_of(std::string_view word, const std::array<std::string_view, kCount>& w
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// The words of Open MPI and of Hydra.
+// The attributes of Open MPI and Hydra.
 std::optional<Fault> take_attribute(const Attribute& attribute, HostSlots& host) {
   static constexpr std::array<std::string_view, 3> kSlots = {"slots", "cpu", "count"};
   static constexpr std::array<std::string_view, 12> kMost = {"max_slots", "max-slots", "slots_max", "slots-max",
@@ -227,7 +227,7 @@ std::optional<Fault> take_attribute(const Attribute& attribute, HostSlots& host)
     host.user = attribute.value;
     return std::nullopt;
   }
-  if (attribute.key == "binding") return std::nullopt;  // Hydra's; here --bind-to decides
+  if (attribute.key == "binding") return std::nullopt;  // of Hydra; --bind-to decides here
   return Fault{attribute.column, in_quotes(attribute.key) +
                                      " is not known here; a line is: host [slots=N] [max_slots=N] [user=NAME], or "
                                      "host:N"};

@@ -9,10 +9,11 @@ namespace {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// The second and later bytes of a character in UTF-8 take no place on the screen.
+// The second and later bytes of a UTF-8 character take no space on the screen.
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Of the UTF-8 character that the text begins with; 0 if it does not (RFC 3629: no overlong one, no surrogate).
+// The size in bytes of the UTF-8 character at the start of the text. 0 if there is none (RFC 3629 forbids overlong
+// forms and surrogates).
 std::size_t character_size(std::string_view text) {
   const auto byte = [text](std::size_t at) { return static_cast<unsigned char>(text[at]); };
   const unsigned first = byte(0);
@@ -78,7 +79,7 @@ std::string ranges(std::vector<int> numbers) {
 }
 
 std::vector<int> parse_ranges(std::string_view text) {
-  // A bound against nonsense in a copied tree, far above any machine.
+  // A limit for nonsense in a copied tree, far above any real machine.
   constexpr int kHighest = 65535;
   std::vector<int> out;
   while (!text.empty()) {

@@ -1,4 +1,4 @@
-// Text helpers of the launcher: lists, JSON strings, tables and the caret under a bad character. Pure.
+// Text helpers of the launcher: lists, JSON strings, tables, and errors with a caret. Pure.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 namespace distrun::launcher {
 
 std::string join(const std::vector<std::string>& items, std::string_view separator);
-// Ascending numbers as people write them: "0-3,5".
+// Ascending numbers in short form: "0-3,5".
 std::string ranges(std::vector<int> numbers);
-// The reverse, as the kernel writes CPU lists; unreadable parts are left out.
+// The reverse, for the CPU lists of the kernel. Skips parts that cannot be read.
 std::vector<int> parse_ranges(std::string_view text);
-// A whole decimal number within the limits, or nothing.
+// A whole decimal number within the limits. Returns nothing for other texts.
 std::optional<int> parse_number(std::string_view text, int lowest, int highest);
 std::string_view trim(std::string_view text);
 template <class List>
@@ -23,29 +23,29 @@ bool contains(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// What is no UTF-8 is written as Python reads it in arguments and variables: byte 0xe9 as "\udce9".
+// Writes bytes that are not UTF-8 as Python represents them in arguments and variables: byte 0xe9 as "\udce9".
 std::string json_quote(std::string_view text);
-// With U+FFFD for each byte that is no UTF-8, for readers that take no other text.
+// Replaces each byte that is not UTF-8 by U+FFFD, for readers that need valid text.
 std::string valid_utf8(std::string_view text);
 
-// A fault at a column (0-based) of the text that is being read.
+// A fault at a column (0-based) of the parsed text.
 struct Fault {
   std::size_t column = 0;
   std::string what;
 };
 
-// "where, column 11: what" and below it the text with a caret under the column. What a terminal would not show as it is
-// becomes '?', and of a long text only the part around the column is shown.
+// "where, column 11: what", and below it the text with a caret under the column. Replaces characters that a terminal
+// cannot show by '?'. Shows only the part around the column of a long text.
 std::string caret_error(std::string_view where, std::string_view text, const Fault& fault);
 // The same for line `number` of a file: "file:2:11: what".
 std::string file_error(std::string_view file, std::size_t number, std::string_view line, const Fault& fault);
 
-// In quotes; what a terminal would not show as it is by its code ('\n', '\x1b'), a long text cut.
+// The text in quotes. Writes characters that a terminal cannot show by their code ('\n', '\x1b'), and cuts a long text.
 std::string in_quotes(std::string_view text);
-// At most 120 bytes of it, then "...".
+// Cuts the text after 120 bytes and adds "...".
 std::string shortened(std::string text);
 
-// Columns aligned by spaces; the first row is the heading. Each line starts with two spaces and ends with '\n'.
+// Aligns the columns with spaces. The first row is the heading. Each line starts with two spaces and ends with '\n'.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
 // "10", "0.5".
@@ -53,7 +53,7 @@ std::string seconds_text(double seconds);
 
 // "1 rank", "3 ranks".
 std::string counted(std::size_t count, std::string_view noun);
-// The verb behind it.
+// The verb after such a count.
 inline std::string_view verb(std::size_t count, std::string_view of_one, std::string_view of_many) {
   return count == 1 ? of_one : of_many;
 }

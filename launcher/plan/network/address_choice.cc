@@ -1,4 +1,4 @@
-// choose_addresses of network.h: what the probes of all hosts mean together.
+// choose_addresses() of network.h: combines the probes of all hosts.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kAllPairs = 32;
 constexpr int kNextInRing = 4;
-constexpr std::size_t kMostLines = 40;  // of an error
+constexpr std::size_t kMostLines = 40;  // lines of an error
 
-// The hosts and the head as one row of numbers, the head last, with what is known between them.
+// Results of the probes between hosts. The head has the number after the last host.
 class ProbedWays {
  public:
   ProbedWays(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
@@ -24,9 +24,9 @@ class ProbedWays {
   [[nodiscard]] int count() const { return static_cast<int>(all_.size()); }
   [[nodiscard]] const ProbedHost& at(int host) const { return *all_[static_cast<std::size_t>(host)]; }
   [[nodiscard]] const std::vector<Candidate>& addresses(int host) const { return at(host).addresses.candidates; }
-  // Those who tried it.
+  // The hosts that tried to reach it.
   [[nodiscard]] const std::vector<int>& triers(int host) const { return triers_[static_cast<std::size_t>(host)]; }
-  // Why `from` did not reach that address; null when it did.
+  // The reason why `from` did not reach that address. Null if it did.
   [[nodiscard]] const std::string* failure(int from, int to, std::size_t candidate) const;
   [[nodiscard]] bool cut(int from, int to) const;
 
@@ -86,7 +86,7 @@ std::string objections(const ProbedWays& reach, int to, std::size_t candidate) {
   return first;
 }
 
-// Why the host's other addresses were not tried; everybody has a loopback, which needs no words.
+// Why the host's other addresses were not tried. Leaves out the loopback address, which every host has.
 std::string not_tried(const Eligible& addresses) {
   std::string out;
   for (const Rejected& rejected : addresses.rejected) {
@@ -113,7 +113,7 @@ std::optional<ChosenAddress> choose(const ProbedWays& reach, int to) {
   return std::nullopt;
 }
 
-// What an error tells: a headline, and the pairs that belong to it.
+// The content of an error: a headline, and the pairs it is about.
 struct Diagnosis {
   std::string headline;
   std::vector<std::pair<int, int>> pairs;
@@ -125,8 +125,8 @@ std::string names(const ProbedWays& reach, const std::vector<int>& hosts) {
   return join(compress_hostlist(out), ", ");
 }
 
-// A host that is cut off spoils the addresses of all others, because it does not reach them. So name first whom nobody
-// reaches, then who reaches nobody, and only then who lacks an address.
+// A host that is cut off makes the addresses of all others look bad, because it does not reach them. So the error first
+// names hosts that no other reaches, then hosts that reach no other, and only then hosts without a common address.
 Diagnosis diagnose(const ProbedWays& reach, const std::vector<int>& without_address) {
   std::map<int, int> tries;
   std::vector<std::pair<int, int>> cut;
@@ -184,7 +184,7 @@ std::string failed_pairs(const ProbedWays& reach, const std::vector<std::pair<in
   return lines.empty() ? "" : "\n  " + join(lines, "\n  ");
 }
 
-// Hosts that have nothing to try: their addresses, each with its fault.
+// Hosts without an address to try, each with its addresses and their faults.
 std::string nothing_to_try(const ProbedWays& reach, const std::vector<int>& hosts) {
   std::string out;
   for (const int host : hosts) {
@@ -199,7 +199,8 @@ std::string nothing_to_try(const ProbedWays& reach, const std::vector<int>& host
   return out;
 }
 
-// By each host of many: those beside it in a ring on both sides, and host 0, which tries all.
+// The hosts that host `from` tries if there are many: its neighbours in a ring on both sides, and host 0. Host 0 tries
+// all.
 std::set<int> tried_by(int from, int hosts) {
   std::set<int> out = {0};
   if (from == 0 || hosts <= kAllPairs) {

@@ -12,12 +12,13 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr std::size_t kMaxInterface = 15;  // IFNAMSIZ without its zero
+constexpr std::size_t kMaxInterface = 15;  // IFNAMSIZ without the final zero
 
 enum class AddressKind { kOrdinary, kLoopback, kLinkLocal, kNobodys };
 
-// Interfaces that look alike on many hosts, or on one host of many: docker's and libvirt's bridges, the ends of
-// containers, overlay networks. "br-" is docker's; br0 is often a host's only way out.
+// Interfaces that look the same on many hosts, or that reach one host only: bridges of docker and libvirt, interfaces
+// of containers, overlay networks. "br-" belongs to docker. br0 is not listed, since it is often a host's only
+// interface to the network.
 constexpr std::array<std::string_view, 18> kBridges{"docker", "br-",    "virbr", "veth",    "cni",    "flannel",
                                                     "cali",   "cilium", "lxc",   "lxdbr",   "podman", "vnet",
                                                     "kube-",  "weave",  "vmnet", "nerdctl", "dummy",  "tunl"};
@@ -46,7 +47,7 @@ bool within(const IpAddress& address, const char* network, int bits) {
 AddressKind kind_of(const IpAddress& address) {
   if (within(address, "127.0.0.0", 8) || within(address, "::1", 128)) return AddressKind::kLoopback;
   if (within(address, "169.254.0.0", 16) || within(address, "fe80::", 10)) return AddressKind::kLinkLocal;
-  // "This host", multicast and what is reserved; the broadcast address is among the latter.
+  // "This host", multicast and reserved addresses, including the broadcast address.
   if (within(address, "0.0.0.0", 8) || within(address, "224.0.0.0", 3)) return AddressKind::kNobodys;
   if (within(address, "::", 128) || within(address, "ff00::", 8)) return AddressKind::kNobodys;
   return AddressKind::kOrdinary;
@@ -65,7 +66,8 @@ bool starts_with_any(const std::string& name, const std::array<std::string_view,
 
 int interface_rank(const std::string& name) {
   if (name.starts_with("ib")) return 0;
-  // An address on lo that is no loopback address is the host's own where hosts route, and everybody's elsewhere.
+  // lo may have an address that is no loopback address. It belongs to the host if hosts do routing; otherwise many
+  // hosts have the same one.
   if (name == "lo" || starts_with_any(name, kBridges)) return 3;
   return starts_with_any(name, kTunnels) ? 2 : 1;
 }
@@ -77,16 +79,16 @@ bool matches(const NetworkRule& rule, const Candidate& candidate, const IpAddres
   return ::fnmatch(rule.interface.c_str(), candidate.interface.c_str(), 0) == 0;
 }
 
-// lo by its name or 127.0.0.0/8: somebody who writes that means it, as all hosts may be names of this machine. A
-// pattern or 0.0.0.0/0 says nothing of the kind.
+// lo by its name, or 127.0.0.0/8. A user who writes that means it, since all hosts may be names of this machine. A
+// pattern or 0.0.0.0/0 does not ask for it.
 bool asks_for_special(const NetworkRule& rule, AddressKind kind) {
   return rule.interface.empty() ? kind_of(rule.network) == kind : !is_pattern(rule.interface);
 }
 
-// Kinds of addresses, the best first.
+// The kind of an address. The best kinds are the smallest.
 using Preference = std::tuple<std::size_t, int, bool, bool>;
 
-// Where in the order of preference, or why not at all.
+// The place of an address in the order of preference, or the reason to reject it.
 struct Judgement {
   std::string why;
   Preference order;
@@ -101,7 +103,7 @@ Judgement judge(const Candidate& candidate, const NetworkFilter& filter) {
   const bool listed = rule < filter.rules.size();
   const bool asked = listed && asks_for_special(filter.rules[rule], kind);
   if (kind == AddressKind::kLoopback && !asked) return {.why = "a loopback address: on each host it means that host"};
-  // IPv6's needs the number of an interface beside it, which differs between hosts.
+  // An IPv6 link-local address needs an interface number, which differs between hosts.
   if (kind == AddressKind::kLinkLocal && (!asked || address->v6)) {
     return {.why = "a link-local address: it works on one cable only"};
   }
@@ -110,8 +112,8 @@ Judgement judge(const Candidate& candidate, const NetworkFilter& filter) {
   return {.why = "", .order = {rule, interface_rank(candidate.interface), address->v6, !is_private(*address)}};
 }
 
-// By speed within each kind: which card was built in first says nothing. Without a known one it counts as the slowest
-// of its kind that has one, so that all stay where they are if none has.
+// Sorts by speed within each kind, since the order of the cards means nothing. An unknown speed counts as the slowest
+// known speed of its kind. If no speed is known, the order stays as it is.
 void put_best_first(std::vector<std::pair<Judgement, const Candidate*>>& kept) {
   std::map<Preference, int> slowest;
   for (const auto& [judgement, candidate] : kept) {
@@ -143,7 +145,7 @@ std::optional<Fault> read_network(std::string_view text, NetworkRule& out) {
 
 std::optional<Fault> read_rule(std::string_view text, NetworkRule& out) {
   if (text.empty()) return Fault{0, "the name of an interface or a network is missing here"};
-  // No interface's name has a slash or a colon, and one of digits and dots would be a strange one.
+  // Interface names have no slash or colon, and one of digits and dots is unlikely.
   const bool number = text.find_first_not_of("0123456789.") == std::string_view::npos;
   if (number || text.find_first_of("/:") != std::string_view::npos) return read_network(text, out);
   for (std::size_t i = 0; i < text.size(); ++i) {

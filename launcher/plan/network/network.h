@@ -1,4 +1,5 @@
-// Which address of each host the others use: what may be tried, in which order, and which one the probes left. Pure.
+// Chooses the address of each host that the others connect to: which addresses to try, their order, and which one to
+// use after the probes. Pure.
 #pragma once
 
 #include <array>
@@ -36,31 +37,33 @@ struct Eligible {
   std::vector<Rejected> rejected;
 };
 
-// So many addresses of a host are tried: the probes of a job have 8 s, and each that is swallowed takes 3 of them.
+// The number of addresses to try per host. The probes of a job have 8 s, and each probe without an answer takes 3 s.
 inline constexpr std::size_t kMostTried = 8;
 
-// What may be tried, by the order of --network, then InfiniBand, ordinary interfaces, tunnels, container bridges; then
-// IPv4 before IPv6, private before public addresses, faster before slower interfaces, and as the host lists them. A
-// bridge comes last but is tried: whether an address is the same on every host only the probe can tell.
+// The addresses to try. They are sorted by the order of --network, then InfiniBand, ordinary interfaces, tunnels,
+// container bridges; then IPv4 before IPv6, private before public, faster before slower interfaces, and last by the
+// host's own order. Bridges come last, but are tried: only a probe can tell whether several hosts have the same
+// address.
 Eligible eligible(const std::vector<Candidate>& candidates, const NetworkFilter& filter);
 
-// Whether this machine's own end of the network works: the address is one of the interfaces that are up and have a
-// carrier, which `working` lists. Where no address is known, or it is this machine's own loopback: some other one is.
+// True if this machine's own side of the network works. `working` lists the addresses of interfaces that are up and
+// have a carrier, and `address` must be one of them. If `address` is unknown or a loopback address, any address in the
+// list that is not a loopback address is enough.
 bool has_network(const std::vector<Candidate>& working, const std::string& address);
 
-// Hosts are told by their number in the job's list, the head (which may be none of them) by -1, the number that a
-// launcher has in a Hello.
+// Hosts are identified by their number in the job's list. The head, which may not be one of them, is -1, as in the
+// Hello of a launcher.
 inline constexpr int kHeadHost = -1;
 
 struct ProbedHost {
   std::string name;
   Eligible addresses;
-  std::uint16_t port = 0;  // where it answers probes
+  std::uint16_t port = 0;  // port where it answers probes
 };
 
 struct ProbeTarget {
   int host = 0;
-  int candidate = 0;    // of that host's eligible ones
+  int candidate = 0;    // index in the eligible addresses of that host
   std::string address;  // with its port
   friend bool operator==(const ProbeTarget&, const ProbeTarget&) = default;
 };
@@ -68,31 +71,33 @@ struct ProbeTarget {
 struct ProbeResult {
   int host = 0;
   int candidate = 0;
-  std::string failure;               // why not, for people; empty: reached
-  LinkEnd link = LinkEnd::kUnknown;  // of a failure: kSilent if nothing comes back from there
+  std::string failure;               // the reason, for the user; empty: reached
+  LinkEnd link = LinkEnd::kUnknown;  // kSilent: no answer came back
   friend bool operator==(const ProbeResult&, const ProbeResult&) = default;
 };
 
-// Who tries whom (from, to): everybody everybody up to 32 hosts; above, each its next four in a ring and host 0, both
-// ways, so that the number of probes grows with that of the hosts and not with its square.
+// The pairs (from, to) to probe. Up to 32 hosts, every host tries every other host. Above, each host tries its next
+// four in a ring, in both directions, and host 0 tries all and is tried by all. So the number of probes grows linearly
+// with the hosts.
 std::vector<std::pair<int, int>> pairs_to_probe(int hosts);
 
-// What host `from` is to try: all eligible addresses of its pairs, and those of the head, if there is one.
+// The targets of host `from`: all eligible addresses of its pairs, and those of the head if there is one.
 std::vector<ProbeTarget> probe_targets(int from, const std::vector<ProbedHost>& hosts,
                                        const std::optional<ProbedHost>& head);
 
 struct ChosenAddress {
   Candidate candidate;
-  std::string reason;  // a sentence, with what was wrong with the better ones
+  std::string reason;  // a sentence, also on why better addresses failed
 };
 
 struct AddressChoice {
   std::vector<ChosenAddress> hosts;
-  std::optional<ChosenAddress> head;  // what all hosts reached of it
+  std::optional<ChosenAddress> head;  // address of the head that all hosts reached
 };
 
-// For each host the best address that all who tried reached. `reports` is by the host that tried; a probe that nobody
-// reports has failed. An error names the hosts that are cut off, each pair that failed with its reason, and the cure.
+// For each host, chooses the best address that all hosts reached that tried it. `reports` is by the host that tried. A
+// probe without a report has failed. The error names the hosts that are cut off, each failed pair with its reason, and
+// the cure.
 Result<AddressChoice> choose_addresses(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
                                        const std::vector<std::vector<ProbeResult>>& reports);
 

@@ -28,7 +28,7 @@ std::string_view next_word(std::string_view line, std::size_t& column) {
   return line.substr(column, line.find_first_of(kBlank, column) - column);
 }
 
-// "host 4" at `column`, which moves behind it.
+// Reads "host 4" at `column`, and moves `column` to the end of it.
 std::optional<Fault> read_pair(std::string_view line, std::size_t& column, std::vector<HostSlots>& hosts) {
   const std::string_view name = next_word(line, column);
   if (auto fault = check_host_name(name)) {
@@ -45,7 +45,7 @@ std::optional<Fault> read_pair(std::string_view line, std::size_t& column, std::
   return std::nullopt;
 }
 
-// A hostfile whose lines without slots are one slot each.
+// Reads a hostfile. A host without a slot count has one slot.
 Result<std::vector<HostSlots>> read_nodefile(const std::string& path, const ReadFile& read_file) {
   auto text = read_file(path);
   if (!text.ok()) return text.status();
@@ -55,8 +55,8 @@ Result<std::vector<HostSlots>> read_nodefile(const std::string& path, const Read
   return hosts;
 }
 
-// Where the scheduler has a way of its own to start a program on another host of the job. No more than advice: sites
-// have it in many versions, and ssh works on most.
+// Advice if the scheduler itself can start a program on another host of the job. It is not done by default, since sites
+// have many versions of these tools, and ssh works on most.
 std::string advice_on_tasks(const std::vector<HostSlots>& hosts, const std::string& launch_with) {
   if (hosts.size() < 2) return {};
   return "on other hosts ssh starts agents outside of the job, its GPUs and its limits: to have them in it, add "
@@ -64,7 +64,7 @@ std::string advice_on_tasks(const std::vector<HostSlots>& hosts, const std::stri
          launch_with + "'";
 }
 
-// pbs_tmrsh would put the agents' output into the job's files. Torque has no pbs_attach.
+// pbs_tmrsh is no choice: it would put the agents' output into the job's files. Torque has no pbs_attach.
 std::string advice_on_pbs(const Environment& environment, const std::vector<HostSlots>& hosts) {
   const std::string job = value_of(environment, "PBS_JOBID");
   if (job.empty() || value_of(environment, "PBS_VERSION").starts_with("TORQUE")) return {};
@@ -102,7 +102,7 @@ Found lsf_allocation(const Environment& environment, const ReadFile& read_file) 
   auto hosts = pairs.empty() ? read_nodefile(path, read_file) : parse_mcpu_hosts(pairs);
   if (!hosts.ok()) return broken(pairs.empty() ? "LSB_DJOB_HOSTFILE" : "LSB_MCPU_HOSTS", hosts.status());
   std::vector<HostSlots> merged = merge_same_names(*std::move(hosts));
-  // Like ssh it hands one text to a shell, and carries standard input.
+  // Like ssh, blaunch passes one text to a shell and carries standard input.
   std::string advice = advice_on_tasks(merged, "blaunch {host} {agent}");
   return std::optional<Allocation>({.source = "LSF job " + value_of(environment, "LSB_JOBID"),
                                     .hosts = std::move(merged),
@@ -136,7 +136,7 @@ Found grid_engine_allocation(const Environment& environment, const ReadFile& rea
   auto hosts = parse_pe_hostfile(*text, path);
   if (!hosts.ok()) return broken("PE_HOSTFILE", hosts.status());
   std::vector<HostSlots> merged = merge_same_names(*std::move(hosts));
-  // Without -V, or the task would have this host's variables in the place of its own.
+  // Without -V, which would replace the variables of the other host by those of this host.
   std::string advice = advice_on_tasks(merged, "qrsh -inherit {host} {agent}");
   return std::optional<Allocation>({.source = "Grid Engine job " + value_of(environment, "JOB_ID"),
                                     .hosts = std::move(merged),
@@ -147,12 +147,12 @@ Found grid_engine_allocation(const Environment& environment, const ReadFile& rea
 struct HostfileVariable {
   const char* name;
   const char* whose;
-  bool hydra;  // a host without a number is one slot
+  bool hydra;  // a host without a number has one slot
 };
 
 constexpr char kOperatorHostfile[] = "/etc/mpi/hostfile";
 
-// Comments alone, or "none", are Open MPI's way to say that there is no default hostfile.
+// Open MPI writes "none", or a file of comments only, for "no default hostfile".
 bool says_nothing(const std::string& path, const Result<std::string>& text) {
   if (path == "none") return true;
   if (!text.ok()) return false;
@@ -177,7 +177,7 @@ Found of_hostfile(const std::string& path, std::vector<HostSlots> hosts, const s
            kubernetes ? "raise slotsPerWorker or the replicas of the MPIJob" : "write more slots into " + path});
 }
 
-// The operator's first version has no ssh in its pods, and a script that Open MPI takes in place of it. That one does
+// The pods of the operator's first version have no ssh, and a script for Open MPI that replaces it. That script does
 // not carry standard input.
 std::string advice_of(const Environment& environment) {
   const std::string agent = value_of(environment, "OMPI_MCA_plm_rsh_agent");
@@ -210,7 +210,7 @@ Found hostfile_of_mpi(const Environment& environment, const ReadFile& read_file)
     auto found = from_variable(variable, environment, read_file);
     if (!found.ok() || *found) return found;
   }
-  // In a shell that was opened later in a launcher's container the operator's variables are missing.
+  // A shell that was opened later in the launcher's container lacks the operator's variables.
   if (value_of(environment, "KUBERNETES_SERVICE_HOST").empty()) return nothing();
   const auto text = read_file(kOperatorHostfile);
   if (!text.ok()) return nothing();
@@ -226,7 +226,7 @@ bool has_host(const Allocation& allocation, const std::string& name) {
                      [&](const HostSlots& own) { return own.name == name; });
 }
 
-// The advice concerns those of its hosts that were named, too.
+// The advice also applies if the user has named hosts of the allocation.
 std::string note_on_ssh(const Allocation& allocation, const std::vector<HostSlots>& named,
                         const std::vector<std::string>& own_names) {
   const bool concerned = std::any_of(named.begin(), named.end(), [&](const HostSlots& host) {
@@ -241,7 +241,7 @@ Found detect_allocation(const Environment& environment, const ReadFile& read_fil
   auto slurm = slurm_allocation(environment);
   if (!slurm.ok()) return broken("the Slurm allocation", slurm.status());
   if (*slurm) return slurm;
-  // A scheduler's word counts more than a hostfile that some profile may have set.
+  // A scheduler overrides a hostfile that some profile may have set.
   for (const auto& ask : {pbs_allocation, lsf_allocation, grid_engine_allocation, hostfile_of_mpi}) {
     auto found = ask(environment, read_file);
     if (!found.ok() || *found) return found;

@@ -10,8 +10,8 @@
 namespace distrun::launcher {
 namespace {
 
-// Beside those that name the rank: how Open MPI's parts know that they were started by it, what Slurm's plugins tell a
-// step's tasks, and what MPICH's tell a rank of its host.
+// In addition to the variables that name the rank: those that tell Open MPI's parts that mpirun started them, those of
+// Slurm's plugins for the tasks of a step, and those of MPICH about the rank's host.
 constexpr std::array<std::string_view, 4> kPrefixes = {"ORTE_", "OPAL_", "SLURM_", "MPICH_INTERFACE_"};
 
 std::vector<int> ranks_of_hosts(const Assignment& assignment) {
@@ -20,8 +20,8 @@ std::vector<int> ranks_of_hosts(const Assignment& assignment) {
   return out;
 }
 
-// "h1:2,h2:2". On a single host what it has beyond the ranks is for MPI_Comm_spawn; several would not be filled as
-// ours.
+// "h1:2,h2:2". On a single host the count includes spare slots, for MPI_Comm_spawn. With several hosts, MPI would fill
+// spare slots in another order than distrun.
 std::string hosts_with_counts(const Assignment& assignment) {
   std::string out;
   std::vector<int> counts = ranks_of_hosts(assignment);
@@ -32,7 +32,7 @@ std::string hosts_with_counts(const Assignment& assignment) {
   return out;
 }
 
-// Filled host after host, as ours are; pinning is the agent's.
+// Fills host after host, as distrun does. Does not pin, because the agent does that.
 std::vector<std::string> mpirun_argv(const Assignment& assignment) {
   return {"mpirun",
           "-np",
@@ -73,7 +73,7 @@ Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assi
   }
   std::vector<std::string> out = {"srun",
                                   "--mpi=" + plugin,
-                                  "--export=ALL",  // whatever sbatch was told, by SLURM_EXPORT_ENV
+                                  "--export=ALL",  // overrides SLURM_EXPORT_ENV, which sbatch may have set
                                   "--overlap",
                                   "--input=all",
                                   "--kill-on-bad-exit=0",
@@ -83,7 +83,7 @@ Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assi
                                   "--nodes=" + std::to_string(assignment.hosts.size()),
                                   "--ntasks=" + std::to_string(assignment.places.size()),
                                   "--ntasks-per-node=" + std::to_string(counts.front())};
-  // By itself it takes the first one.
+  // Without this option srun takes the first one.
   if (**component > 0) out.push_back("--het-group=" + std::to_string(**component));
   if (assignment.oversubscribed) out.emplace_back("--overcommit");
   return out;

@@ -1,5 +1,5 @@
-// --mpi: MPI's own launcher starts one wrapper for each rank, so that MPI works in the ranks. The wrappers are agents
-// of one rank each. What that means for the plan, and the command line. Pure.
+// --mpi: MPI's own launcher starts one wrapper per rank, so that MPI works in the ranks. Each wrapper is an agent of
+// one rank. This file has the effects on the plan and the command line. Pure.
 #pragma once
 
 #include <optional>
@@ -18,23 +18,23 @@ enum class MpiStarter { kMpirun, kHydra, kSrunPmix, kSrunPmi2 };
 // "mpirun", "hydra", "pmix", "pmi2".
 std::optional<MpiStarter> parse_mpi_starter(std::string_view text);
 
-// The command that starts `wrapper` (words) once for each rank, in the order of the ranks, and gives each its standard
-// input. `environment` is that launcher's. An error names what it cannot do.
+// The command that starts the words of `wrapper` once per rank, in the order of the ranks, and gives standard input to
+// each. `environment` is that of MPI's launcher. An error names what the launcher cannot do.
 Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& assignment,
                                           const Environment& environment, const std::vector<std::string>& wrapper);
 
-// Whether it gives its standard input to rank 0 only. The wrapper there then shares the key through PMI.
+// True if it gives its standard input to rank 0 only. The wrapper of rank 0 then shares the key through PMI.
 bool shares_key_by_pmi(MpiStarter starter);
 
-// The same places with one agent for each rank: `hosts` has a host once for each of its ranks.
+// The same places with one agent per rank: `hosts` then has one entry per rank.
 Assignment one_agent_per_rank(const Assignment& assignment);
 
-// Without what is true on this host only: srun, mpiexec and a scheduler's mpirun hand on all variables, and on other
-// hosts wrappers would take these for what that host says. What ssh needs stays for those that use it, and so do
-// folders, which are looked for.
+// Removes variables that are true on this host only. srun, mpiexec and a scheduler's mpirun pass on all variables, and
+// the wrappers on other hosts would take them for values of their host. The variables that ssh needs stay if the
+// launcher uses ssh. Folders stay too, because agents check that they exist.
 Environment environment_of_starter(MpiStarter starter, const Environment& environment);
 
-// Variables that the wrapper's rank needs from MPI's launcher, whatever the user's environment rule says.
+// True for variables of MPI's launcher that the rank needs, even if --env would remove them.
 bool needed_by_mpi(std::string_view name);
 
 }  // namespace distrun::launcher

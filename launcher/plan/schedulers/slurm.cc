@@ -12,8 +12,9 @@
 namespace distrun::launcher {
 namespace {
 
-// A step of one task beside whatever else the job runs, with all that the job has on the node: binding is the agent's
-// business. Without MPI support, or the agent would be taken for an MPI task. No ssh: clusters often forbid it.
+// A step of one task that runs beside the other steps of the job. It may use all that the job has on the node, because
+// the agent does the binding. --mpi=none keeps Slurm from treating the agent as an MPI task. ssh is not used, since
+// clusters often forbid it.
 constexpr const char* kSrun =
     "--overlap --nodes=1 --ntasks=1 --nodelist={host} --cpu-bind=none --mpi=none --unbuffered "
     "/bin/sh -c {agent}";
@@ -40,11 +41,11 @@ std::optional<Fault> read_count(std::string_view text, Counts& counts) {
   return std::nullopt;
 }
 
-// Inside a step (srun) some variables describe the step and not the job.
+// Inside a step (srun) some variables describe the step instead of the job.
 bool in_step(const Environment& environment) { return is_set(environment, "SLURM_STEP_NODELIST"); }
 
-// A shell on one of the job's hosts (salloc's own step, srun --pty) is where one types what the whole job is to do, and
-// so is the batch script.
+// True in the batch script, and in a shell on one of the job's hosts (salloc's own step, srun --pty). Commands typed
+// there are meant for the whole job.
 bool speaks_for_job(const Environment& environment) {
   constexpr std::string_view kInteractive = "4294967290";
   constexpr std::string_view kBatch = "4294967291";
@@ -52,13 +53,13 @@ bool speaks_for_job(const Environment& environment) {
   return step == kInteractive || step == kBatch || is_set(environment, "SLURM_PTY_PORT");
 }
 
-// One component of a job; all but heterogeneous jobs have just one, whose variables have no suffix.
+// One component of a job. Only heterogeneous jobs have several. The variables of a single component have no suffix.
 class Component {
  public:
   Component(const Environment& environment, std::string suffix)
       : environment_(environment), suffix_(std::move(suffix)) {}
 
-  // Those of the job, or of the step that has a part of them for this command (srun -N1 -n1 distrun ... &, once for
+  // The hosts of the job, or those of a step that runs this command on a part of them (`srun -N1 -n1 distrun ... &` for
   // each part).
   Result<std::vector<HostSlots>> hosts() {
     auto names = names_in("SLURM_JOB_NODELIST" + suffix_);
@@ -88,7 +89,7 @@ class Component {
   }
 
   [[nodiscard]] const std::string& slots_are() const { return slots_are_; }
-  // All that the job has, where hosts() are a step's part of them.
+  // All hosts of the job, if hosts() returns only those of a step.
   [[nodiscard]] const std::vector<std::string>& job_hosts() const { return job_hosts_; }
 
  private:
@@ -96,10 +97,11 @@ class Component {
     return parse_hostlist(value_of(environment_, variable), variable);
   }
   [[nodiscard]] bool part_of_job() const { return !job_hosts_.empty(); }
-  // What has no suffix is the batch host's, which is in the first component.
+  // Variables without a suffix describe the batch host, which is in the first component.
   [[nodiscard]] bool has_batch_host() const { return suffix_.empty() || suffix_ == "_HET_GROUP_0"; }
 
-  // A variable with one number per host, or nothing: it is not there, or it is a step's on some of the hosts.
+  // A variable with one number per host. Returns nothing if it is not set, or if it is that of a step on some of the
+  // hosts.
   Result<std::optional<Counts>> counts(const std::string& name, std::size_t hosts) const {
     const std::string text = value_of(environment_, name + suffix_);
     if (text.empty()) return std::optional<Counts>();
@@ -115,7 +117,7 @@ class Component {
     auto tasks = counts("SLURM_TASKS_PER_NODE", hosts);
     if (!tasks.ok()) return tasks.status();
     const auto per_node = parse_number(value_of(environment_, "SLURM_NTASKS_PER_NODE" + suffix_), 1, kMaxRanks);
-    if (part_of_job() && !several(*tasks)) tasks->reset();  // this command itself
+    if (part_of_job() && !several(*tasks)) tasks->reset();  // these tasks are this command itself
     if (!*tasks && per_node) *tasks = Counts(hosts, *per_node);
     const bool asked = per_node || is_set(environment_, "SLURM_NTASKS" + suffix_);
     const bool tasks_count = asked && several(*tasks);
@@ -132,7 +134,8 @@ class Component {
     return part_of_job() ? Counts() : slots_by_cpus(hosts);
   }
 
-  // One task per host is how a job for a launcher is asked for, and also the default: it says nothing about ranks.
+  // One task per host is the default, and users ask for it to start a launcher. It does not say how many ranks they
+  // want.
   static bool several(const std::optional<Counts>& tasks) {
     return tasks && std::any_of(tasks->begin(), tasks->end(), [](int count) { return count > 1; });
   }
@@ -148,11 +151,11 @@ class Component {
     return **std::move(cpus);
   }
 
-  // 0: none, or not the same on every host as far as Slurm tells.
+  // Returns 0 if there are none, or if Slurm does not show that every host has the same number.
   [[nodiscard]] int gpus_per_host(std::size_t hosts) const {
     const std::string on_node = has_batch_host() ? value_of(environment_, "SLURM_GPUS_ON_NODE") : "";
     const int here = parse_number(on_node, 1, kMaxRanks).value_or(0);
-    if (part_of_job() && here > 0) return here;  // the step's; the others may be the job's
+    if (part_of_job() && here > 0) return here;  // the step's own; the other variables may describe the job
     if (const std::string text = value_of(environment_, "SLURM_GPUS_PER_NODE" + suffix_); !text.empty()) {
       return sum_of_types(text);
     }
@@ -178,17 +181,17 @@ class Component {
   const Environment& environment_;
   std::string suffix_;
   std::string slots_are_;
-  bool gpus_unknown_ = false;  // Slurm does not tell (--gres): its hosts are asked
+  bool gpus_unknown_ = false;  // Slurm does not tell (--gres), so the hosts are asked
   std::vector<std::string> job_hosts_;
 };
 
-// Components may have been asked for in different ways.
+// Each component may have been requested in another way.
 void add_slots_are(const Component& component, Allocation& out) {
   const std::string& text = component.slots_are();
   if (!text.empty() && out.slots_are != text) out.slots_are += (out.slots_are.empty() ? "" : "; ") + text;
 }
 
-// How a step that has some of the job's hosts differs from the job.
+// Describes a step that has only some hosts of the job.
 void describe_step(const Environment& environment, const std::vector<std::string>& job_hosts, Allocation& out) {
   const std::string all = counted(job_hosts.size(), "host");
   out.source = "step " + value_of(environment, "SLURM_STEP_ID") + " of " + out.source + " (" +
@@ -197,8 +200,8 @@ void describe_step(const Environment& environment, const std::vector<std::string
   out.beside = job_hosts;
 }
 
-// What srun would take for options of its own: how much of the job a step gets, what happens to its output, and which
-// variables it has (with sbatch --export=NONE not even HOME).
+// True for variables that srun reads as its own options: the step's share of the job, its output, and its variables
+// (with sbatch --export=NONE not even HOME).
 bool shapes_steps(std::string_view name) {
   constexpr std::string_view kBeginnings[] = {"SRUN_",       "SLURM_GPUS",   "SLURM_GPU_",
                                               "SLURM_MEM_",  "SLURM_TRES_",  "SLURM_NTASKS",
@@ -251,7 +254,7 @@ Result<std::optional<Allocation>> slurm_allocation(const Environment& environmen
     Component component(environment, components[i]);
     auto hosts = component.hosts();
     if (!hosts.ok()) return hosts.status();
-    // A step is in the first component unless it is told another one.
+    // Without --het-group, srun starts a step in the first component.
     for (const HostSlots& host : *hosts) {
       if (i > 0) out.launch_with_of.emplace(host.name, srun_command("--het-group=" + std::to_string(i) + " "));
     }
@@ -279,8 +282,8 @@ Result<std::optional<int>> component_of(const Environment& environment, const st
 
 Environment environment_of_steps(const Environment& environment) {
   Environment out = environment;
-  // srun carries the rest to the other host, whose agent would take them for that host's own. Sites' plug-ins of srun
-  // read the ticket cache.
+  // srun passes the rest to the other host, whose agent would take these for values of that host. KRB5CCNAME stays,
+  // since srun plug-ins of some sites read the ticket cache.
   std::erase_if(out, [](const auto& variable) {
     const std::string& name = variable.first;
     return shapes_steps(name) || (names_one_host(name) && name != "KRB5CCNAME");
