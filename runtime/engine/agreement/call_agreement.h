@@ -1,4 +1,4 @@
-// The leader's agreement on calls that ranks make together: process sets and the timeline. Pure.
+// The leader's agreement on calls that ranks make together: process sets and the timeline. Pure: no clock, no I/O.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,16 @@ class CallAgreement {
   // `members`, `tensors` and `decisions` outlive this.
   CallAgreement(const StallLimits& limits, Membership& members, TensorAgreement& tensors, Decisions& decisions);
 
-  // `refused`: the rank could not do its part of the call, which fails on all.
+  // `refused`: why the rank could not do its part of the call. The call then fails on all ranks.
   void called(int rank, Call call, TimePoint now, const Status& refused);
   void set_made(int rank, int set, const Status& result);
-  // Starts and ends what can be.
+  // Starts and ends all calls that can be started or ended now.
   void run();
 
   // --- limits of time ---
   void tick(TimePoint now);
   void look(NextLook& next) const;
-  // What waits now.
+  // The calls that wait now.
   [[nodiscard]] std::vector<net::RankWait> waits() const;
   void suspended(const Suspension& gap) { calls_.suspended(gap); }
 
@@ -57,7 +57,7 @@ class CallAgreement {
   Decisions& decisions_;
   CallBoard calls_;
   std::map<int, MakingSet> making_;  // by set
-  bool told_ = false;                // of calls that wait, since one has ended
+  bool told_ = false;                // waiting calls were reported since a call last ended
 };
 
 }  // namespace distrun::engine

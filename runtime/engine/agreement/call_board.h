@@ -1,8 +1,8 @@
-// Calls that ranks make together (process sets, timeline): of all ranks, or of a process set's members alone. A rank's
-// calls are taken in the order in which it makes them, one at a time: its next one counts when the one before has
-// ended. So ranks that share calls must make them in the same order, and calls that wait for one another in a circle
-// can never end. An unordered call (Call::unordered) is in no such order: it ends when all who take part have made it.
-// Pure.
+// Calls that ranks make together (process sets, timeline): all ranks, or only the members of a process set. A rank's
+// calls are taken one at a time, in the order in which it makes them. Its next call counts only when the one before has
+// ended. Ranks that share calls must therefore make them in the same order. Calls that wait for one another in a circle
+// can never end. An unordered call (Call::unordered) is not part of that order: it ends when all its takers have made
+// it. Pure: no clock, no I/O.
 #pragma once
 
 #include <cstdint>
@@ -28,37 +28,37 @@ class CallBoard {
         current_(static_cast<std::size_t>(world_size)),
         owed_(static_cast<std::size_t>(world_size)) {}
 
-  // `takers`: who makes it together, ascending; empty: all ranks. `refused`: this rank could not do its part, which
-  // makes it everybody's outcome.
+  // `takers`: the ranks that make the call together, ascending; empty: all ranks. `refused`: why this rank could not do
+  // its part. It becomes the result on every rank.
   void add(int rank, Call call, std::vector<int> takers, TimePoint now, const Status& refused = {});
 
   struct Next {
-    std::uint64_t number = 0;  // for end(); 0: it has ended, with `refused`
+    std::uint64_t number = 0;  // for end(); 0: the call has already ended, with `refused`
     Call call;
-    std::vector<int> ranks;  // whom the outcome goes to, ascending; empty: all
-    Status refused;          // kMismatch naming the odd ranks, or what refused it
+    std::vector<int> ranks;  // ranks that get the result, ascending; empty: all
+    Status refused;          // the reason of the refusal, or kMismatch that names the odd ranks
   };
-  // A call that all who take part have made, or one that fails.
+  // Returns a call that all its takers have made, or one that fails.
   std::optional<Next> take(const std::vector<std::string>& hosts);
-  // The outcome of one that was taken is known: the next calls of its ranks count.
+  // The result of a taken call is known, so the next calls of its ranks count.
   void end(std::uint64_t number);
 
-  // Calls that wait for ranks which are in no call at all. A set that goes when its members have dropped it holds up
-  // nobody.
+  // Calls that wait for ranks which are in no call at all. The list leaves out unordered removals of sets, because no
+  // rank waits for them.
   struct Waiting {
     std::uint64_t number = 0;  // for note_reported() and refuse()
-    bool unordered = false;    // refuse() does not know of it
+    bool unordered = false;    // refuse() ignores it
     std::string what;
-    std::vector<int> made;  // who waits
+    std::vector<int> made;  // ranks that wait
     std::vector<int> missing;
     TimePoint since;
-    TimePoint counts;    // since when the others can be late: no call before it has held them up
-    TimePoint reported;  // at last; `counts` if it has not been
+    TimePoint counts;    // since when the others can be late, because no earlier call delays them
+    TimePoint reported;  // time of the last report; equals `counts` if there was none
   };
   [[nodiscard]] std::vector<Waiting> waiting() const;
-  // That it waits has been reported.
+  // Notes that the wait of this call has been reported.
   void note_reported(std::uint64_t number, TimePoint now);
-  // It fails on all who have made it, and on the others when they do.
+  // The call fails on all ranks that have made it, and on the others when they make it.
   void refuse(std::uint64_t number, const Status& why);
   void suspended(const Suspension& gap);
 
@@ -69,20 +69,20 @@ class CallBoard {
     TimePoint when;
     Status refused;
   };
-  struct Open {  // one call that some ranks are in
+  struct Open {  // a call that some ranks have made
     std::uint64_t number = 0;
     Call call;
     std::vector<int> takers;
-    std::vector<int> made;  // ranks, as they came
+    std::vector<int> made;  // ranks, in the order of arrival
     TimePoint since;
     TimePoint counts;
     TimePoint reported;
     Status refused;
     bool taken = false;
   };
-  struct Debt {  // a call that has failed and that a rank had not made yet
+  struct Debt {  // a call that has failed, and that a rank has not made yet
     Call call;
-    std::vector<int> failed;  // the ranks it has failed on, ascending
+    std::vector<int> failed;  // the ranks on which it has failed, ascending
     Status why;
   };
   using Calls = std::vector<const Open*>;
@@ -101,16 +101,16 @@ class CallBoard {
   void close(std::vector<std::uint64_t> numbers);
 
   const int world_size_;
-  std::vector<std::deque<Queued>> queued_;  // by rank: behind the current one
+  std::vector<std::deque<Queued>> queued_;  // by rank: calls after the current one
   std::vector<Open*> current_;              // by rank; null: in no call
   std::vector<std::vector<Debt>> owed_;     // by rank
-  std::list<Open> open_;                    // as they came
-  std::list<Open> unordered_;               // as they came; each rank's order tells equal ones from each other
+  std::list<Open> open_;                    // in the order of arrival
+  std::list<Open> unordered_;               // in the order of arrival; each rank's own order separates equal ones
   std::deque<Next> ready_;
   std::size_t idle_ = static_cast<std::size_t>(world_size_);  // ranks in no call
   std::uint64_t next_number_ = 1;
-  TimePoint latest_{};    // when a call came last, which lets those behind it count
-  bool changed_ = false;  // since circles were looked for
+  TimePoint latest_{};    // when the last call arrived, from which time later calls count
+  bool changed_ = false;  // a call has arrived since the last search for circles
 };
 
 std::string describe(const Call& call);  // "adding a process set of ranks 0, 1"

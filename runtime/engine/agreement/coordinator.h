@@ -1,5 +1,6 @@
-// The leader's decisions: what every rank says goes in, the decision log comes out. Pure: no clock, no I/O, no threads;
-// the same events give the same log. So it runs alike in production, in the unit tests and in the simulation.
+// The leader's decisions. The input is every rank's messages; the output is the decision log. Pure: no clock, no I/O,
+// no threads. The same events give the same log, so it runs in the same way in production, in the unit tests and in the
+// simulation.
 #pragma once
 
 #include <atomic>
@@ -36,35 +37,37 @@ class Coordinator {
  public:
   explicit Coordinator(CoordinatorOptions options);
 
-  // --- events. A message that no sound member sends ends the job (kProtocol). ---
+  // --- events. A message that a correct member never sends ends the job (kProtocol). ---
   void submitted(int rank, const message::Submitted& request, TimePoint now);
   void ready(int rank, TensorId id, TimePoint now);
   void has_read(int rank, std::uint64_t index) {
     tensors_.has_read(rank, index);
-  }  // entries read when it sent what follows
-  // `refused`: the rank could not do its part of the call, which fails on all.
+  }  // number of entries the rank had read when it sent its next messages
+  // `refused`: why the rank could not do its part of the call. The call then fails on all ranks.
   void called(int rank, Call call, TimePoint now, const Status& refused = {});
   void set_made(int rank, int set, const Status& result);
   void leave(int rank);
-  void drained(int rank);                                        // has left, and takes part in nothing any more
-  void end_timeline() { decisions_.append(entry::Timeline{}); }  // it cannot be written any more: all stop recording
+  void drained(int rank);  // the rank has left, and takes part in nothing any more
+  // the file cannot be written any more: all ranks stop recording
+  void end_timeline() { decisions_.append(entry::Timeline{}); }
   void died(const Status& why) { decisions_.died(why); }
   void tick(TimePoint now);  // due at next_tick()
   void suspended(const Suspension& gap);
 
-  // What follows from the events so far. Ready tensors of `busy` sets are kept back, to be fused with what else becomes
-  // ready until the set has room, and those of all sets if `hold`; all else is decided at once.
+  // Returns the decisions that follow from the events so far. Ready tensors of `busy` sets are held back, to be fused
+  // with others that become ready until the set has room. With `hold`, those of all sets are held back. Everything else
+  // is decided at once.
   Actions act(std::span<const int> busy = {}, bool hold = false);
 
-  // When tick() has something to report; never while nothing waits.
+  // When tick() has something to report. Empty while nothing waits.
   [[nodiscard]] std::optional<TimePoint> next_tick() const;
-  // Who waits for whom now.
+  // Which ranks wait now, and for which ranks.
   [[nodiscard]] std::vector<net::RankWait> waits();
   [[nodiscard]] std::uint64_t log_size() const { return decisions_.log_size(); }
   [[nodiscard]] bool finished() const { return decisions_.finished(); }
 
  private:
-  // Circles of ranks that wait for one another are looked for again.
+  // Schedules another search for circles of ranks that wait for one another.
   void look_for_circles(TimePoint now);
 
   const StallLimits limits_;
@@ -72,7 +75,7 @@ class Coordinator {
   Decisions decisions_;
   TensorAgreement tensors_;
   CallAgreement calls_;
-  TimePoint news_at_{};  // when something was submitted, joined or called last
+  TimePoint news_at_{};  // when a rank last submitted, joined or called
   std::optional<TimePoint> look_at_;
 };
 

@@ -1,4 +1,5 @@
-// What the leader has decided and has not handed out yet. Its parts add to it; nothing is added after the end.
+// The leader's decisions that have not been handed out yet. The leader's parts add to them; nothing is added after the
+// end.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +17,17 @@ namespace distrun::engine {
 struct Actions {
   std::vector<Entry> entries;         // to append, in this order
   std::vector<std::string> warnings;  // stall reports
-  std::vector<net::RankWait> waits;   // what they tell for the first time, or what the abort tells
-  bool waits_over = false;            // nothing that was reported waits any more
-  Status abort;                       // not ok: the job ends with it and nothing more is ever appended
+  std::vector<net::RankWait> waits;   // waits reported for the first time, or the waits that explain the abort
+  bool waits_over = false;            // no reported wait is left
+  Status abort;                       // not ok: the job ends with it, and no entry is appended after it
 
   [[nodiscard]] bool empty() const { return entries.empty() && warnings.empty() && abort.ok(); }
 };
 
 class Decisions {
  public:
-  // One of Entry's kinds. Made in its place: of a variant that is moved there GCC 14 says that it may have no value.
+  // Appends one of Entry's kinds. It is constructed in place, because GCC 14 warns that a moved variant may have no
+  // value.
   template <typename Kind>
   void append(Kind entry) {
     if (finished()) return;
@@ -41,9 +43,9 @@ class Decisions {
   void abort(ErrorInfo error) {
     if (!finished()) actions_.abort = Status(std::move(error));
   }
-  // This rank sent what a sound member never does.
+  // This rank sent a message that a correct member never sends.
   void protocol_error(int rank, const std::vector<std::string>& hosts, const std::string& what);
-  // The last entry: all ranks have left.
+  // All ranks have left: appends the last entry.
   void shut_down() {
     append(entry::Shutdown{});
     shut_down_ = true;

@@ -1,4 +1,5 @@
-// Who is in which process set, and which ranks have left the job: what the leader's parts have in common. Pure.
+// The members of each process set, and the ranks that have left the job. The leader's parts share this. Pure: no clock,
+// no I/O.
 #pragma once
 
 #include <atomic>
@@ -19,20 +20,20 @@ class Membership {
 
   [[nodiscard]] int world_size() const { return static_cast<int>(left_.size()); }
   [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }
-  [[nodiscard]] bool are_ranks(const std::vector<int>& ranks) const;  // ascending, each once
+  [[nodiscard]] bool are_ranks(const std::vector<int>& ranks) const;  // true: ascending, each rank once
 
   // --- process sets ---
-  int add_set(std::vector<int> ranks, bool members_only);  // its number, which is never used again
+  int add_set(std::vector<int> ranks, bool members_only);  // returns its number, which is never reused
   void remove_set(int set);
   [[nodiscard]] bool has_set(int set) const { return sets_.contains(set); }
-  // The members alone know of it.
+  // True: only the members know of the set.
   [[nodiscard]] bool is_members_only(int set) const { return members_only_.contains(set); }
-  // World ranks, ascending; they stay where they are until the set is removed.
+  // World ranks, ascending. The reference stays valid until the set is removed.
   [[nodiscard]] const std::vector<int>& members(int set) const { return sets_.at(set); }
   [[nodiscard]] const std::map<int, std::vector<int>>& sets() const { return sets_; }
   [[nodiscard]] std::optional<std::size_t> position(int rank, int set) const;
 
-  // --- leaving; false: the rank has said so before, or may not say it yet ---
+  // --- leaving; false: the rank has already done so, or may not do so yet ---
   [[nodiscard]] bool leave(int rank);
   [[nodiscard]] bool drained(int rank);
   [[nodiscard]] bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)]; }

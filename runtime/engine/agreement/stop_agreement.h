@@ -1,5 +1,5 @@
-// The leader's half of stopping at the same call: once a rank asks, all ranks hold and tell how many calls they have
-// answered; they stop at the first one that none of them has. Pure.
+// The leader's side of stopping at the same call. Once a rank asks to stop, all ranks hold and report how many calls
+// they have answered. They stop at the first call that no rank has answered. Pure: no clock, no I/O.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ class StopAgreement {
  public:
   explicit StopAgreement(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
 
-  // True the first time: all ranks are to hold now.
+  // True for the first request: all ranks must hold now.
   bool asked(const std::string& cause);
   void counted(int rank, std::uint64_t calls);
-  // It makes no more calls.
+  // The rank makes no more calls.
   void left(int rank);
-  // The first call that is answered with true, once.
+  // The first call that returns true. Returned once, when it is known.
   std::optional<std::uint64_t> take();
   [[nodiscard]] const std::string& cause() const { return cause_; }
 

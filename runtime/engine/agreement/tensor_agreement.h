@@ -1,5 +1,5 @@
 // The leader's agreement on tensors: which of them all members have submitted, in which order they run, and which fail.
-// Pure.
+// Pure: no clock, no I/O.
 #pragma once
 
 #include <cstddef>
@@ -38,9 +38,9 @@ class TensorAgreement {
   void submitted(int rank, const message::Submitted& request, TimePoint now);
   void ready(int rank, TensorId id, TimePoint now);
   void has_read(int rank, std::uint64_t index) { ids_.has_read(rank, index); }
-  // A rank has left: what still waits for it can never run.
+  // A rank has left: tensors that still wait for it can never run.
   void left();
-  // What is ready still runs; whatever else of the set is there fails.
+  // Ready tensors of the set still run; all its other tensors fail.
   void remove_set(int set);
   // As Coordinator::act().
   void append_ready(std::span<const int> busy, bool hold = false);
@@ -49,9 +49,9 @@ class TensorAgreement {
   void tick(TimePoint now);
   void look(NextLook& next) const;
   void suspended(const Suspension& gap);
-  // What waits now.
+  // The tensors that wait now.
   [[nodiscard]] std::vector<net::RankWait> waits();
-  // One line for tensors that were reported, once none that was reported waits any more.
+  // Once no reported tensor waits any more, writes one line for those that now run.
   void report_resumed();
 
   // Whether this rank is in a join that waits for one of `others`.
@@ -61,11 +61,11 @@ class TensorAgreement {
   [[nodiscard]] TimePoint last_join() const { return last_join_; }
 
  private:
-  struct Group {  // tensors of one group that all members have submitted
+  struct Group {  // tensors of one group, of which all members have submitted these
     std::vector<PendingTensor*> complete;
-    std::size_t seen = 0;  // complete ones and failed ones
+    std::size_t seen = 0;  // number of complete and failed tensors
     Status failed;
-    std::set<std::size_t> elsewhere;  // members that have other groups in its place, and never send what is left of it
+    std::set<std::size_t> elsewhere;  // members that have another group instead, and never submit the rest of this one
   };
   using GroupKey = std::pair<int, std::uint64_t>;  // set, digest
 
@@ -90,7 +90,7 @@ class TensorAgreement {
   Decisions& decisions_;
   TensorIds ids_;
   Readiness pending_;
-  std::vector<PendingTensor*> ready_;  // complete, not yet appended; owned by pending_
+  std::vector<PendingTensor*> ready_;  // complete, but not appended yet; owned by pending_
   std::map<GroupKey, Group> groups_;
   Joined joined_;
   TimePoint last_join_{};

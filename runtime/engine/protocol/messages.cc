@@ -11,13 +11,14 @@ using net::Ref;
 using net::WireReader;
 using net::WireWriter;
 
-constexpr std::uint8_t kFormat = 7;  // of this file; a change of format is a new number
+constexpr std::uint8_t kFormat = 7;  // of this file; change it with every change of the format
 constexpr std::size_t kMaxText = 1 << 20;
 constexpr std::size_t kMaxName = 4096;
 constexpr std::size_t kMaxList = 1 << 20;
 constexpr int kNumErrorCodes = static_cast<int>(Errc::kInternal) + 1;
 
-// One list of fields per kind of value, message and log entry; a kind's number is its position in the variant.
+// One function with the list of fields for each kind of value, message and log entry. The number of a kind is its
+// position in the variant.
 
 template <class V>
 void fields(V& v, Ref<V, ErrorInfo> error) {
@@ -160,7 +161,7 @@ template <class V>
 void fields(V& v, Ref<V, message::WaitTold> m) {
   v(m.round).one_of(m.wait, net::kMainWaits)(m.moves, m.changes, m.cpu_ns).cut_text(m.operation, kMaxText);
 }
-// A message with log entries in it, so it is declared before the code that picks one of either by position.
+// This message contains log entries. So it is declared before the code that selects a kind by its position.
 template <class V>
 void fields(V& v, Ref<V, message::Append> m);
 
@@ -181,7 +182,7 @@ void variant(WireReader& r, Variant& value) {
   (std::make_index_sequence<std::variant_size_v<Variant>>{});
 }
 
-// The smallest have no fields, which leaves the byte of their kind.
+// The smallest kinds have no fields, so they take one byte, for the kind.
 template <class V, class Variants>
 void variants(V& v, Variants& list) {
   v.list(

@@ -1,5 +1,5 @@
-// What engines say to each other over the control plane, and its encoding (docs/wire.md). Members talk to the leader,
-// the leader to all. One frame carries everything there was to say when it was sent.
+// The messages that engines exchange over the control plane, and their encoding (docs/wire.md). Members talk to the
+// leader; the leader talks to all. One frame carries all messages that are pending when it is sent.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace distrun::engine {
 
-// A change that ranks ask for together: all ranks of the job, or the members of a process set alone (call_board.h).
+// A change that ranks request together: all ranks of the job, or only the members of a process set (call_board.h).
 struct Call {
   enum class Kind : std::uint8_t { kAddSet = 0, kRemoveSet = 1, kStartTimeline = 2, kStopTimeline = 3 };
   static constexpr int kNumKinds = 4;
@@ -24,13 +24,13 @@ struct Call {
   std::vector<int> ranks;     // add: world ranks, ascending
   int set = 0;                // remove
   std::string path;           // start timeline
-  bool members_only = false;  // add: `ranks` alone call it, and know of the set; they remove it in the same way
-  bool unordered = false;     // in no order with this rank's other calls
+  bool members_only = false;  // add: only `ranks` call it and know of the set; they remove it in the same way
+  bool unordered = false;     // not ordered relative to this rank's other calls
   friend bool operator==(const Call&, const Call&) = default;
 };
 
 struct TimelineEvent {
-  std::int64_t start_ns = 0;  // of the sender's clock, corrected to the leader's
+  std::int64_t start_ns = 0;  // by the sender's clock; the file's writer corrects it to the leader's
   std::int64_t duration_ns = 0;
   std::string tensor;
   std::string phase;
@@ -38,32 +38,32 @@ struct TimelineEvent {
 
 namespace message {
 
-// Member to leader, in the order in which things happened there.
-struct Submitted {  // cold: a full request
+// Member to leader, in the order of the member's events.
+struct Submitted {  // the full request, for a tensor without an id
   int set = 0;
   std::string name;
   Signature signature;
-  std::string refusal{};  // why its group cannot run, as all members say that agree on it; empty: it can
+  std::string refusal{};  // why the tensor's group cannot run, equal on all members that agree on it; empty: it can
 };
-struct Ready {  // cached: each id is submitted once more
+struct Ready {  // by id: each of these tensors is submitted once more
   std::vector<TensorId> ids;
 };
 struct Called {
   Call call;
-  Status refused;  // the leader's own call, which crosses no wire: it could not do its part
+  Status refused;  // leader's own call only, never sent: why it could not do its part
 };
 struct SetMade {
   int set = 0;
   Status result;
 };
-struct Leaving {};  // nothing more is submitted; what is in flight goes on
-struct Drained {};  // it has left, and nothing is in flight there nor will be: nobody needs it any more
+struct Leaving {};  // the member submits nothing more; operations in flight continue
+struct Drained {};  // the member has left and nothing of it is or will be in flight: no rank needs it
 struct Events {     // for the timeline
   std::vector<TimelineEvent> events;
 };
 
 // Leader to members.
-struct Append {  // consecutive log entries; the frame's `index` is the first one's
+struct Append {  // consecutive log entries; the frame's `index` is that of the first one
   std::vector<Entry> entries;
 };
 
@@ -75,7 +75,7 @@ struct Ping {
 struct Pong {
   std::uint64_t number = 0;
   std::int64_t sent_ns = 0;  // as in the ping
-  std::int64_t here_ns = 0;  // the answering side's clock
+  std::int64_t here_ns = 0;  // the answering rank's clock
 };
 struct Abort {  // terminal: every rank fails with it
   Status why;
@@ -86,26 +86,26 @@ struct StopAsked {
   std::string cause;
 };
 struct StopCount {
-  std::uint64_t calls = 0;  // answered with false
+  std::uint64_t calls = 0;  // number of calls that returned false
 };
 // Leader to members:
 struct StopHold {};
 struct StopAt {
-  std::uint64_t call = 0;  // the first that is answered with true
+  std::uint64_t call = 0;  // the first call that returns true
 };
 
-// How does this rank wait? (monitoring/deadlock.h) Leader to members:
+// How a rank waits (monitoring/deadlock.h). Leader to members:
 struct WaitAsked {
   std::uint64_t round = 0;
 };
 // Member to leader:
 struct WaitTold {
-  std::uint64_t round = 0;  // as asked
+  std::uint64_t round = 0;  // as in the question
   net::MainWait wait = net::MainWait::kOutside;
-  bool moves = false;         // something that was agreed on runs
-  std::uint64_t changes = 0;  // times that the rank has submitted, called or completed something
-  std::int64_t cpu_ns = 0;    // that the process has used
-  std::string operation{};    // in flight longest
+  bool moves = false;         // an operation that was agreed on is running
+  std::uint64_t changes = 0;  // how often the rank has submitted, called or completed something
+  std::int64_t cpu_ns = 0;    // CPU time that the process has used
+  std::string operation{};    // the operation that has been in flight longest
 };
 
 }  // namespace message
@@ -115,23 +115,23 @@ using Message = std::variant<message::Submitted, message::Ready, message::Called
                              message::StopAsked, message::StopCount, message::StopHold, message::StopAt,
                              message::Drained, message::WaitAsked, message::WaitTold>;
 
-// What an engine can do beyond this version's minimum, so that later ones can agree on more. Nothing is defined yet;
-// the leader uses the intersection.
+// What an engine can do beyond this version's minimum, so that later versions can agree on more. Nothing is defined
+// yet. The leader uses the intersection of all ranks.
 inline constexpr std::uint32_t kCapabilities = 0;
 
 struct Frame {
   std::uint32_t capabilities = kCapabilities;
   std::uint32_t epoch = 0;
-  std::uint64_t index = 0;  // leader: of the first entry here; member: entries read so far
+  std::uint64_t index = 0;  // leader: of the first entry in this frame; member: number of entries read so far
   std::vector<Message> messages;
 };
 
-// The control plane's limit. Names and groups are bounded by tensor_table, batches by fusion, and outbox starts a new
-// frame long before this, so a frame that exceeds it is a bug.
+// The control plane's limit. tensor_table bounds names and groups, fusion bounds batches, and outbox starts a new frame
+// long before this size. A larger frame is therefore a bug.
 inline constexpr std::size_t kMaxFrame = 16 << 20;
 
 std::vector<std::byte> encode(const Frame& frame);
-// Anything malformed is kProtocol; nothing is allocated before its bytes are known to be there.
+// Malformed bytes give kProtocol. Memory is allocated for a list only after its bytes are known to be present.
 Result<Frame> decode(std::span<const std::byte> bytes);
 
 }  // namespace distrun::engine

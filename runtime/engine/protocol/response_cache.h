@@ -1,5 +1,5 @@
-// Known tensors: what an id stands for. The leader's copy also keeps the order of use, from which tensor_ids.h decides
-// what to evict; members only follow the log, so all copies agree at equal log positions.
+// Known tensors: which tensor each id identifies. The leader's copy also keeps the order of use, which tensor_ids.h
+// needs to decide what to evict. Members only follow the log, so all copies are equal at equal log positions.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,12 @@ class ResponseCache {
     TensorId id = kNoId;
     int set = 0;
     std::string name;
-    Signature signature;                   // at the leader the first submitter's, at a member its own
+    Signature signature;                   // leader: the first submitter's; member: its own
     std::vector<std::int64_t> first_dims;  // as in TensorRef
-    std::uint64_t used = 0;                // at the leader: when it ran last, in tensors that have run
+    std::uint64_t used = 0;                // leader only: when it last ran, counted in tensors that have run
   };
-  // In the leader's capacity: one, but more where a record has many rows, so that all of them together stay small.
+  // A record's share of the leader's capacity. It is 1, or more for a record with many rows, so that all records
+  // together stay small.
   [[nodiscard]] static std::uint64_t weight_of(const Record& record);
 
   [[nodiscard]] const Record* find(TensorId id) const;
@@ -35,16 +36,16 @@ class ResponseCache {
   [[nodiscard]] std::size_t size() const { return by_id_.size(); }
   [[nodiscard]] std::uint64_t weight() const { return weight_; }
 
-  // An id that stands for nothing here, from `next` on, which moves behind it: a job of days comes round.
+  // Returns the first unused id from `next` on, and moves `next` past it. Ids wrap around in a job that runs for days.
   [[nodiscard]] TensorId free_id(TensorId& next) const;
   // Replaces a record of the same set and name.
   void define(Record record);
   void erase(TensorId id);
   void erase_set(int set);
-  void touch(TensorId id, std::uint64_t now);  // used just now
+  void touch(TensorId id, std::uint64_t now);  // the tensor is used now
 
-  // The ids of records that weigh at least `weight` together: least recently used first, none used since `since`, none
-  // that is `busy`. Empty: there are too few.
+  // The ids of records that together weigh at least `weight`, least recently used first. Skips records that are `busy`,
+  // and takes none that was used at or after `since`. Empty: there are too few.
   [[nodiscard]] std::vector<TensorId> unused_since(std::uint64_t since, std::uint64_t weight,
                                                    const std::function<bool(const Record&)>& busy) const;
 

@@ -1,4 +1,5 @@
-// What the ranks must agree on about one tensor. Values only; two equal signatures may run together.
+// The properties of one tensor on which the ranks must agree. Values only. Two tensors with equal signatures may run
+// together.
 #pragma once
 
 #include <bit>
@@ -10,8 +11,8 @@
 
 namespace distrun::engine {
 
-// The tensors of one submit call that run all or none. Ranks number their groups as they like, so a group is known by
-// its content: a digest of the sorted names.
+// The tensors of one submit call that run all or none. Each rank numbers its groups in its own way, so a group is
+// identified by its content: a digest of the sorted names.
 struct GroupTag {
   std::uint64_t digest = 0;
   std::uint32_t size = 0;  // tensors in the group; 0: not grouped
@@ -19,8 +20,8 @@ struct GroupTag {
   friend bool operator==(const GroupTag&, const GroupTag&) = default;
 };
 
-// Fields that an operation does not use keep their defaults, so that equality needs no cases (the exceptions: dimension
-// 0 of an allgather or alltoall and the splits may differ between ranks).
+// Fields that an operation does not use keep their defaults, so that equality needs no special cases. Exceptions:
+// dimension 0 of an allgather or alltoall, and the splits, may differ between ranks.
 struct Signature {
   OpKind kind = OpKind::kAllreduce;
   DType dtype = DType::kF32;
@@ -38,7 +39,7 @@ struct Signature {
            same_bits(a.prescale, b.prescale) && same_bits(a.postscale, b.postscale) && a.root == b.root &&
            a.shape == b.shape && a.splits == b.splits && a.group == b.group;
   }
-  // NaN scales must equal themselves, or a tensor would mismatch with itself.
+  // A NaN scale must equal itself. Otherwise a tensor would mismatch itself.
   static bool same_bits(double a, double b) {
     return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
   }
@@ -46,12 +47,12 @@ struct Signature {
 
 inline bool moves_data(OpKind kind) { return traits_of(kind).output != OpOutput::kNone; }
 
-// Dimension 0 and the splits are each rank's own.
+// Whether dimension 0 and the splits may differ between ranks.
 inline bool rows_differ_by_right(OpKind kind) { return traits_of(kind).output == OpOutput::kGathered; }
 
 inline constexpr std::size_t kMaxDimensions = 64;
 
-// No negative dimension, and the bytes fit into an address space.
+// True if no dimension is negative and the bytes fit into an address space.
 bool fits_in_memory(const Shape& shape, DType dtype);
 
 inline std::size_t payload_bytes(const Signature& signature) {

@@ -1,5 +1,5 @@
-// A time during which this rank's loop did not run: the process was stopped, or suspended with its job. Nothing could
-// arrive in that time, so it counts for no limit. The absence of other ranks does count.
+// A time during which this rank's loop did not run, because the process was stopped, or suspended with its job. Nothing
+// could arrive in that time, so no time limit includes it. Limits do include the absence of other ranks.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ struct Suspension {
   TimePoint from;
   TimePoint until;
 
-  // `since`, moved later by the part of the suspension that came after it.
+  // Returns `since`, moved later by the part of the suspension that came after it.
   [[nodiscard]] TimePoint moved(TimePoint since) const {
     return std::max(since, std::min(since + (until - from), until));
   }

@@ -1,4 +1,5 @@
-// A tensor's identity in flight: its name within its process set. Views a name that its owner keeps alive.
+// A tensor's identity while it is in flight: its name within its process set. It refers to a name that its owner keeps
+// alive.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 
 namespace distrun::engine {
 
-// The name of every join, so that all members of a set mean one.
+// The name of every join, so that all members of a set refer to the same one.
 inline constexpr std::string_view kJoinName = "distrun.join";
 
 struct TensorKey {

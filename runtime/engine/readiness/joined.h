@@ -1,5 +1,5 @@
-// Ranks that ran out of data: they have joined, and count as having submitted every tensor of the process set until all
-// its members have. What follows for the tensors is decided here; pure.
+// Ranks that ran out of data have joined. They are treated as if they had submitted every tensor of the process set,
+// until all its members have joined. This decides the consequences for the tensors. Pure.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace distrun::engine {
 
-// The leader's record: who has joined which process set, in order.
+// The leader's record: which ranks have joined which process set, in order.
 class Joined {
  public:
   void join(int set, int rank) { ranks_[set].push_back(rank); }
@@ -21,7 +21,7 @@ class Joined {
     const auto found = ranks_.find(set);
     return found == ranks_.end() ? std::span<const int>() : std::span<const int>(found->second);
   }
-  // Whether this rank's join of some set of `members` (by set) waits for one of `others`.
+  // True if this rank's join of some set waits for one of `others`. `members`: by set.
   [[nodiscard]] bool waits_for(int rank, std::span<const int> others,
                                const std::map<int, std::vector<int>>& members) const;
 
@@ -29,7 +29,7 @@ class Joined {
   std::map<int, std::vector<int>> ranks_;
 };
 
-// Why `tensor`, of which some members have joined, cannot run without them; ok if it can.
+// Why `tensor` cannot run without the members that have joined; ok if it can.
 Status check_joined(const PendingTensor& tensor, const std::vector<std::string>& hosts);
 
 }  // namespace distrun::engine

@@ -1,4 +1,4 @@
-// Do the members of a process set mean the same operation? Pure; the error is what every rank gets.
+// Checks whether the members of a process set submitted the same operation. Pure. Every rank gets the same error.
 #pragma once
 
 #include <optional>
@@ -23,18 +23,19 @@ struct MismatchContext {
   const std::vector<std::string>* hosts = nullptr;  // by world rank
 };
 
-// True when the two can run together: equal, but for the rows of an allgather or alltoall.
+// True if the two can run together: they are equal, except for the rows of an allgather or alltoall.
 bool compatible(const Signature& a, const Signature& b);
 
-// What is wrong with an operation that all ranks describe alike: a 0-d allgather, a root outside the set. It is an
-// invalid argument.
+// Finds an error in an operation that all ranks describe alike, such as a 0-d allgather or a root outside the set.
+// Returns kInvalidArgument.
 std::optional<ErrorInfo> check_agreed(const Signature& signature, const MismatchContext& context);
 
-// The first difference between `submitted` (every member's, in order of rank): names the tensor, the odd ranks (those
-// that are not in the largest party; all of them when parties are equally large) and the values.
+// Finds the first difference between the signatures in `submitted` (of every member, in order of rank). The error names
+// the tensor, the odd ranks and the values. The odd ranks are those outside the largest party, or all if parties are
+// equally large.
 std::optional<ErrorInfo> find_mismatch(std::span<const RankSignature> submitted, const MismatchContext& context);
 
-// "rank 2 (node1)", "ranks 1, 3 (node1), 4 (node2)"; long lists are cut: "ranks 0, 1, 2 (node1) and 80 more".
+// "rank 2 (node1)", "ranks 1, 3 (node1), 4 (node2)". Long lists are cut: "ranks 0, 1, 2 (node1) and 80 more".
 std::string describe_ranks(std::span<const int> ranks, const std::vector<std::string>& hosts);
 
 }  // namespace distrun::engine

@@ -1,4 +1,4 @@
-// Who has submitted what, and when: the leader's record of tensors that some ranks have submitted. Pure.
+// The leader's record of tensors that some ranks have submitted: which ranks, and when. Pure.
 #pragma once
 
 #include <cstddef>
@@ -28,28 +28,28 @@ struct PendingTensor {
   Signature signature;                        // the first submitter's
   std::vector<TimePoint> when;                // by member; kNever: not yet
   std::size_t missing = 0;
-  std::map<std::size_t, Signature> odd;           // by member: not compatible with `signature`
-  std::vector<std::int64_t> first_dims;           // allgather, alltoall: by member; join: who was last
+  std::map<std::size_t, Signature> odd;           // by member: signatures that are not compatible with `signature`
+  std::vector<std::int64_t> first_dims;           // allgather, alltoall: by member; join: the rank that joined last
   std::vector<std::vector<std::int64_t>> splits;  // alltoall: by member; empty: equal shares
-  std::vector<int> excused;                       // world ranks that have joined instead of submitting it
+  std::vector<int> excused;                       // world ranks that did not submit the tensor because they have joined
   std::vector<bool> excuses;                      // the same by member; empty: none
-  std::size_t refusing = 0;                       // members that say that its group cannot run
-  std::string refusal;                            // why, of the first of them
-  TensorId id = kNoId;  // the id by which all submitters so far announced it; kNoId: at least one sent a full request
-  TimePoint first;      // submission
-  TimePoint reported;   // last stall report
+  std::size_t refusing = 0;                       // number of members that report that its group cannot run
+  std::string refusal;                            // the reason of the first of them
+  TensorId id = kNoId;  // the id that all submitters so far used; kNoId: at least one sent a full request
+  TimePoint first;      // time of the first submission
+  TimePoint reported;   // time of the last stall report
 
   static constexpr TimePoint kNever = TimePoint::max();
   [[nodiscard]] bool complete() const { return missing == 0; }
   [[nodiscard]] bool has(std::size_t member) const { return when[member] != kNever; }
   [[nodiscard]] std::vector<int> missing_ranks() const;
-  [[nodiscard]] std::vector<int> submitted_ranks() const;  // without those excused
+  [[nodiscard]] std::vector<int> submitted_ranks() const;  // without the excused ranks
   [[nodiscard]] bool is_excused(std::size_t member) const { return !excuses.empty() && excuses[member]; }
-  // Of one member only, and nobody was excused.
+  // True: one member has submitted it, and none is excused.
   [[nodiscard]] bool is_new() const { return missing + 1 == when.size(); }
-  // What this member, which has submitted it, says of it.
+  // The signature of this member, which must have submitted the tensor.
   [[nodiscard]] const Signature& signature_of(std::size_t member) const;
-  // What the log carries for it: see TensorRef::first_dims.
+  // The log's form of its dimensions: see TensorRef::first_dims.
   [[nodiscard]] std::vector<std::int64_t> logged_dims() const;
 };
 
@@ -69,10 +69,10 @@ struct SubmissionEvent {
 
 class Readiness {
  public:
-  // Null if this member has submitted the tensor already (a broken peer).
+  // Null: this member has already submitted the tensor, so the peer is broken.
   PendingTensor* add(const SubmissionEvent& event);
   void erase(const PendingTensor& tensor);  // consumed by a log entry
-  // This member has joined: the tensor does not wait for it any more.
+  // This member has joined, so the tensor does not wait for it any more.
   static void excuse(PendingTensor& tensor, std::size_t member, TimePoint now);
 
   [[nodiscard]] PendingTensor* find(int set, std::string_view name);  // null: none
@@ -80,14 +80,14 @@ class Readiness {
   [[nodiscard]] bool empty() const { return pending_.empty(); }
   [[nodiscard]] std::size_t size() const { return pending_.size(); }
   void for_each(const std::function<void(const PendingTensor&)>& visit) const;
-  // The incomplete ones, in order of first submission (a deterministic order, unlike for_each).
+  // The incomplete tensors in order of first submission. Unlike for_each, this order is deterministic.
   [[nodiscard]] std::vector<PendingTensor*> waiting();
 
  private:
   std::unordered_map<TensorKey, std::unique_ptr<PendingTensor>, TensorKeyHash> pending_;  // keys view the names
 };
 
-// What the members' signatures come to once all are there: ok, or the error that every rank gets.
+// Checks the signatures of all members: ok, or the error that every rank gets.
 Status verdict(const PendingTensor& tensor, const std::vector<std::string>& hosts);
 
 }  // namespace distrun::engine

@@ -1,4 +1,4 @@
-// The texts that name who keeps the others waiting. Pure.
+// Texts and limits for ranks that keep others waiting. Pure.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ namespace distrun::engine {
 std::string stall_text(const std::vector<const PendingTensor*>& waiting, const std::vector<std::string>& hosts,
                        TimePoint now);
 
-// The same as values: one for all tensors that have been submitted by the same ranks and miss the same ranks.
+// The same as values: one wait for all tensors that the same ranks have submitted and the same ranks have not.
 std::vector<net::RankWait> waits_of(const std::vector<const PendingTensor*>& waiting);
 
-// Tensors that were reported as late and run now, until one line says so.
+// Collects tensors that were reported as late and run now, for one line about them.
 class Resumed {
  public:
   void add(const PendingTensor& tensor, TimePoint now);
@@ -31,25 +31,25 @@ class Resumed {
   Duration longest_{};
 };
 
-// kTimeout for the tensor that has waited longest, naming the ranks it waits for.
+// kTimeout for the tensor that has waited longest. The error names the ranks that it waits for.
 ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string>& hosts, TimePoint now);
 
 struct Rivals {
   PendingTensor* tensor = nullptr;
   const PendingTensor* rival = nullptr;
 };
-// The tensors whose submitters seem to mean something else by the same: another tensor of the set has the same user's
-// name, but is another operation or of a group of another length ("allreduce.k" and "allgather.k", "g_1of1" and both of
-// "g_1of2", "g_2of2"), and was submitted by all ranks that miss the tensor and by none that has it. They have waited
-// for as long as `patience`, the side that began later for half of it. In the order of `waiting`, each with its oldest
-// rival. Names that a counter made say nothing.
+// Finds tensors whose submitters seem to mean another tensor, `rival`, by the same name. Both are in one set and have
+// the same user's name, but differ in the operation or in the length of their group ("allreduce.k" and "allgather.k",
+// "g_1of1" and both of "g_1of2", "g_2of2"). The rival was submitted by all ranks that miss the tensor, and by none that
+// has it. Both have waited: the older one for at least `patience`, the younger one for half of it. The result has the
+// order of `waiting`, and the oldest rival of each tensor. Names that a counter made are ignored.
 std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration patience, TimePoint now);
-// kMismatch that names both.
+// kMismatch that names both tensors.
 Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts);
 
-// When something that has lasted since `since` and was reported at `reported` is reported again: after as long again,
-// so that hours are few lines, but after `warning` at the soonest, and after ten minutes, or `warning` if that is more,
-// at the latest.
+// When a wait is reported again. It began at `since` and was reported at `reported`. The interval doubles the waiting
+// time, so that hours give few lines. It is at least `warning`, and at most ten minutes, or `warning` if that is
+// longer.
 TimePoint next_warning(TimePoint since, TimePoint reported, Duration warning);
 
 // How long ranks may wait for one another. 0: no limit.
@@ -57,18 +57,18 @@ struct StallLimits {
   Duration warning{};
   Duration shutdown{};
 
-  // Until it is an error that they wait for each other crosswise.
+  // After this time it is an error that two tensors wait for each other's ranks.
   [[nodiscard]] Duration patience() const;
   // max(): never.
   [[nodiscard]] TimePoint next_report(TimePoint since, TimePoint reported) const;
   [[nodiscard]] bool passed(TimePoint since, TimePoint now) const;
 };
 
-// The first moment at which something that waits is due for a look.
+// The earliest time at which something that waits must be looked at.
 class NextLook {
  public:
   explicit NextLook(const StallLimits& limits) : limits_(limits) {}
-  // `since`: when it began to wait; `report`: when it is reported.
+  // `since`: when the wait began. `report`: when it is due to be reported.
   void consider(TimePoint since, TimePoint report);
   [[nodiscard]] bool anything_waits() const { return waits_; }
   [[nodiscard]] TimePoint when() const { return when_; }  // max(): never

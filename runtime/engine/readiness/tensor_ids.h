@@ -1,8 +1,9 @@
-// The leader's ids: which tensors get one, and what the ones stand for that members say. Pure; members follow the log.
+// The leader's ids: which tensors get one, and which tensor a member's id stands for. Pure. Members only follow the
+// log.
 //
-// While there is room, a tensor gets an id when it runs. When there is none, it gets one only if it has run before, and
-// after the records that it displaces were used last. So names that never come again displace nothing that does, and
-// of more names in a cycle than there is room for, as many stay known as there is room for.
+// While there is room, a tensor gets an id when it runs. Without room, it gets one only if it has run before, and later
+// than the last use of the records that it displaces. So names that never come again displace no name that does. If a
+// cycle has more names than there is room for, as many stay known as fit.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,11 @@
 
 namespace distrun::engine {
 
-// What ran lately and got no id, by digest. Two of one digest only give an id earlier or later than else.
+// Tensors that ran recently and got no id, by digest. If two tensors share a digest, one only gets its id earlier or
+// later.
 class RecentRuns {
  public:
-  // When it ran last; 0: never, or long ago.
+  // When it last ran. 0: never, or long ago.
   [[nodiscard]] std::uint64_t last(std::uint64_t digest) const;
   void note(std::uint64_t digest, std::uint64_t now);
   [[nodiscard]] std::size_t size() const { return order_.size(); }
@@ -38,25 +40,26 @@ class TensorIds {
 
   struct Meaning {
     const ResponseCache::Record* record =
-        nullptr;           // null: it stands for nothing; valid until the next call that changes this
-    bool evicted = false;  // the member that says it has not read the eviction
+        nullptr;           // null: the id is unknown; valid until the next call that changes this object
+    bool evicted = false;  // the id was evicted, and the member has not read the eviction yet
   };
   [[nodiscard]] Meaning find(TensorId id) const;
-  void has_read(int rank, std::uint64_t index);  // log entries
+  void has_read(int rank, std::uint64_t index);  // number of log entries
 
-  struct Place {  // in the log, where the next entry goes
+  struct Place {  // the position of the next entry in the log
     std::uint64_t index = 0;
     const std::map<int, std::vector<int>>& sets;  // members
-    const Readiness& pending;                     // what is in here is not evicted
+    const Readiness& pending;                     // tensors in it are not evicted
   };
-  void used(TensorId id);  // runs now
-  // The id that `record`, which runs now in full, gets; kNoId: none. What it displaces is to be evicted at `place`.
+  void used(TensorId id);  // the tensor runs now
+  // `record` runs now, named in full. Returns its new id, or kNoId if it gets none. Records that it displaces must be
+  // evicted at `place`.
   TensorId give(ResponseCache::Record record, const Place& place);
   [[nodiscard]] std::vector<TensorId> take_displaced() { return std::exchange(displaced_, {}); }
   void erase_set(int set);
 
  private:
-  struct Evicted {            // an id that some member may still say
+  struct Evicted {            // an id that some member may still use
     std::uint64_t index = 0;  // of the eviction in the log
     ResponseCache::Record record;
   };
@@ -66,13 +69,13 @@ class TensorIds {
 
   const std::uint64_t capacity_;
   TensorId next_ = 1;
-  std::uint64_t now_ = 0;  // tensors that have run
+  std::uint64_t now_ = 0;  // number of tensors that have run
   ResponseCache cache_;
   RecentRuns recent_;
-  // Bounded by the capacity per set: a member that reads nothing completes nothing, so nothing new is defined.
+  // At most the capacity for each set: a member that reads nothing completes nothing, so no new ids are defined.
   std::vector<Evicted> evicted_;
-  std::vector<TensorId> displaced_;  // not yet taken
-  std::vector<std::uint64_t> read_;  // by rank: entries read
+  std::vector<TensorId> displaced_;  // not yet taken by take_displaced()
+  std::vector<std::uint64_t> read_;  // by rank: number of entries read
 };
 
 }  // namespace distrun::engine
