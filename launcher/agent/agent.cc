@@ -138,7 +138,7 @@ void Agent::probe(const Probe& order) {
 
 void Agent::tell_states(const AskStates& question) {
   RankStates answer = ranks_.states(question);
-  answer.probe_port = preparation_.listen_again(question.listen);
+  if (question.round != AskStates::kStatesOnly) answer.probe_port = preparation_.listen_again(question.listen);
   head_.send(FromAgent::kRankStates, answer);
 }
 

@@ -222,8 +222,9 @@ struct RankExited {
 
 // How are the processes of this host's ranks? The answer is also a sign of life that is newer than the question.
 struct AskStates {
-  std::uint32_t round = 0;  // the answer carries it
-  bool listen = false;      // open a listener for probes too, and tell its port
+  static constexpr std::uint32_t kStatesOnly = 0;  // a round that leaves the listener for probes as it is
+  std::uint32_t round = kStatesOnly;               // the answer carries it
+  bool listen = false;                             // open a listener for probes too, and tell its port
   struct Session {
     std::int32_t rank = 0;
     std::int32_t pid = 0;  // the process that is in a session, perhaps below the one that was started

@@ -16,12 +16,9 @@ std::string rank_list(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
 }
 
-// Of a process that cannot run.
 std::string state_text(char state) {
-  if (state == 'T') return "is stopped (T: by a signal) and ";
-  if (state == 't') return "is stopped (t: by a debugger) and ";
-  if (state == 'D') return "is blocked in the kernel (D: by a disk, a network file system or a driver) and ";
-  return "";
+  const std::string why = why_it_cannot_run(state);
+  return why.empty() ? "" : "is " + why + " and ";
 }
 
 std::string name_of(const BrokenLink::End& end) { return "rank " + std::to_string(end.rank) + " (" + end.host + ")"; }
@@ -79,6 +76,13 @@ std::string link_text(const BrokenLink& link) {
 }
 
 }  // namespace
+
+std::string why_it_cannot_run(char state) {
+  if (state == 'T') return "stopped (T: by a signal)";
+  if (state == 't') return "stopped (t: by a debugger)";
+  if (state == 'D') return "blocked in the kernel (D: by a disk, a network file system or a driver)";
+  return "";
+}
 
 std::string signal_name(int number) {
   const char* short_name = ::sigabbrev_np(number);

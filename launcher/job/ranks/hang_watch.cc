@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/report/failure_report.h"
+
 namespace distrun::launcher {
 namespace {
 
@@ -71,10 +73,14 @@ void HangWatch::cannot(int rank, const std::string& why) {
   views_[rank] = {.rank = rank, .host = {}, .missed = missed_.contains(rank), .state = std::nullopt, .note = why};
 }
 
-std::optional<std::vector<RankView>> HangWatch::take(TimePoint now) {
+std::optional<std::vector<RankView>> HangWatch::take(TimePoint now, const std::map<int, char>& states) {
   if (!until_ || (!open_.empty() && now < *until_)) return std::nullopt;
   const std::set<int> silent = open_;
-  for (const int rank : silent) cannot(rank, "silent: no answer came within 2 s");
+  for (const int rank : silent) {
+    const auto state = states.find(rank);
+    const std::string why = state == states.end() ? "" : why_it_cannot_run(state->second);
+    cannot(rank, why.empty() ? "silent: no answer came within 2 s" : why);
+  }
   std::vector<RankView> views;
   for (auto& [rank, view] : views_) views.push_back(std::move(view));
   views_.clear();

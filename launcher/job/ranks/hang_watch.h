@@ -32,8 +32,8 @@ class HangWatch {
   void answered(int rank, const net::ProgramState& state);
   // It will not answer; `why` is as RankView::note.
   void cannot(int rank, const std::string& why);
-  // Once, when all have answered or the time is over.
-  std::optional<std::vector<RankView>> take(TimePoint now);
+  // Once, when all have answered or the time is over. `states`: of the ranks' processes, where they are known.
+  std::optional<std::vector<RankView>> take(TimePoint now, const std::map<int, char>& states);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
   // For the report of the job.

@@ -12,7 +12,9 @@
 namespace distrun::launcher {
 namespace {
 
-void ask_where(const std::vector<int>& ranks, HangWatch& hangs, net::StoreServer& store) {
+void ask_where(const std::vector<int>& ranks, HangWatch& hangs, Survey& survey, net::StoreServer& store) {
+  // A process that cannot run answers nothing: its agent says why.
+  if (!ranks.empty()) survey.ask_states();
   for (const int rank : ranks) {
     if (store.tell(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
     hangs.cannot(rank, "in no session: before init(), or after shutdown()");
@@ -49,7 +51,7 @@ std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
     survey_.awaits_exit(rank, false);
     carry_out(verdict_.runs_on(rank));
   }
-  if (auto views = hangs_.take(now)) {
+  if (auto views = hangs_.take(now, survey_.states())) {
     for (RankView& view : *views) view.host = members_.host_name(view.rank);
     output_.say(stacks_text(*views));
   }
@@ -179,7 +181,7 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kLeftEarly:
       return carry_out(verdict_.left_early(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kWaits:
-      return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()), hangs_, *store_);
+      return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()), hangs_, survey_, *store_);
     case net::StoreNotice::Kind::kState:
       return hangs_.answered(notice.rank, notice.state);
     case net::StoreNotice::Kind::kRefused:
@@ -211,7 +213,7 @@ void RankMonitor::show_stacks(TimePoint now) {
   for (int rank = 0; rank < members_.size(); ++rank) {
     if (!verdict_.end_of(rank)) ranks.push_back(rank);
   }
-  ask_where(hangs_.look_at(ranks, now), hangs_, *store_);
+  ask_where(hangs_.look_at(ranks, now), hangs_, survey_, *store_);
 }
 
 void RankMonitor::disconnected(const net::StoreNotice& notice) {

@@ -87,7 +87,11 @@ void Survey::ask(bool listen) {
   ports_.clear();
   probing_.clear();
   broken_.clear();
-  AskStates question{.round = ++round_, .listen = listen && key_.has_value()};
+  send_question(++round_, listen && key_.has_value());
+}
+
+void Survey::send_question(std::uint32_t round, bool listen) {
+  AskStates question{.round = round, .listen = listen};
   for (const auto& [rank, pid] : pids_) {
     question.sessions.push_back({.rank = static_cast<int>(members_.worker_of(rank)), .pid = pid});
   }
@@ -97,15 +101,16 @@ void Survey::ask(bool listen) {
 }
 
 void Survey::answered(const AgentLink& agent, const RankStates& answer) {
-  if (answer.round != round_) return;
-  const int host = static_cast<int>(agent.index);
-  if (answer.probe_port != 0) ports_[host] = answer.probe_port;
   std::vector<std::pair<int, char>> states;
   for (const RankStates::One& one : answer.ranks) {
     if (const auto rank = members_.rank_of(WorkerId{one.rank})) {
       states.emplace_back(*rank, static_cast<char>(one.state));
+      states_[*rank] = static_cast<char>(one.state);
     }
   }
+  if (answer.round == AskStates::kStatesOnly || answer.round != round_) return;
+  const int host = static_cast<int>(agent.index);
+  if (answer.probe_port != 0) ports_[host] = answer.probe_port;
   missed().answered(host, states);
 }
 

@@ -12,6 +12,7 @@
 #include "launcher/job/agents/agent_links.h"
 #include "launcher/job/ranks/membership.h"
 #include "launcher/job/ranks/missed_ranks.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/spawn/frames.h"
 #include "runtime/net/identity/world.h"
 #include "runtime/net/store/store_server.h"
@@ -30,6 +31,10 @@ class Survey {
   [[nodiscard]] bool has_joined(int rank) const { return pids_.contains(rank); }
   void hear(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kNoProgress
   void awaits_exit(int rank, bool awaited) { missed().awaits_exit(rank, awaited); }
+  // Asks the agents for the states of the ranks' processes. It changes nothing in the judgement.
+  void ask_states() { send_question(AskStates::kStatesOnly, false); }
+  // By rank, as in /proc/PID/stat: the newest that an agent has sent.
+  [[nodiscard]] const std::map<int, char>& states() const { return states_; }
   // False: the frame says something else.
   Result<bool> on(const AgentLink& agent, const Frame& frame);
 
@@ -51,6 +56,7 @@ class Survey {
   void leave_out_absent();
   void stop_probing(int host);
   void ask(bool listen);
+  void send_question(std::uint32_t round, bool listen);
   void answered(const AgentLink& agent, const RankStates& answer);
   void try_paths();
   void probed(const AgentLink& agent, const Probed& answer);
@@ -62,8 +68,9 @@ class Survey {
   const Membership& members_;
   std::optional<net::JobKey> key_;
   double host_timeout_ = 30;
-  std::optional<MissedRanks> missed_;   // once ranks run
-  std::uint32_t round_ = 0;             // of questions
+  std::optional<MissedRanks> missed_;  // once ranks run
+  std::uint32_t round_ = 0;            // of questions
+  std::map<int, char> states_;
   std::map<int, int> pids_;             // by rank: the process in its session
   std::map<int, std::uint16_t> ports_;  // by host: where its agent answers probes
   std::set<int> probing_;               // hosts whose agents try paths

@@ -137,6 +137,7 @@ def test_a_stopped_rank_holds_up_no_report(hangs) -> None:  # type: ignore[no-un
     pids = job.ranks(2)
     os.kill(pids[1], signal.SIGSTOP)
     job.wait_lines("where the ranks are", errors=True, timeout=20)
+    job.wait_lines(r"rank 1 \(\S+\), which others wait for, is stopped \(T: by a signal\)", errors=True, timeout=5)
     os.kill(pids[1], signal.SIGCONT)
     assert job.finish() == 0, job.text
 

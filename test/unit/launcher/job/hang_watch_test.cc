@@ -19,13 +19,13 @@ TEST_CASE("those that are missed are asked, and one of those that wait") {
   HangWatch watch;
   CHECK(watch.waits(0, {wait_of("x", {1, 2, 3}, {0, 4})}, kHangStart) == std::vector<int>{0, 1, 4});
   CHECK(watch.deadline() == kHangStart + HangWatch::kAnswerTime);
-  CHECK(watch.take(kHangStart) == std::nullopt);
+  CHECK(watch.take(kHangStart, {}) == std::nullopt);
 }
 
 TEST_CASE("a wait is looked at once, and again when ranks wait anew") {
   HangWatch watch;
   REQUIRE_FALSE(watch.waits(0, {wait_of("x", {1}, {0})}, kHangStart).empty());
-  REQUIRE(watch.take(kHangStart + seconds(2)).has_value());
+  REQUIRE(watch.take(kHangStart + seconds(2), {}).has_value());
   CHECK(watch.waits(0, {wait_of("x", {1}, {0})}, kHangStart + seconds(60)).empty());
   CHECK(watch.waits(0, {wait_of("y", {1}, {0})}, kHangStart + seconds(60)).empty());  // they have been seen
   CHECK(watch.waits(0, {wait_of("y", {1}, {0, 2})}, kHangStart + seconds(60)) == std::vector<int>{2});
@@ -50,9 +50,9 @@ TEST_CASE("the round is over when all have answered") {
   (void)watch.waits(0, {wait_of("x", {1}, {0})}, kHangStart);
   watch.answered(1, {.view = net::ProgramState::View::kSeen, .operation = "x"});
   watch.answered(7, {});  // nobody has asked it
-  CHECK(watch.take(kHangStart + milliseconds(1)) == std::nullopt);
+  CHECK(watch.take(kHangStart + milliseconds(1), {}) == std::nullopt);
   watch.cannot(0, "ended");
-  const auto views = watch.take(kHangStart + milliseconds(2));
+  const auto views = watch.take(kHangStart + milliseconds(2), {});
   REQUIRE(views.has_value());
   REQUIRE(views->size() == 2);
   CHECK((*views)[0].missed);
@@ -60,7 +60,7 @@ TEST_CASE("the round is over when all have answered") {
   CHECK_FALSE((*views)[1].missed);
   CHECK((*views)[1].state->operation == "x");
   CHECK(watch.deadline() == std::nullopt);
-  CHECK(watch.take(kHangStart + seconds(10)) == std::nullopt);
+  CHECK(watch.take(kHangStart + seconds(10), {}) == std::nullopt);
   CHECK(watch.facts().views.size() == 2);
 }
 
@@ -68,19 +68,30 @@ TEST_CASE("nobody waits longer than two seconds for a rank that is silent") {
   HangWatch watch;
   (void)watch.waits(0, {wait_of("x", {1}, {0})}, kHangStart);
   watch.answered(1, {});
-  CHECK(watch.take(kHangStart + milliseconds(1999)) == std::nullopt);
-  const auto views = watch.take(kHangStart + seconds(2));
+  CHECK(watch.take(kHangStart + milliseconds(1999), {}) == std::nullopt);
+  const auto views = watch.take(kHangStart + seconds(2), {});
   REQUIRE(views.has_value());
   CHECK((*views)[0].note.find("2 s") != std::string::npos);
   watch.answered(0, {});  // too late
-  CHECK(watch.take(kHangStart + seconds(3)) == std::nullopt);
+  CHECK(watch.take(kHangStart + seconds(3), {}) == std::nullopt);
+}
+
+TEST_CASE("a rank that is silent since its process cannot run is said to be so") {
+  HangWatch watch;
+  (void)watch.look_at({0, 1, 2, 3}, kHangStart);
+  const auto views = watch.take(kHangStart + seconds(2), {{0, 'T'}, {1, 'D'}, {2, 'S'}});
+  REQUIRE(views.has_value());
+  CHECK((*views)[0].note == "stopped (T: by a signal)");
+  CHECK((*views)[1].note == "blocked in the kernel (D: by a disk, a network file system or a driver)");
+  CHECK((*views)[2].note == "silent: no answer came within 2 s");
+  CHECK((*views)[3].note == (*views)[2].note);
 }
 
 TEST_CASE("what the user asks for is shown, and is no part of the report of a good job") {
   HangWatch watch;
   CHECK(watch.look_at({0, 1, 2}, kHangStart) == std::vector<int>{0, 1, 2});
   for (int rank = 0; rank < 3; ++rank) watch.answered(rank, {});
-  REQUIRE(watch.take(kHangStart).has_value());
+  REQUIRE(watch.take(kHangStart, {}).has_value());
   CHECK(watch.facts().empty());
   CHECK(watch.look_at({0}, kHangStart + seconds(5)) == std::vector<int>{0});
 }
@@ -91,7 +102,7 @@ TEST_CASE("what is seen before a limit of time ends the job is part of its repor
   CHECK_FALSE(watch.is_last_look());
   (void)watch.look_at({0}, kHangStart);
   watch.answered(0, {.exception = "ValueError: bad"});
-  REQUIRE(watch.take(kHangStart).has_value());
+  REQUIRE(watch.take(kHangStart, {}).has_value());
   REQUIRE(watch.facts().views.size() == 1);
   CHECK(watch.facts().views[0].state->exception == "ValueError: bad");
 }

@@ -97,6 +97,23 @@ TEST_CASE("agents are asked for states and paths, and the decision has the addre
   CHECK(job.survey.take_silent().empty());
 }
 
+TEST_CASE("states that are asked for a report change nothing in the judgement") {
+  Asked job;
+  job.survey.joined(3, 77);
+  job.survey.ask_states();
+  const auto question = job.told<AskStates>("b", ToAgent::kAskStates);
+  REQUIRE(question);
+  CHECK(question->round == AskStates::kStatesOnly);
+  CHECK_FALSE(question->listen);
+  CHECK(question->sessions.size() == 1);
+  job.answer(1, {.round = question->round, .probe_port = 9, .ranks = {{2, 3, 'S'}, {3, 77, 'T'}}});
+  CHECK(job.survey.states() == std::map<int, char>{{2, 'S'}, {3, 'T'}});
+  CHECK_FALSE(job.survey.deadline());
+  job.loss(2, 0, LinkEnd::kSilent);
+  const Survey::Found found = job.look();
+  CHECK_FALSE((found.no_cause || found.blame));  // no agent has answered the judgement's own question
+}
+
 TEST_CASE("a slow listener is no broken path, and nobody listens any more when nothing was found") {
   Asked job;
   job.survey.hear({.kind = net::StoreNotice::Kind::kNoProgress, .rank = 1, .failure = {.cause = "waits"}}, job.now);
