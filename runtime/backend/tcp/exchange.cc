@@ -12,11 +12,11 @@
 namespace distrun::backend::tcp {
 namespace {
 
-// Messages to or from each member that one progress() moves at most, so that the engine gets to its other work.
+// The most messages per member and direction that one progress() moves, so that the engine can do its other work.
 constexpr int kMaxTurns = 16;
 
-// Under way together: enough that a member which comes late does not hold up the rest, and few enough that not all
-// members send to one.
+// Rounds in flight together. Enough that a late member does not block the rest, and few enough that not all members
+// send to the same one.
 constexpr std::size_t kRounds = 4;
 
 }  // namespace
@@ -89,7 +89,7 @@ bool Exchange::progress(std::vector<Completed>& completed) {
   return moved;
 }
 
-// One message to each of the first members, in the order of the rounds, that have not got their whole block.
+// Sends one message to each of the next members, in the order of the rounds, whose block is not complete.
 bool Exchange::send_some() {
   const std::uint64_t number = transfers_.first_to_send();
   if (number == transfers_.end()) return false;
@@ -131,13 +131,13 @@ bool Exchange::send_to(std::size_t peer) {
   if (breaks_seal(io)) set_failure(broken_seal(io, link.rank));
   if (io == Io::kGone) {
     link.readable = true;
-    while (failure_.ok() && receive_from(peer)) continue;  // its last word, if it had one
+    while (failure_.ok() && receive_from(peer)) continue;  // read its farewell, if it sent one
     if (!link.gone) link_gone(link, false, link.writer.error());
   }
   return false;
 }
 
-// To the next transfer that has something to receive from `peer`.
+// Moves the link to the next transfer that receives something from `peer`.
 void Exchange::skip_empty(Link& link, std::size_t peer) {
   link.receiving = std::max(link.receiving, transfers_.first());
   while (link.receiving < transfers_.end() && transfers_[link.receiving].bytes_from(peer) == 0) ++link.receiving;
@@ -150,8 +150,8 @@ bool Exchange::receive_from(std::size_t peer) {
   return link.receiving == transfers_.end() ? receive_idle(link) : receive_expected(link, peer);
 }
 
-// Nothing is expected: the member may be an operation ahead (its header waits here until we get there), or give up, or
-// die.
+// No message is expected. The member may be an operation ahead; then its header waits here until this member starts the
+// operation. It may also abort or die.
 bool Exchange::receive_idle(Link& link) {
   if (!link.readable || link.reader.has_header()) return false;
   const Io io = link.reader.read_header(link.fd.get());
@@ -190,7 +190,7 @@ bool Exchange::receive_expected(Link& link, std::size_t peer) {
   return true;
 }
 
-// False when what came is not the message that was expected: then the link or the whole group has ended.
+// Returns false if the received message is not the expected one. Then the link or the whole group has ended.
 bool Exchange::accept_header(Link& link) {
   const Result<Header> header = link.reader.header();
   if (header.ok() && link.expected && *header == *link.expected) return true;
@@ -199,7 +199,7 @@ bool Exchange::accept_header(Link& link) {
   } else if (header->kind != MessageKind::kData) {
     link.aborted = header->kind == MessageKind::kAbort;
     if (link.aborted) others_gave_up();
-    // Who has lost this rank says why to all.
+    // If the peer lost this rank itself, do not record it: the peer's engine reports the cause to all.
     const bool other = header->rank >= 0 && header->rank != links_[index_].rank;
     if (link.aborted && other && !lost_) lost_ = EndedLink{.peer = header->rank};
     link_gone(link, true, 0);
@@ -251,12 +251,12 @@ void Exchange::on_event(Link& link) {
   link.readable = true;
   link.writable = true;
   news_ = true;
-  // A reset is reported whatever is asked for. What it leaves readable is read when there is a place for it; until then
-  // the wait set must not report it over and over.
+  // epoll reports a reset whatever events are set. The data that can still be read is read once there is memory for it.
+  // Until then the wait set must not report the reset repeatedly.
   if (link.interest == 0) unwatch(link);
 }
 
-// Readable is of interest while there is a place for what would be read; writable while something waits to be written.
+// EPOLLIN is set while there is memory for the next data. EPOLLOUT is set while data waits to be sent.
 void Exchange::update_interest(Link& link) {
   if (!link.watched) return;
   std::uint32_t interest = 0;

@@ -1,10 +1,10 @@
-// All-to-alls of one group over direct connections between all pairs, by pairwise exchange: in round k a member sends
-// to the one k places after it and receives from the one k places before it (Thakur, Rabenseifner and Gropp,
-// Optimization of Collective Communication Operations in MPICH, 2005). Every byte travels once, and straight between
-// the two tensors. Some rounds are under way together; blocks of no element take no message.
-// Operations run first in, first out. Receiving needs no memory but the outputs, so a member sends until the others'
-// sockets are full and waits for nobody but those who have not started the operation yet: it cannot lock up.
-// For the holder of the progress token.
+// All-to-alls of one group over direct connections between all pairs of members. Uses pairwise exchange: in round k a
+// member sends to the member k places after it and receives from the member k places before it (Thakur, Rabenseifner
+// and Gropp, Optimization of Collective Communication Operations in MPICH, 2005). Every byte is sent once and goes
+// directly from tensor to tensor. Several rounds are in flight together. An empty block needs no message.
+// Operations run first in, first out. Receiving needs no memory except the outputs. So a member sends until the others'
+// sockets are full, and it waits only for members that have not started the operation yet. There is no deadlock.
+// Only the holder of the progress token calls this.
 #pragma once
 
 #include <cstddef>
@@ -26,53 +26,57 @@ namespace distrun::backend::tcp {
 
 class Exchange {
  public:
-  // `members` are world ranks; this one is at `index`.
+  // `members` are world ranks; this member is at `index`.
   Exchange(const std::vector<int>& members, std::size_t index, std::size_t chunk_bytes, net::WaitSet& wait_set,
            Duration host_timeout);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // What may complete does so only after open(): until then this member is needed for the others' connections.
+  // Operations complete only after open(). Until then, other members may need this member to make their connections.
   void start(const Operation& operation, std::uint64_t token, std::uint64_t sequence);
   void open() { open_ = true; }
-  // Of member `peer`: its connection, or that there will be none, which matters to the operations that need it.
+  // The result of connecting to member `peer`: its connection, or the reason why it has none. A missing connection
+  // matters only to operations that need it.
   void connected(std::size_t peer, DataLink made);
   void unreachable(std::size_t peer, const Status& why);
-  // A member has given up, whose engine tells everybody why. From now on nobody who cannot be reached is the cause.
+  // Another member has aborted, and its engine reports the cause to all. From now on an unreachable member is no
+  // failure.
   void others_gave_up() { others_gave_up_ = true; }
 
   bool progress(std::vector<Completed>& completed);
-  // What nobody else sees: a protocol error, or a member that cannot be reached. The owner then calls fail().
+  // An error that only this member sees: a protocol error, or a member that cannot be reached. The owner then calls
+  // fail().
   [[nodiscard]] const Status& failure() const { return failure_; }
-  // A member whose connection has ended and that an operation needs, or has failed while none did.
+  // A member whose connection has failed, or has ended while an operation needs it.
   [[nodiscard]] const std::optional<EndedLink>& lost() const { return lost_; }
-  // Whether an operation has something to send to that world rank or to receive from it.
+  // Whether an operation still has data to send to this world rank or to receive from it.
   [[nodiscard]] bool needs(int rank) const;
-  // Tells the others as far as the sockets take it; who is in the middle of a message waits for its engine's news.
-  // After this no byte of any operation is read or written here. The connections end with this object, for an end of
-  // file would look like this member's death.
+  // Sends `farewell` to the other members, if their sockets accept it at once. A member to which a message is half sent
+  // gets none; it waits until its own engine knows the cause. After this call, no byte of an operation is read or
+  // written here. The connections stay open until this object is destroyed, because an end of file would look like this
+  // member's death.
   void fail(const Header& farewell, const Status& why, std::vector<Completed>& completed);
 
  private:
-  // To and from one member. Transfers are counted from the first one that was ever started.
+  // The connection to one member. Transfers are numbered from the first one that was ever started.
   struct Link {
     int rank = -1;
     GuardedFd fd;                                 // invalid until it is connected
     std::unique_ptr<net::RecordLayer> records{};  // null: plain
-    bool gone = false;                            // no byte will be moved any more
-    bool aborted = false;                         // gone because the member gave up, which is not its death
-    EndedLink ended{};                            // once gone
-    bool watched = false;                         // in the wait set
-    std::uint32_t interest = 0;                   // as in the wait set
-    bool readable = true;                         // until the socket says no, and again when the wait set says so
+    bool gone = false;                            // nothing is sent or received any more
+    bool aborted = false;                         // gone because the member aborted, which is not its death
+    EndedLink ended{};                            // valid if `gone`
+    bool watched = false;                         // it is in the wait set
+    std::uint32_t interest = 0;                   // events as set in the wait set
+    bool readable = true;                         // false after the socket has blocked, until the wait set reports it
     bool writable = true;
-    Status why;  // not ok: it could not be made
+    Status why;  // not ok: the connection could not be made
     MessageReader reader;
     MessageWriter writer;
-    std::uint64_t sending = 0, receiving = 0;  // the transfers it is at
-    std::size_t sent = 0, received = 0;        // bytes of those transfers' blocks
-    std::optional<Header> expected;            // of the message that `reader` has the memory for
+    std::uint64_t sending = 0, receiving = 0;  // numbers of the current transfers
+    std::size_t sent = 0, received = 0;        // bytes done of those transfers' blocks
+    std::optional<Header> expected;            // the message for which `reader` has the memory
   };
 
   [[nodiscard]] std::size_t member_after(std::size_t places) const { return (index_ + places) % links_.size(); }
@@ -98,10 +102,10 @@ class Exchange {
   const std::size_t chunk_bytes_;
   net::WaitSet& wait_set_;
   const Duration host_timeout_;
-  std::vector<Link> links_;  // by member; this one's own is never used
+  std::vector<Link> links_;  // by member; the entry of this member is unused
   PairwiseTransfers transfers_;
   bool open_ = false;
-  bool news_ = false;  // something happened to a link since the last look
+  bool news_ = false;  // the state of a link has changed since the last progress()
   bool others_gave_up_ = false;
   Status failure_;  // the first one
   std::optional<EndedLink> lost_;

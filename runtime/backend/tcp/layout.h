@@ -1,4 +1,4 @@
-// An operation's memory as one long row of elements, however many segments it is made of.
+// An operation's memory as one row of elements, across all of its segments.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace distrun::backend::tcp {
 
 class Layout {
  public:
-  // An allgather's single segment has `count` input elements but more output; it is its own row on each side.
+  // An allgather has one segment whose output is longer than its `count` input elements. Each side is then a row of its
+  // own.
   Layout(std::span<const Segment> segments, std::size_t element_bytes) : segments_(segments), bytes_(element_bytes) {
     ends_.reserve(segments.size());
     for (const Segment& segment : segments) {

@@ -13,13 +13,13 @@
 namespace distrun::backend::tcp {
 namespace {
 
-constexpr std::size_t kAddressBytes = 64;  // "[v6]:port" and zero bytes
-// A full listener drops a peer when it has heard nothing of it for 100 ms, so that it takes more than a minute to use
-// them up; a stranger on the port of a member that has died, a moment. Whoever comes again waits in the backlog, so no
-// pause is needed.
+constexpr std::size_t kAddressBytes = 64;  // "[v6]:port", padded with zero bytes
+// A full listener drops a silent peer after 100 ms, so all attempts together take more than a minute. If a foreign
+// process listens on the port of a dead member, they take only a moment. No pause between attempts is needed, because a
+// new connection waits in the listener's backlog.
 constexpr int kAttempts = 1000;
 
-// Of each pair the member that has the other at most half the circle ahead.
+// Whether `from` connects to `to`. In each pair, the connecting member has the other at most half the circle ahead.
 bool connects(std::size_t from, std::size_t to, std::size_t size) {
   const std::size_t ahead = (to + size - from) % size;
   return 2 * ahead < size || (2 * ahead == size && from < to);
@@ -99,7 +99,7 @@ Operation Mesh::addresses() const {
 }
 
 void Mesh::connect() {
-  close_if_complete();  // of two members one is not connected to
+  close_if_complete();  // in a group of two, one member only connects
   for (std::size_t peer = 0; peer < size_; ++peer) {
     if (peer != index_ && connects(index_, peer, size_)) try_connect(peer);
   }
@@ -115,7 +115,7 @@ std::size_t Mesh::member(int rank) const {
   return static_cast<std::size_t>(found - group_.members.begin());
 }
 
-// Why `rank` may not connect to this member; empty when it may.
+// Why `rank` may not connect to this member; empty if it may.
 std::string Mesh::refusal(int rank) const {
   const std::size_t peer = member(rank);
   if (peer == size_ || peer == index_ || !connects(peer, index_, size_)) {
@@ -125,7 +125,7 @@ std::string Mesh::refusal(int rank) const {
 }
 
 void Mesh::on_listener() {
-  places_to_accept_.clear();  // they come all at once
+  places_to_accept_.clear();  // release all reserved descriptors, because the connections come together
   listener_->progress(
       Clock::now(), [this](const net::Hello& hello) { return refusal(hello.from); },
       [this](std::unique_ptr<net::SecureSocket> socket) {

@@ -1,8 +1,9 @@
-// Makes the direct connections between all pairs of a group's members, which the ring's neighbours alone do not have.
-// Event-driven, in the wait set's callbacks: nothing here blocks, for a member that comes late may need this one to get
-// there. Every member listens and tells its address around the ring (`addresses()`, an all-gather that the owner runs);
-// of each pair one member connects and the other accepts, so that everybody does half of it.
-// For the holder of the progress token.
+// Makes the direct connections between all pairs of a group's members. (The ring connects only neighbours.) It is
+// event-driven by callbacks of the wait set. Nothing blocks here, because a late member may need this one to make
+// progress first. Every member listens and sends its address around the ring (`addresses()`, an all-gather that the
+// owner runs). In each pair, one member connects and the other accepts, so that every member connects to half of the
+// others.
+// Only the holder of the progress token calls this.
 #pragma once
 
 #include <cstddef>
@@ -21,34 +22,35 @@ namespace distrun::backend::tcp {
 
 class Mesh {
  public:
-  // Both get a member's index. `connected`: an authenticated connection. `failed`: there will be none, and
-  // why. Neither may destroy the mesh.
+  // Both callbacks get a member's index. `connected`: its authenticated connection. `failed`: the reason why there is
+  // no connection. The callbacks may not destroy the mesh.
   struct Events {
     std::function<void(std::size_t, DataLink)> connected;
     std::function<void(std::size_t, const Status&)> failed;
   };
 
-  // Listens. An error where the descriptors are too few for a connection to every member, or no port is to be had.
+  // Starts to listen. Fails if there are too few descriptors for a connection to every member, or if there is no free
+  // port.
   static Result<std::unique_ptr<Mesh>> open(const GroupSpec& group, const Services& services, Protection protection,
                                             Events events);
   ~Mesh();
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
 
-  // The all-gather of everybody's address; once per mesh, before connect(). The mesh owns its memory.
+  // The all-gather of all members' addresses. Run it once per mesh, before connect(). The mesh owns its memory.
   [[nodiscard]] Operation addresses() const;
   void connect();
-  // Connects and accepts no more. What is half made stays until the mesh is destroyed, and so does the port: the others
-  // wait for the cause, and do not take a refused connection or the end of one for it.
+  // Stops connecting and accepting. Unfinished connections and the port stay open until the mesh is destroyed. The
+  // other members wait for the cause, and must not see a refused or closed connection before it.
   void stop();
-  // Whether that world rank is to connect to this member and has not come.
+  // Whether this world rank must connect to this member and has not done so yet.
   [[nodiscard]] bool awaits(int rank) const { return refusal(rank).empty(); }
 
  private:
   Mesh(const GroupSpec& group, const Services& services, Protection protection, Events events);
   [[nodiscard]] net::Hello hello(int to) const;
   [[nodiscard]] std::string refusal(int rank) const;
-  [[nodiscard]] std::size_t member(int rank) const;  // size_ if it is none
+  [[nodiscard]] std::size_t member(int rank) const;  // size_ if it is not a member
   [[nodiscard]] std::string address_of(std::size_t peer) const;
   Status listen(const Services& services);
   void on_listener();
@@ -59,10 +61,10 @@ class Mesh {
   void came(std::size_t peer, net::SecureSocket& socket);
   void give_up(std::size_t peer, const Status& why);
 
-  // A pair's connection in the making, on the side that connects.
+  // An attempt to connect to a member. Used on the side that connects.
   struct Attempt {
-    std::unique_ptr<net::SecureConnector> connector;  // null: none is under way
-    int watched = -1;                                 // its descriptor, which it gives away in the end
+    std::unique_ptr<net::SecureConnector> connector;  // null: no attempt is running
+    int watched = -1;  // the connector's descriptor; remembered, because the connector gives it away
     int made = 0;
   };
 
@@ -74,13 +76,13 @@ class Mesh {
   net::WaitSet& wait_set_;
   const Protection protection_;
   const Events events_;
-  // Descriptors held for the connections to come, so that nobody else in this process counts on them.
+  // Reserved descriptors for the connections to come, so that no other code of this process uses them up.
   std::vector<Fd> places_to_accept_, places_to_connect_;
-  std::unique_ptr<net::SecureListener> listener_;  // null once everybody has come
-  std::size_t awaited_ = 0;                        // members that connect to this one and have not come yet
-  std::vector<bool> here_;                         // those that have
+  std::unique_ptr<net::SecureListener> listener_;  // null after all members have connected
+  std::size_t awaited_ = 0;                        // members that must connect to this one and have not done so yet
+  std::vector<bool> here_;                         // by member: has it connected
   std::vector<Attempt> attempts_;
-  // Of the all-gather.
+  // Buffers of the all-gather.
   std::vector<std::byte> own_, all_;
   std::vector<std::size_t> counts_;
   Segment segment_;

@@ -8,7 +8,7 @@
 namespace distrun::backend::tcp {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x31677244;  // "Drg1": a change of the layout changes the digit
+constexpr std::uint32_t kMagic = 0x31677244;  // "Drg1"; change the digit when the layout changes
 
 template <class V>
 void fields(V& v, net::Ref<V, Header> header) {

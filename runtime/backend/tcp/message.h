@@ -1,4 +1,4 @@
-// What travels between the members of a group: a fixed header, then for kData the payload. Docs: docs/wire.md.
+// Messages between the members of a group: a fixed header, and for kData the payload. See docs/wire.md.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@ namespace distrun::backend::tcp {
 
 enum class MessageKind : std::uint8_t {
   kData = 0,
-  kGoodbye = 1,  // the sender has closed its group in good order; an end of file between messages says the same
-  kAbort = 2,    // the sender gave up; `rank` is the world rank whose loss made it do so, or -1
+  kGoodbye = 1,  // the sender has closed its group normally; an end of file between messages means the same
+  kAbort = 2,    // the sender aborted; `rank` is the world rank whose loss is the cause, or -1
 };
 inline constexpr int kNumMessageKinds = 3;
 
@@ -23,8 +23,8 @@ struct Header {
   OpKind op = OpKind::kAllreduce;
   DType dtype = DType::kU8;
   std::uint64_t sequence = 0;  // operations started on this group before this one
-  std::uint32_t index = 0;     // message number of the operation in this direction of this link
-  std::uint32_t bytes = 0;     // of payload; the receiver knows how many there must be
+  std::uint32_t index = 0;     // number of the message within the operation, in this direction of this link
+  std::uint32_t bytes = 0;     // payload bytes; the receiver knows the expected value
   std::int32_t rank = -1;
   friend bool operator==(const Header&, const Header&) = default;
 };
@@ -35,9 +35,9 @@ using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 HeaderBytes encode(const Header& header);
 Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes);
 std::string to_string(const Header& header);  // "message 3 of allreduce 17 (float32, 4096 bytes)"
-// World rank `rank` sent what no member sends, as `why` says.
+// The error for bytes from world rank `rank` that are not a valid message. `why` has the details.
 Status malformed(int rank, const Status& why);
-// World rank `rank` sent `got`.
+// The error for a valid but unexpected message `got` from world rank `rank`.
 Status wrong_message(int rank, const Header& got, const Header& expected);
 
 }  // namespace distrun::backend::tcp

@@ -12,7 +12,7 @@
 namespace distrun::backend::tcp {
 namespace {
 
-// Two connections stay; the listener has three descriptors of its own meanwhile.
+// Two connections that stay, and three descriptors that the listener needs during the set-up.
 constexpr std::size_t kFiles = 5;
 
 struct Seat {
@@ -41,7 +41,7 @@ struct Seat {
 };
 
 Result<std::unique_ptr<net::SecureListener>> listen(const Seat& seat) {
-  // The places are given back at once, for the neighbours come now.
+  // This only checks. The descriptors are free again at once, because the neighbours connect now.
   DISTRUN_RETURN_IF_ERROR(net::make_room(kFiles, "the backend tcp needs connections to both neighbours").status());
   const std::string address = any_port_of(seat.services.local_host);
   auto listener = net::listen_secure(address, *seat.services.key, seat.hello(seat.me(), -1), seat.services.log);
@@ -68,7 +68,7 @@ Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) 
   const auto accept = [&seat](const net::Hello& hello) {
     return hello.from == seat.left() ? std::string() : "only rank " + std::to_string(seat.left()) + " belongs here";
   };
-  // A neighbour that died on its way here is known to the store, whose answers end with the job.
+  // If a neighbour dies before it connects, the store reports it: its requests fail when the job ends.
   const auto news = [&seat] {
     return seat.services.store->get(seat.key(std::to_string(seat.index())), seat.deadline).status();
   };
@@ -82,8 +82,8 @@ Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) 
   return {};
 }
 
-// Even members connect while odd ones accept, then the other way round, so that all handshakes of a ring take two
-// turns. (In an odd ring the last and the first both connect first; the first accepts next.)
+// Even members connect while odd ones accept, and then the other way round. So all handshakes of a ring take two turns.
+// (In an odd ring the last and the first member both connect first; the first member accepts after that.)
 Status join(const Seat& seat, net::SecureListener& listener, Ring& ring) {
   const bool connects_first = seat.index() % 2 == 0;
   if (connects_first) DISTRUN_RETURN_IF_ERROR(connect_right(seat, ring));

@@ -1,5 +1,5 @@
-// Makes a group's ring: every member listens, publishes its address, connects to its right neighbour and accepts its
-// left one. Blocks until the deadline at most.
+// Makes a group's ring. Every member listens, publishes its address, connects to its right neighbour and accepts its
+// left neighbour. Blocks, at most until the deadline.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@
 
 namespace distrun::backend::tcp {
 
-// What members tell each other in the handshake; a change of how they talk changes the number.
+// The protocol version that members compare in the handshake. Change the number when the protocol changes.
 inline constexpr const char* kRingVersion = "tcp ring 2";
-// The same in a group whose connections to other hosts `suite` protects; none: all are plain.
+// The version for a group whose connections between hosts are protected by `suite`; none: all are plain.
 std::string ring_version(const std::optional<net::RecordSuite>& suite);
 
-// How the keys of a group begin, by which its members meet in the store.
+// The prefix of the store keys through which the members of a group meet.
 inline std::string keys_of(const std::string& group) { return "tcp/" + group + "/"; }
 
-// Where to listen on this host: "10.0.0.7:0".
+// The address to listen on, with any free port: "10.0.0.7:0".
 std::string any_port_of(const std::string& host);
 
 struct Ring {
@@ -30,14 +30,14 @@ struct Ring {
   int left_rank = -1;
   int right_rank = -1;
   GuardedFd left;   // authenticated, non-blocking
-  GuardedFd right;  // the same
+  GuardedFd right;  // authenticated, non-blocking
   Duration host_timeout = Duration::max();
-  Protection protection{};  // of all the group's connections
-  // What protects the two; null: they are plain.
+  Protection protection{};  // for all connections of the group
+  // The protection of `left` and `right`; null: plain.
   std::unique_ptr<net::RecordLayer> left_records{}, right_records{};
 };
 
-// Collective over the group; all members get a ring, or all get an error that names the member that failed.
+// Collective over the group. All members get a ring, or all get an error that names the member that failed.
 Result<Ring> make_ring(const GroupSpec& group, const Services& services, TimePoint deadline);
 
 }  // namespace distrun::backend::tcp

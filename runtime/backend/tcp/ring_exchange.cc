@@ -10,7 +10,7 @@
 namespace distrun::backend::tcp {
 namespace {
 
-// Messages that one progress() moves at most, so that the engine gets to its other work in between.
+// The most messages that one progress() moves, so that the engine can do its other work in between.
 constexpr int kMaxRounds = 64;
 
 }  // namespace
@@ -67,7 +67,7 @@ Status RingExchange::watch() {
   return {};
 }
 
-// For as long as it is in the wait set.
+// The watch lasts as long as the link is in the wait set.
 void RingExchange::watch_link(RingLink& link, const MessageReader& reader) {
   wait_set_->add_link(link.fd.get(), {.limit = host_timeout_,
                                       .begun = [&reader] { return reader.begun(); },
@@ -122,7 +122,7 @@ bool RingExchange::send_some() {
   if (io == Io::kFault) set_failure(memory_fault(Access::kRead));
   if (breaks_seal(io)) set_failure(broken_seal(io, right_.peer));
   if (io == Io::kGone) {
-    read_against_stream();  // its last word, if it had one
+    read_against_stream();  // read its farewell, if it sent one
     if (!right_.gone) link_gone(right_, false, writer_.error());
   }
   return false;
@@ -134,8 +134,8 @@ bool RingExchange::receive_some() {
   return receiving_ == transfers_.size() ? receive_idle() : receive_expected(transfers_[receiving_]);
 }
 
-// Nothing is expected: the left neighbour may be an operation ahead (its header waits here until we get there), or say
-// goodbye, or die.
+// No message is expected. The left neighbour may be an operation ahead; then its header waits here until this member
+// starts the operation. It may also send a goodbye or die.
 bool RingExchange::receive_idle() {
   if (!left_.ready || seat_.size == 1 || reader_.has_header()) return false;
   const Io io = reader_.read_header(left_.fd.get());
@@ -154,7 +154,7 @@ bool RingExchange::receive_idle() {
 
 bool RingExchange::receive_expected(RingTransfer& transfer) {
   if (!expected_) {
-    // No memory is free for what comes from the left: some send will free it.
+    // No chunk is free for the data from the left neighbour. A later send will free one.
     if (!transfer.add_receive(reader_.payload())) return false;
     expected_ = transfer.next_receive();
   }
@@ -175,7 +175,7 @@ bool RingExchange::receive_expected(RingTransfer& transfer) {
   return true;
 }
 
-// False when what came is not the message that was expected: then the left link or the whole group has ended.
+// Returns false if the received message is not the expected one. Then the left link or the whole group has ended.
 bool RingExchange::accept_header() {
   const Result<Header> header = reader_.header();
   if (header.ok() && *header == *expected_) return true;
@@ -189,7 +189,7 @@ bool RingExchange::accept_header() {
   return false;
 }
 
-// The right neighbour never sends data: what comes from there is a farewell, or the end of file.
+// The right neighbour never sends data. It sends only a farewell, or closes the connection.
 void RingExchange::read_against_stream() {
   if (right_.gone) return;
   const Io io = answer_reader_.read_header(right_.fd.get());
@@ -220,12 +220,12 @@ bool RingExchange::retire(std::vector<Completed>& completed) {
 
 void RingExchange::on_left_event() {
   left_.ready = true;
-  // A reset is reported whatever is asked for. What it leaves readable is read when there is a place for it; until then
-  // the wait set must not report it over and over.
+  // epoll reports a reset whatever events are set. The data that can still be read is read once there is memory for it.
+  // Until then the wait set must not report the reset repeatedly.
   if ((left_.interest & EPOLLIN) == 0) left_.unwatch(wait_set_);
 }
 
-// Readable is of interest while there is a place for what would be read; writable while something waits to be written.
+// EPOLLIN is set while there is memory for the next data. EPOLLOUT is set while data waits to be sent.
 void RingExchange::update_interest() {
   const bool idle = receiving_ == transfers_.size() && !reader_.has_header();
   set_failure(left_.set_interest(wait_set_, idle || expected_ ? static_cast<std::uint32_t>(EPOLLIN) : 0U));
@@ -236,14 +236,14 @@ void RingExchange::update_interest() {
 
 void RingExchange::on_farewell(const Header& header, RingLink& link) {
   link.aborted = header.kind == MessageKind::kAbort;
-  // Who has lost this rank says why to all.
+  // If the peer lost this rank itself, do not record it: the peer's engine reports the cause to all.
   const bool other = header.rank >= 0 && header.rank != seat_.rank;
   if (link.aborted && other && !lost_) lost_ = EndedLink{.peer = header.rank};
   link_gone(link, true, 0);
 }
 
-// An end of file between messages may be the peer's goodbye, which the socket did not take. An error never is: nobody
-// may use the connection for hours, so it counts at once.
+// An end of file between messages may be a goodbye that the socket did not accept. An error is never a goodbye, and is
+// recorded at once: the connection may otherwise stay unused for hours.
 void RingExchange::link_gone(RingLink& link, bool between_messages, int error) {
   end(link, net::link_end_of(error), error == 0 ? "" : net::link_end_text(error));
   if ((!between_messages || error != 0) && !lost_) lost_ = link.ended;
@@ -255,9 +255,9 @@ void RingExchange::end(RingLink& link, LinkEnd how, std::string text) {
   link.unwatch(wait_set_);
 }
 
-// A neighbour that closed its group is missed only by an operation that needs it, and so is one whose connection ended
-// between two messages: the goodbye is sent only as far as the socket takes it. One that gave up has told, or its
-// engine will tell, whose fault it is.
+// A neighbour that closed its group is lost only if an operation still needs it. The same holds if its connection ended
+// between two messages, because the socket may not have accepted the goodbye. A neighbour that aborted is not recorded
+// here: its message or its engine reports the cause.
 void RingExchange::find_lost() {
   if (lost_) return;
   if (left_.gone && !left_.aborted && receiving_ < transfers_.size()) lost_ = left_.ended;

@@ -1,6 +1,6 @@
-// The operations of one group that go around its ring, to the right neighbour and from the left one. First in, first
-// out: on each link all messages of an operation come before those of the next, so that members may be a different
-// number of operations ahead without locking each other up. For the holder of the progress token.
+// The operations of one group that use its ring. Data goes to the right neighbour and comes from the left one.
+// Operations run first in, first out: on each link, all messages of an operation come before those of the next. So
+// members may be at different operations without a deadlock. Only the holder of the progress token calls this.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,24 @@
 
 namespace distrun::backend::tcp {
 
-// One of a member's two connections. Data flows from left to right; against the stream go only goodbye and abort.
+// One of a member's two connections. Data flows from left to right. Only goodbye and abort messages go in the other
+// direction.
 struct RingLink {
   GuardedFd fd;
   std::unique_ptr<net::RecordLayer> records{};  // null: plain
   int peer = -1;                                // world rank
-  bool ready = true;           // the socket may move more: true until it says no, and again when the wait set says so
-  bool gone = false;           // no byte will be moved any more
-  bool aborted = false;        // gone because the peer gave up, which is not its death
-  EndedLink ended{};           // once gone
-  bool watched = false;        // in the wait set
-  std::uint32_t interest = 0;  // as in the wait set
+  bool ready = true;                            // false after the socket has blocked, until the wait set reports it
+  bool gone = false;                            // nothing is sent or received any more
+  bool aborted = false;                         // gone because the peer aborted, which is not its death
+  EndedLink ended{};                            // valid if `gone`
+  bool watched = false;                         // it is in the wait set
+  std::uint32_t interest = 0;                   // events as set in the wait set
 
-  void unwatch(net::WaitSet* wait_set);  // until then its end is looked for
+  void unwatch(net::WaitSet* wait_set);  // also ends the watch for the connection's end
   Status set_interest(net::WaitSet* wait_set, std::uint32_t wanted);
 };
 
-// Which member of the ring this is.
+// This member's place in the ring.
 struct RingSeat {
   std::size_t size = 1;
   std::size_t index = 0;
@@ -44,30 +45,32 @@ struct RingSeat {
 
 class RingExchange {
  public:
-  // The wait set outlives this; null in a group of one.
+  // The wait set must outlive this object. It is null in a group of one.
   RingExchange(Ring ring, Tuning tuning, net::WaitSet* wait_set);
   ~RingExchange();
   RingExchange(const RingExchange&) = delete;
   RingExchange& operator=(const RingExchange&) = delete;
-  // Before anything else. Fails where the wait set refuses the sockets.
+  // Call this first. Fails if the wait set rejects the sockets.
   Status watch();
 
-  // kOutOfMemory.
+  // Error: kOutOfMemory.
   Status start(const Operation& operation, std::uint64_t token, std::uint64_t sequence);
   bool progress(std::vector<Completed>& completed);
-  // What nobody else sees: a protocol error, or memory that cannot be read or written. The owner then calls fail().
+  // An error that only this member sees: a protocol error, or memory that cannot be read or written. The owner then
+  // calls fail().
   [[nodiscard]] const Status& failure() const { return failure_; }
-  // A neighbour whose connection has ended and that an operation needs, or has failed while none did; or a member whose
-  // loss a neighbour has told.
+  // A neighbour whose connection has failed, or has ended while an operation needs it. Or a member whose loss a
+  // neighbour has reported.
   [[nodiscard]] const std::optional<EndedLink>& lost() const { return lost_; }
-  // A neighbour has given up, whose engine tells everybody why.
+  // A neighbour has aborted, and its engine reports the cause to all.
   [[nodiscard]] bool neighbour_gave_up() const { return left_.aborted || right_.aborted; }
-  // Of the left neighbour, if its connection has ended and it has not given up; else null.
+  // The end of the left neighbour's connection, if it has ended without an abort; otherwise null.
   [[nodiscard]] const EndedLink* left_gone() const { return left_.gone && !left_.aborted ? &left_.ended : nullptr; }
 
-  // Tells both neighbours as far as the sockets take it: who is in the middle of a message sees only the end of file.
+  // Sends `farewell` to both neighbours, if their sockets accept it at once. A neighbour to which a message is half
+  // sent sees only the end of file.
   void tell(const Header& farewell);
-  // After this no byte of any operation is read or written here: the system has its own copy of what was sent.
+  // After this call, no byte of an operation is read or written here: the kernel has its own copy of the sent bytes.
   void fail(const Header& farewell, const Status& why, std::vector<Completed>& completed);
 
  private:
@@ -95,14 +98,14 @@ class RingExchange {
   const Duration host_timeout_;
   RingLink left_, right_;
   MessageReader reader_;         // from the left
-  MessageReader answer_reader_;  // from the right, against the stream
+  MessageReader answer_reader_;  // from the right neighbour; only farewells
   MessageWriter writer_;         // to the right
   ChunkPool pool_;
 
   std::deque<RingTransfer> transfers_;  // in the order of start()
-  std::size_t sending_ = 0;             // transfers_[sending_] is the first that has not sent everything
+  std::size_t sending_ = 0;             // transfers_[sending_] is the first with something left to send
   std::size_t receiving_ = 0;
-  std::optional<Header> expected_;  // of the message that reader_ has the memory for
+  std::optional<Header> expected_;  // the message for which reader_ has the memory
   Status failure_;                  // the first one
   std::optional<EndedLink> lost_;
 };

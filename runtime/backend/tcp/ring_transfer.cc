@@ -65,7 +65,7 @@ Status RingTransfer::reserve() {
 
 bool RingTransfer::reduces() const { return traits_of(operation_.kind).reduces; }
 
-// The output is a row of blocks of its own, not the input's elements at other addresses.
+// An allgather's output is a row of blocks of its own. For other operations, output and input have the same elements.
 bool RingTransfer::in_blocks() const { return operation_.kind == OpKind::kAllgather; }
 
 std::size_t RingTransfer::bytes_of(const Transfer& transfer) const { return transfer.count * layout_.element_bytes(); }
@@ -126,7 +126,7 @@ void RingTransfer::end_send() {
   ++sent_;
 }
 
-// Right after the system has read the chunk for sending, so that it is read from memory once.
+// Called right after the kernel has read the chunk for sending, so that the chunk is read from memory only once.
 void RingTransfer::keep_input(const Transfer& transfer) {
   const std::size_t bytes = layout_.element_bytes();
   if (in_blocks()) {
@@ -186,7 +186,7 @@ const std::byte* RingTransfer::prescaled(const std::byte* in, std::size_t count,
   return scratch;
 }
 
-// What came from the left first, the own input second: the order in which the ring adds.
+// Adds in the order of the ring: the sum from the left neighbour first, this member's input second.
 void RingTransfer::combine(bool last) {
   const Transfer transfer = schedule_->receive(received_);
   kernels::Reduction reduction{.dtype = operation_.dtype, .op = operation_.reduce, .finish = {}};

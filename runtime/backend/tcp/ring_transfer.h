@@ -1,5 +1,4 @@
-// One operation under way on the ring: its schedule, how far it has come, and its memory and arithmetic. Knows no
-// sockets.
+// One operation in flight on the ring: its schedule, its progress, its memory and its arithmetic. Does not use sockets.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +14,19 @@
 
 namespace distrun::backend::tcp {
 
-// Chunk-sized buffers shared by all transfers of a group. The last one given back is the next one lent: it is still in
-// cache. Two windows of them are enough for a ring that never locks up (docs/wire.md has the argument).
+// Chunk-sized buffers, shared by all transfers of a group. The buffer that was returned last is lent next, because it
+// is still in the cache. Two windows of buffers are enough to prevent a deadlock of the ring (docs/wire.md has the
+// proof).
 class ChunkPool {
  public:
   ChunkPool(std::size_t chunk_bytes, std::size_t chunks) : chunk_bytes_(chunk_bytes), left_(chunks) {}
   [[nodiscard]] bool empty() const { return free_.empty() && left_ == 0; }
-  std::byte* lend();  // only when not empty
+  std::byte* lend();  // only if not empty
   void give_back(std::byte* chunk) { free_.push_back(chunk); }
 
  private:
   std::size_t chunk_bytes_;
-  std::size_t left_;  // chunks not allocated yet
+  std::size_t left_;  // number of chunks that may still be allocated
   std::vector<std::unique_ptr<std::byte[]>> owned_;
   std::vector<std::byte*> free_;
 };
@@ -43,7 +43,7 @@ struct RingTransferArgs {
 class RingTransfer {
  public:
   RingTransfer(const Operation& operation, const RingTransferArgs& args);
-  // Before anything else: memory for all members' inputs, where it takes that. kOutOfMemory.
+  // Call this first. Allocates memory for all members' inputs if the schedule needs it. Error: kOutOfMemory.
   Status reserve();
 
   [[nodiscard]] std::uint64_t token() const { return token_; }
@@ -51,22 +51,22 @@ class RingTransfer {
   [[nodiscard]] bool received_all() const { return received_ == receives_; }
   [[nodiscard]] bool complete() const { return sent_all() && received_all(); }
 
-  // The header of the message that is next in either direction.
+  // The header of the next message to send or to receive.
   [[nodiscard]] Header next_send() const;
   [[nodiscard]] Header next_receive() const;
 
-  // True when what the next message carries has been received. add_send() then puts its payload's memory into `pieces`;
-  // end_send() when the last byte has been handed to the system.
+  // can_send() is true when the data of the next message has been received. Then add_send() adds the payload's memory
+  // to `pieces`. Call end_send() after the kernel has taken the last byte.
   [[nodiscard]] bool can_send() const;
   void add_send(Pieces& pieces);
   void end_send();
 
-  // False while no memory is free for the next message, which some send will free; else `pieces` gets the memory its
-  // payload goes to. end_receive() when all of it is there: adds up.
+  // add_receive() adds the memory for the next payload to `pieces`. It returns false if no chunk is free; a later send
+  // will free one. Call end_receive() when the payload is complete; it does the reduction.
   bool add_receive(Pieces& pieces);
   void end_receive();
 
-  // Once complete(): what has to be done locally.
+  // Call this once complete() is true. Does the work that remains for this member.
   void finish();
 
  private:
@@ -90,10 +90,10 @@ class RingTransfer {
   std::size_t sends_ = 0, receives_ = 0;
   std::size_t sent_ = 0, received_ = 0;
   std::unique_ptr<std::byte[]> blocks_;  // Place::kBlock
-  std::vector<std::byte> scaled_;        // a prescaled chunk of the own input, on its way out
-  std::vector<std::byte> own_scaled_;    // the same, on its way into a sum
-  std::deque<std::byte*> partials_;      // received, combined, not sent on yet; in order
-  std::byte* landing_ = nullptr;         // lent for the message that is being received
+  std::vector<std::byte> scaled_;        // a prescaled chunk of this member's input, to be sent
+  std::vector<std::byte> own_scaled_;    // a prescaled chunk of this member's input, to be added to a sum
+  std::deque<std::byte*> partials_;      // received and combined, not sent yet; in order
+  std::byte* landing_ = nullptr;         // the lent chunk for the message that is being received
 };
 
 }  // namespace distrun::backend::tcp

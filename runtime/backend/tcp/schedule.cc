@@ -8,25 +8,25 @@
 namespace distrun::backend::tcp {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // blocks begin on cache lines, so that no two members' kernels share one
+constexpr std::size_t kAlignment = 64;  // blocks begin on cache lines, so that two members' kernels never share a line
 
 std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// Elements of a whole chunk.
+// Elements in a full chunk.
 std::size_t chunk_of(const Task& task, const Tuning& tuning) {
   return std::max<std::size_t>(1, tuning.chunk_bytes / task.element_bytes);
 }
 
-// Where each member's block begins, and behind them where the last one ends.
+// The begin of each member's block. The last entry is the end of the last block.
 std::vector<std::size_t> offsets_of(std::span<const std::size_t> counts) {
   std::vector<std::size_t> offsets(counts.size() + 1, 0);
   for (std::size_t i = 0; i < counts.size(); ++i) offsets[i + 1] = offsets[i] + counts[i];
   return offsets;
 }
 
-// The order of the messages of `slices` slices that make `steps` steps each. The slices are taken in groups of
-// `window`; within a group all slices make step 0, then step 1, and so on, so that a chunk is on its way while another
-// is added up.
+// The order of the messages of `slices` slices with `steps` steps each. The slices are taken in groups of `window`.
+// Within a group, all slices make step 0, then all make step 1, and so on. So one chunk is in transit while another one
+// is reduced.
 class Rounds {
  public:
   Rounds() = default;
@@ -35,7 +35,7 @@ class Rounds {
 
   struct Position {
     std::size_t slice, step, group_slices;
-    // The slice's message of the step before, received, is what this one carries.
+    // A message carries the data that this slice received in the step before.
     [[nodiscard]] std::size_t after(std::size_t i) const { return step == 0 ? 0 : i - group_slices + 1; }
   };
   [[nodiscard]] std::size_t messages() const { return slices_ * steps_; }
@@ -50,10 +50,10 @@ class Rounds {
   std::size_t slices_ = 1, steps_ = 1, window_ = 1;
 };
 
-// Reduce-scatter and all-gather around the ring, in slices of size() blocks of one chunk each. In step s member r sends
-// block r - s, and receives block r - 1 - s: a partial sum in steps 0 to n - 2 (finished in n - 2), a finished block
-// afterwards. A block's sum starts with the input of the member of its number and goes around from there: one order, on
-// every run.
+// Reduce-scatter, then all-gather around the ring, in slices of size() blocks with one chunk each. In step s, member r
+// sends block r - s and receives block r - 1 - s. In steps 0 to n - 2 the received block is a partial sum, which is
+// finished in step n - 2. In later steps it is a finished block. The sum of block b starts with the input of member b
+// and then follows the ring. So the order of the additions is the same in every run.
 class RingReduce final : public Schedule {
  public:
   RingReduce(const Task& task, const Tuning& tuning)
@@ -85,7 +85,7 @@ class RingReduce final : public Schedule {
   }
 
  private:
-  // Spreads the elements evenly over all chunks, in whole cache lines. steps_ + 2 is a multiple of the size.
+  // Distributes the elements evenly over all chunks, in whole cache lines. steps_ + 2 is a multiple of the size.
   [[nodiscard]] Transfer block(std::size_t slice, std::size_t number) const {
     const std::size_t chunk = slice * size_ + number % size_;
     const std::size_t begin = boundary(chunk);
@@ -99,14 +99,14 @@ class RingReduce final : public Schedule {
   }
 
   std::size_t size_, index_, count_, steps_;
-  std::size_t unit_ = 1;    // elements of a cache line
-  std::size_t units_ = 0;   // cache lines of the operation
-  std::size_t slices_ = 1;  // every slice has one chunk for each member
+  std::size_t unit_ = 1;    // elements per cache line
+  std::size_t units_ = 0;   // cache lines in the operation
+  std::size_t slices_ = 1;  // every slice has one chunk per member
   Rounds rounds_;
 };
 
-// Everybody's whole input goes around once; each member adds them up in member order. For small operations, where
-// trips cost more than bytes.
+// Sends every member's whole input around the ring once. Each member then adds all inputs in member order. For small
+// operations, where latency costs more than bandwidth.
 class BlockGather final : public Schedule {
  public:
   explicit BlockGather(const Task& task) : size_(task.size), index_(task.index), count_(task.count) {}
@@ -123,7 +123,8 @@ class BlockGather final : public Schedule {
   std::size_t size_, index_, count_;
 };
 
-// In step s member r sends block r - s, which it received in step s - 1, and receives block r - 1 - s, in chunks.
+// In step s, member r sends block r - s, which it received in step s - 1, and receives block r - 1 - s. Blocks are sent
+// in chunks.
 class RingGather final : public Schedule {
  public:
   RingGather(const Task& task, const Tuning& tuning)
@@ -178,9 +179,9 @@ class RingGather final : public Schedule {
   std::vector<std::size_t> received_before_;  // messages received before step s
 };
 
-// The first half of RingReduce, with parts of any size: in step s member r sends part r - 1 - s and receives part
-// r - 2 - s, which in step n - 2 is its own. A part's sum starts with the input of the member after it. Slice k is
-// chunk k of every part; parts that have no chunk k send an empty message for it.
+// The first half of RingReduce, for parts of any size. In step s, member r sends part r - 1 - s and receives part r - 2
+// - s. In step n - 2 it receives its own part. The sum of a part starts with the input of the member after the part's
+// owner. Slice k is chunk k of every part. A part without a chunk k sends an empty message for it.
 class RingScatter final : public Schedule {
  public:
   RingScatter(const Task& task, const Tuning& tuning)
@@ -219,7 +220,8 @@ class RingScatter final : public Schedule {
   Rounds rounds_;
 };
 
-// From the root to its right neighbour and on, each chunk as soon as it is there; the root's left neighbour is the end.
+// Data goes from the root along the ring to the root's left neighbour. Each member forwards a chunk as soon as it has
+// it.
 class Chain final : public Schedule {
  public:
   Chain(const Task& task, const Tuning& tuning)
@@ -251,7 +253,7 @@ class Chain final : public Schedule {
   bool first_, last_;
 };
 
-// n - 1 empty messages each: the last one to arrive has been everywhere.
+// Each member sends n - 1 empty messages. When the last one arrives, it depends on all members.
 class Barrier final : public Schedule {
  public:
   explicit Barrier(const Task& task) : size_(task.size) {}

@@ -104,8 +104,7 @@ bool MessageReader::take(std::size_t bytes) {
   return true;
 }
 
-// The header is looked at as soon as it is opened, so that another message than the expected one differs from a forged
-// one.
+// Checks the header as soon as it has been opened. So an unexpected message is distinguished from a forged one.
 Io MessageReader::read_records(int fd, bool body) {
   if (body && !records_->placed()) records_->place(payload_);
   Io io = Io::kDone;

@@ -1,5 +1,5 @@
-// One message at a time over a non-blocking socket, resumable at any byte. Payload goes from and to where it lives:
-// header and payload share one system call, and nothing is copied in between.
+// Sends and receives one message at a time on a non-blocking socket, and can resume at any byte. The payload is not
+// copied: the socket reads and writes the tensor's memory. Header and payload share one system call.
 #pragma once
 
 #include <cstddef>
@@ -15,59 +15,60 @@ namespace distrun::backend::tcp {
 
 enum class Io {
   kDone,     // the message is complete
-  kBlocked,  // the socket takes or gives no more now
-  kGone,     // end of file or a reset: the peer is no longer there
-  kFault,    // what is to be sent or received lies in memory that this process may not read or write
-  kForged,   // what came is not what the peer sealed
-  kUsedUp,   // the connection's records have no numbers left
+  kBlocked,  // the socket cannot send or receive more now
+  kGone,     // end of file or reset: the peer is gone
+  kFault,    // the memory to send from or to receive into cannot be read or written by this process
+  kForged,   // the received bytes are not those that the peer sealed
+  kUsedUp,   // the connection has used all its record numbers
 };
 
 enum class Access { kRead, kWrite };
-Status memory_fault(Access access);  // what an operation fails with then
+Status memory_fault(Access access);  // the error of an operation after kFault
 constexpr bool breaks_seal(Io io) { return io == Io::kForged || io == Io::kUsedUp; }
-Status broken_seal(Io io, int peer);  // likewise, on the connection to that world rank
+Status broken_seal(Io io, int peer);  // the error after kForged or kUsedUp, for the connection to this world rank
 
 using net::Pieces;
 
 class MessageWriter {
  public:
-  // From now on messages travel as records. `cipher` outlives this; null: they stay plain.
+  // From now on messages are sent as encrypted or checksummed records. `cipher` must outlive this object. Null:
+  // messages stay plain.
   void protect(net::RecordCipher* cipher);
   [[nodiscard]] bool idle() const { return pieces_.empty(); }
-  // Only when idle. The caller then adds the payload (header.bytes of it) to pieces().
+  // Call this only when idle(). The caller then adds the payload (header.bytes bytes) to pieces().
   void begin(const Header& header);
   Pieces& pieces() { return pieces_; }
   Io write(int fd);
-  [[nodiscard]] int error() const { return error_; }  // errno's, after Io::kGone
+  [[nodiscard]] int error() const { return error_; }  // errno after Io::kGone
 
  private:
   HeaderBytes header_{};
   Pieces pieces_;
   std::unique_ptr<net::RecordWriter> records_;  // null: plain
-  bool sealed_ = false;                         // pieces_ has the records of the message
+  bool sealed_ = false;                         // pieces_ already holds the message's records
   int error_ = 0;
 };
 
 class MessageReader {
  public:
-  // As in MessageWriter.
+  // See MessageWriter::protect().
   void protect(net::RecordCipher* cipher);
-  // Reads no further than the header; for when nothing is expected yet. kDone: header() is complete.
+  // Reads at most the header. For use while no message is expected. After kDone, header() is complete.
   Io read_header(int fd);
-  // Where the payload of the next message goes. Bytes that arrive in one go with a wrong header land there as well, and
-  // those of a forged record: never more than there is room for, and in an operation that fails.
+  // The memory for the next message's payload. The bytes after a wrong header may also be written there, and so may the
+  // bytes of a forged record. They never exceed this memory, and the operation fails in both cases.
   Pieces& payload() { return payload_; }
-  // Header and payload. kDone when both are complete; has_header() may turn true before.
+  // Reads header and payload. kDone: both are complete. has_header() may become true earlier.
   Io read(int fd);
   [[nodiscard]] bool has_header() const { return header_read_ == kHeaderBytes; }
-  // The number of the message whose header has not come as a whole, from 1; 0: there is none. Its payload may take as
-  // long as it likes.
+  // The number (from 1) of the message whose header has arrived only in part; 0 if there is none. There is no time
+  // limit for a payload.
   [[nodiscard]] std::uint64_t begun() const { return at_boundary() || has_header() ? 0 : messages_ + 1; }
   [[nodiscard]] bool at_boundary() const { return header_read_ == 0; }  // nothing of the next message has been read
   [[nodiscard]] bool complete() const { return has_header() && payload_.empty(); }
-  [[nodiscard]] int error() const { return error_; }  // errno's, after Io::kGone; 0: end of file
+  [[nodiscard]] int error() const { return error_; }  // errno after Io::kGone; 0: end of file
   [[nodiscard]] Result<Header> header() const { return decode(header_); }
-  void next();  // the message has been dealt with
+  void next();  // call it after the message has been handled
 
  private:
   Io receive(int fd, Pieces& into);
@@ -80,7 +81,7 @@ class MessageReader {
   Pieces both_;                                 // scratch of read()
   std::unique_ptr<net::RecordReader> records_;  // null: plain
   int error_ = 0;
-  std::uint64_t messages_ = 0;  // dealt with
+  std::uint64_t messages_ = 0;  // number of messages handled
 };
 
 }  // namespace distrun::backend::tcp

@@ -6,7 +6,7 @@
 namespace distrun::backend::tcp {
 namespace {
 
-// Of the all-gather that an all-to-all's connections need; the engine counts up from 1.
+// The token of the all-gather that the connections of all-to-alls need. The engine's tokens count up from 1.
 constexpr std::uint64_t kOwnToken = ~std::uint64_t{0};
 
 }  // namespace
@@ -47,7 +47,7 @@ Status TcpBackend::start(const Operation& operation, std::uint64_t token) {
   const bool exchanges = operation.kind == OpKind::kAlltoall && group_.members.size() > 1;
   const Status status = exchanges ? start_exchange(operation, token) : ring_.start(operation, token, next_sequence_++);
   if (status.ok()) return {};
-  // The others have this operation in their order, so none that was started here later would meet its own there.
+  // The other members will run this operation in their order. So no later operation could match here.
   fail(status.with_context("tcp"));
   return failed_;
 }
@@ -58,7 +58,7 @@ Status TcpBackend::start_exchange(const Operation& operation, std::uint64_t toke
   return {};
 }
 
-// All members get here together: at the first all-to-all in their common order.
+// All members call this at the same point of the common order: at the first all-to-all.
 Status TcpBackend::make_mesh() {
   exchange_ = std::make_unique<Exchange>(group_.members, static_cast<std::size_t>(group_.index), chunk_bytes_,
                                          *services_.wait_set, duration_of(services_.world->host_timeout));
@@ -99,7 +99,7 @@ bool TcpBackend::progress() {
   return moved;
 }
 
-// Whether the all-gather of the addresses has ended, which is nobody else's operation.
+// Whether the all-gather of the addresses has ended. Removes it from completed_, because the engine does not know it.
 bool TcpBackend::take_own() {
   if (std::erase_if(completed_, [](const Completed& one) { return one.token == kOwnToken; }) == 0) return false;
   meets_ = false;
@@ -120,7 +120,7 @@ void TcpBackend::find_lost_peer() {
   if (!lost_) lost_ = ring_.lost();
   if (lost_ || exchange_ == nullptr) return;
   lost_ = exchange_->lost();
-  // It has not connected, and will not.
+  // The left neighbour has not connected to the mesh, and it no longer can.
   const EndedLink* const left = ring_.left_gone();
   if (!lost_ && left != nullptr && mesh_->awaits(left->peer) && exchange_->needs(left->peer)) lost_ = *left;
 }
@@ -129,7 +129,7 @@ void TcpBackend::fail(const Status& why) {
   failed_ = why;
   if (!lost_) lost_ = ring_.lost();
   const ErrorInfo& info = why.info();
-  // Also of an idle group, whose next operation may be far away.
+  // Report it in an idle group too, whose next operation may come much later.
   const bool by_member = info.link != LinkEnd::kUnknown && !info.ranks.empty();
   if (by_member && (!lost_ || says(info.link) > says(lost_->end))) {
     lost_ = EndedLink{.peer = info.ranks.front(), .end = info.link, .how = info.cause};

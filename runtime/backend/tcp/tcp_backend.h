@@ -1,8 +1,9 @@
-// Tensors between ranks over authenticated TCP connections: around a ring (ring_exchange.h). All-to-alls alone go
-// straight from each member to each other one (exchange.h), over connections that the first of them makes. Used by the
-// holder of the progress token, except abort(). When an operation needs a member that is gone, lost_peer() names it and
-// the operations stand still until abort() gives the cause. Only what nobody else sees fails them from here: a protocol
-// error, a member that cannot be reached, or memory or descriptors that an operation needs and does not get.
+// Tensors between ranks over authenticated TCP connections. Most operations go around a ring (ring_exchange.h). Only
+// all-to-alls go directly from each member to each other one (exchange.h); the first all-to-all makes these
+// connections. Only the holder of the progress token calls this, except abort(). If an operation needs a member that is
+// gone, lost_peer() names it, and the operations make no progress until abort() gives the cause. The backend itself
+// fails operations only for errors that no other member sees: a protocol error, a member that cannot be reached, or
+// missing memory or descriptors.
 #pragma once
 
 #include <memory>
@@ -28,7 +29,7 @@ struct TcpOptions {
 
 class TcpBackend final : public Backend {
  public:
-  // Fails where the wait set refuses the sockets.
+  // Fails if the wait set rejects the sockets.
   static Result<std::unique_ptr<Backend>> create(TcpOptions options);
   ~TcpBackend() override;
   TcpBackend(const TcpBackend&) = delete;
@@ -56,9 +57,9 @@ class TcpBackend final : public Backend {
   const Protection protection_;
   RingExchange ring_;
   std::uint64_t next_sequence_ = 0;
-  std::unique_ptr<Exchange> exchange_;  // null until the first all-to-all, like the next
+  std::unique_ptr<Exchange> exchange_;  // null until the first all-to-all, and so is mesh_
   std::unique_ptr<Mesh> mesh_;
-  bool meets_ = false;  // the members' addresses are on their way around the ring
+  bool meets_ = false;  // the all-gather of the members' addresses is running
   std::vector<Completed> completed_;
   Status failed_;
   std::optional<EndedLink> lost_;

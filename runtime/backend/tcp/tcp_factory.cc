@@ -11,7 +11,7 @@ namespace distrun::backend {
 namespace {
 
 constexpr int kTcpScore = 50;
-constexpr int kTcpScoreAlone = 5;  // `self` does it better, but a forced choice must work with any number of ranks
+constexpr int kTcpScoreAlone = 5;  // `self` is better, but a forced choice must work with any number of ranks
 
 class TcpFactory final : public Factory {
  public:

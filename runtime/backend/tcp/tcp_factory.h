@@ -1,4 +1,4 @@
-// Offers the ring for every group of CPU tensors with two or more ranks.
+// Offers tcp for every group, with CPU tensors. `self` has a higher score for groups of one rank.
 #pragma once
 
 #include <memory>
