@@ -1,4 +1,5 @@
-// What distrun itself answers with; every other code is that of the first failing rank. docs/launch.md explains each.
+// The exit codes of distrun itself. Every other code is that of the first rank that failed. docs/launch.md explains
+// each.
 #pragma once
 
 namespace distrun::launcher::exit_code {
@@ -13,6 +14,6 @@ inline constexpr int kTimeout = 124;
 inline constexpr int kNotExecutable = 126;
 inline constexpr int kMissing = 127;
 inline constexpr int kSignalBase = 128;
-inline constexpr int kReaderGone = kSignalBase + 13;  // as a program that SIGPIPE ends
+inline constexpr int kReaderGone = kSignalBase + 13;  // the code of a program that SIGPIPE ends
 
 }  // namespace distrun::launcher::exit_code

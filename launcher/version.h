@@ -1,4 +1,4 @@
-// The version of this build, as CMake knows it.
+// The version of this build, set by CMake.
 #pragma once
 
 namespace distrun::launcher {

@@ -5,7 +5,7 @@ namespace {
 constexpr std::size_t kMaxText = 1 << 20;
 constexpr std::size_t kMaxPorts = 65536;
 constexpr std::size_t kMaxKey = 1024;
-constexpr std::size_t kMaxAddress = 128;  // also of an interface's name
+constexpr std::size_t kMaxAddress = 128;  // also for an interface's name
 constexpr std::size_t kMaxTargets = 1 << 20;
 constexpr std::size_t kMaxFailure = 4096;
 constexpr std::size_t kMaxOptions = 4096;
@@ -15,7 +15,7 @@ constexpr std::size_t kMaxReasons = 64;
 template <class V>
 void fields(V& v, net::Ref<V, Prepare> m) {
   v(m.protocol).text(m.version, kMaxText).text(m.host, kMaxText);
-  // The rest may look different in another version; the caller refuses by the number.
+  // The other fields may differ in another version. The caller refuses by the protocol number.
   if constexpr (V::kReads) {
     if (m.protocol != kAgentProtocol) return v.skip_rest();
   }
@@ -157,7 +157,7 @@ std::vector<std::byte> encode(const Message& message) {
   return net::encoded(message).take();
 }
 
-// The name is what an error about a malformed message calls it.
+// `name` is the message's name in errors about malformed messages.
 #define DISTRUN_AGENT_MESSAGE(Message, name)                          \
   template std::vector<std::byte> encode(const Message& message);     \
   template <>                                                         \

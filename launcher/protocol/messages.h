@@ -1,6 +1,6 @@
-// What the head and an agent say to each other. The agent starts nothing before kStart and kills everything when its
-// standard input ends, because then the head is gone. The numbers of ranks in messages are those of workers
-// (job/ranks/membership.h): an agent knows none but these.
+// The messages between the head and an agent. The agent starts nothing before kStart. It kills everything when its
+// standard input ends, because then the head is gone. Rank numbers in messages are those of workers
+// (job/ranks/membership.h), the only ones that an agent knows.
 //   head: kPrepare -> agent: kPrepared or kRefused -> head: kStart -> agent: kStarted..., kOutput..., kExited..., kDone
 #pragma once
 
@@ -18,9 +18,9 @@
 namespace distrun::launcher {
 
 inline constexpr std::uint32_t kAgentProtocol = 8;
-// The agent's first word, in every version: what stands before it was printed by somebody else.
+// The agent's greeting, the same in every version. Any bytes before it were printed by other programs.
 inline constexpr std::string_view kAgentGreeting{"\0distrun agent\n", 15};
-// How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.
+// The limit for bytes of one stream that the head has not written yet. The head returns credit as it writes them.
 inline constexpr std::uint32_t kStreamWindow = 64 * 1024;
 
 enum class ToAgent : std::uint8_t {
@@ -56,7 +56,7 @@ enum class FromAgent : std::uint8_t {
   kCarrierNews  // --mpi
 };
 
-// Facts to find, and what must be true before anything starts.
+// Asks a host for its facts, and for checks that must succeed before anything starts.
 struct Prepare {
   std::uint32_t protocol = kAgentProtocol;
   std::string version;
@@ -65,10 +65,10 @@ struct Prepare {
   std::string sysroot = "/";
   std::int32_t ports = 0;
   double grace = 10;                // seconds
-  double lease = 0;                 // seconds, see Lease; 0: there is none, and the agent gives no signs of life
-  std::int32_t preempt_signal = 0;  // this one is not for the agent to act on; 0: none
+  double lease = 0;                 // seconds, see Lease; 0: no lease and no signs of life
+  std::int32_t preempt_signal = 0;  // the agent only reports this signal to the head; 0: none
   bool probe = false;               // list this host's addresses and listen for probes
-  bool ask = false;                 // tell the host's topology only; another Prepare follows
+  bool ask = false;                 // report only the host's topology; another Prepare follows
   JobCommon common;
 };
 
@@ -76,7 +76,7 @@ struct Prepared {
   HostFacts facts;
 };
 
-// Something that makes the whole job impossible.
+// A reason why the whole job cannot start.
 struct Refused {
   std::int32_t exit_code = 70;
   std::string text;
@@ -84,17 +84,17 @@ struct Refused {
 
 struct Start {
   HostPlan plan;
-  std::string tf_cluster;      // what all ranks' TF_CONFIG begins with
-  std::string no_grpc_proxy;   // of all ranks; empty: it is not set
-  std::vector<std::byte> key;  // the job's key, for the ranks' sealed descriptors
+  std::string tf_cluster;      // the beginning of every rank's TF_CONFIG
+  std::string no_grpc_proxy;   // the same for all ranks; empty: not set
+  std::vector<std::byte> key;  // the job's key; each rank gets it in a sealed descriptor
 };
 
-// What this host is to try, and under which number; from here on it also answers the others.
+// The probe targets and the number of this host. From now on the host also answers the probes of others.
 struct Probe {
   std::vector<std::byte> key;
   std::int32_t host = 0;
   std::vector<ProbeTarget> targets;
-  std::uint32_t limit_ms = 0;  // for all of them; 0: as before ranks start
+  std::uint32_t limit_ms = 0;  // for all targets; 0: the limits that apply before ranks start
 };
 
 struct Probed {
@@ -104,7 +104,7 @@ struct Probed {
 struct StreamBytes {  // kOutput
   std::int32_t rank = 0;
   std::uint8_t stream = 0;  // 0 standard output, 1 standard error
-  std::uint64_t when = 0;   // it was read: microseconds of the agent's steady clock
+  std::uint64_t when = 0;   // when it was read: microseconds of the agent's steady clock
   std::vector<std::byte> bytes;
 };
 
@@ -120,37 +120,37 @@ struct SignalRanks {
   std::vector<int> ranks;  // only these; empty: all
 };
 
-// Ends ranks; may be sent again, the earlier time wins. Times are milliseconds from the receipt.
+// Ends ranks. The head may send it again; the earlier time wins. Times are milliseconds from the receipt.
 struct Stop {
   std::vector<int> term_now;     // these ranks get SIGTERM at once
-  std::uint32_t term_after = 0;  // then all
-  std::uint32_t kill_after = 0;  // then SIGKILL, for all and everything below them
+  std::uint32_t term_after = 0;  // then all ranks get SIGTERM
+  std::uint32_t kill_after = 0;  // then SIGKILL for all ranks and everything below them
 };
 
-// An agent's sign of life, every second where there is a lease.
+// An agent's sign of life. With a lease, it comes every second.
 struct Beat {
-  std::int64_t sent = 0;  // by the agent's clock (BootTime); the answer returns it. 0: it wants none
-  bool ready = false;     // the head has said kResume before that
+  std::int64_t sent = 0;  // time on the agent's clock (BootTime), returned in the answer; 0: no answer wanted
+  bool ready = false;     // sent after a kResume of the head
 };
 
-// The head's side of it.
+// The head's answer to a sign of life, or its order about the lease.
 struct Alive {
   enum class What : std::uint8_t {
-    kAnswer,  // of the sign of life that was sent at `sent`
-    kHold,    // the head is going to be stopped, and has stopped the ranks: no lease until kResume
-    kResume,  // the head goes on; it lets ranks go on once it has a sign of life that is `ready`
+    kAnswer,  // to the sign of life that was sent at `sent`
+    kHold,    // the head is about to be stopped and has stopped the ranks: no lease until kResume
+    kResume,  // the head continues; it continues the ranks when it gets a sign of life that is `ready`
   };
   What what = What::kAnswer;
   std::int64_t sent = 0;
 };
 
-// The size of the user's terminal, for the rank that has one.
+// The size of the user's terminal, for the rank that uses it.
 struct Window {
   std::uint16_t rows = 0;
   std::uint16_t columns = 0;
 };
 
-// Agents of other hosts that this one is to start by ssh; they then join the job by themselves.
+// Hosts on which this agent must start agents by ssh. These agents then join the job by themselves.
 struct StartHosts {
   struct Host {
     std::int32_t index = 0;  // in the job's list
@@ -160,12 +160,12 @@ struct StartHosts {
   std::string binary;  // as in agent_command()
   SshOptions ssh;
   std::string job_id;
-  std::vector<std::byte> key;          // for joining; the job has its own
+  std::vector<std::byte> key;          // for joining; the job has another key
   std::vector<std::string> addresses;  // of the head, best first
   std::vector<Host> hosts;
 };
 
-// What an agent that was started so finds on its standard input.
+// The message on the standard input of an agent that was started in this way.
 struct Join {
   std::int32_t index = 0;
   std::string job_id;
@@ -173,32 +173,32 @@ struct Join {
   std::vector<std::string> addresses;
 };
 
-// One of those has ended. If it has joined before, that is not news.
+// An agent that was started by StartHosts has ended. If it had joined before, the head ignores this.
 struct HostFailed {
   std::int32_t index = 0;
   std::string text;
 };
 
-// What an agent that MPI's launcher has started sees of that.
+// Reports about MPI's launcher, from an agent that it has started.
 struct CarrierNews {
   enum Kind : std::uint8_t {
-    kToldToEnd,    // something other than the head told this agent to end
-    kDaemonEnded,  // which had started the agent: mpirun, orted, hydra's proxy
-    kGuardEnded    // the process between that and the agent
+    kToldToEnd,    // a process other than the head told this agent to end
+    kDaemonEnded,  // the process that started the agent: mpirun, orted, hydra's proxy
+    kGuardEnded    // the process between the daemon and the agent
   };
   std::uint8_t kind = kToldToEnd;
   std::string name;
   std::int32_t pid = 0;
 };
 
-// This host of the job's list is lost: what carries its agent from here will not end by itself.
+// A host of the job's list is lost. The ssh process that carries its agent from this host will not end by itself.
 struct HostGone {
   std::int32_t index = 0;  // as in StartHosts
 };
 
-// A piece of input has been taken by all ranks here that read it.
+// All ranks of this host that read input have taken a piece of it.
 struct InputTaken {
-  bool more = false;  // some of them would read on
+  bool more = false;  // some of them still accept input
 };
 
 struct RankStarted {
@@ -206,7 +206,7 @@ struct RankStarted {
   std::int32_t pid = 0;
 };
 
-// The last output of a rank that has ended is on its way to the head before this.
+// The last output of a rank that has ended was sent before this message.
 struct Drained {
   std::int32_t rank = 0;
 };
@@ -217,25 +217,25 @@ struct RankExited {
   std::int32_t exit_code = 0;
   std::int32_t signal = 0;
   bool out_of_memory = false;
-  bool by_agent = false;  // it died of a signal that the agent had sent to end it
+  bool by_agent = false;  // it died of a signal that the agent sent to end it
 };
 
-// How are the processes of this host's ranks? The answer is also a sign of life that is newer than the question.
+// Asks for the process states of this host's ranks. The answer is also a sign of life, newer than the question.
 struct AskStates {
-  static constexpr std::uint32_t kStatesOnly = 0;  // a round that leaves the listener for probes as it is
-  std::uint32_t round = kStatesOnly;               // the answer carries it
-  bool listen = false;                             // open a listener for probes too, and tell its port
+  static constexpr std::uint32_t kStatesOnly = 0;  // a round that leaves the listener for probes unchanged
+  std::uint32_t round = kStatesOnly;               // the answer repeats it
+  bool listen = false;                             // also listen for probes, and report the port
   struct Session {
     std::int32_t rank = 0;
-    std::int32_t pid = 0;  // the process that is in a session, perhaps below the one that was started
+    std::int32_t pid = 0;  // the process in a session, perhaps a descendant of the started one
   };
   std::vector<Session> sessions;  // of ranks of any host
 };
 
-// kRankStates
+// The answer to AskStates (kRankStates).
 struct RankStates {
   std::uint32_t round = 0;
-  std::uint16_t probe_port = 0;  // 0: it does not listen
+  std::uint16_t probe_port = 0;  // 0: the agent does not listen
   struct One {
     std::int32_t rank = 0;
     std::int32_t pid = 0;
@@ -244,7 +244,7 @@ struct RankStates {
   std::vector<One> ranks;  // that have not ended
 };
 
-// Of every message above.
+// Defined for every message above.
 template <class Message>
 std::vector<std::byte> encode(const Message& message);
 template <class Message>

@@ -28,7 +28,7 @@ Result<Pipes> make_pipes() {
   return Pipes{std::move(down->first), std::move(up->second), FramePipe(std::move(up->first), std::move(down->second))};
 }
 
-// An image has what the program needs, and seldom the scheduler's commands.
+// A container image has what the program needs, but seldom the scheduler's commands.
 std::string cure_of_missing(const std::string& program) {
   if (program != "srun") return {};
   return ". If this is inside of a container, start distrun outside and the container as the program (distrun "
@@ -64,19 +64,19 @@ class Spawner final : public AgentSpawner {
     auto pipes = make_pipes();
     if (!pipes.ok()) return pipes.status();
     ProcessSpec spec;
-    // The file that runs now, even if the one on the disk has been replaced since.
+    // The file that runs now, even if the file on disk has been replaced since.
     spec.program = "/proc/self/exe";
     spec.argv = {"distrun", "agent"};
     spec.environment = environment_;
     spec.descriptors = {{pipes->child_in.get(), 0}, {pipes->child_out.get(), 1}, {2, 2}};
-    // Signals of the terminal are for the head, which tells the agent what to do.
+    // Signals of the terminal are for the head, which then sends orders to the agent.
     spec.ignore_terminal = true;
     auto process = start_process(spec);
     if (!process.ok()) return process.status();
     return AgentHandle{.process = *std::move(process), .pipe = std::move(pipes->pipe), .errors = {}};
   }
 
-  // In a session of its own: without a terminal, ssh cannot ask what nobody would see.
+  // Runs the command in a new session. Without a terminal, ssh cannot ask a question that the user would not see.
   Result<AgentHandle> elsewhere(std::vector<std::string> argv) {
     const auto program = find_in_path(argv.front(), options_.environment);
     if (!program) {

@@ -15,12 +15,13 @@ namespace distrun::launcher {
 namespace {
 
 constexpr char kNamePrefix[] = "distrun-ranks-";
-// What KILL does not end within this time, of all abandoned ones together, the kernel keeps; the cgroup then stays.
+// The time limit for KILL to end the processes of all abandoned cgroups together. Processes that remain are held by the
+// kernel, and their cgroup stays.
 constexpr double kEndSeconds = 1;
 
 struct Mount {
-  std::string v2;      // where the unified hierarchy is mounted
-  std::string memory;  // where the v1 memory controller is
+  std::string v2;      // mount point of the unified hierarchy
+  std::string memory;  // mount point of the v1 memory controller
 };
 
 Mount find_mounts(const std::string& root) {
@@ -40,7 +41,7 @@ Mount find_mounts(const std::string& root) {
   return out;
 }
 
-// The path behind "<key>:" in /proc/self/cgroup: key is "0:" for v2, else the controller's name.
+// The path after "<key>:" in /proc/self/cgroup. The key is "0:" for v2, else the controller's name.
 std::string own_cgroup(const std::string& root, const std::string& controller) {
   std::ifstream file(root + "proc/self/cgroup");
   std::string line;
@@ -64,7 +65,7 @@ long counter(std::istream& file) {
 
 std::string with_root(const std::string& root, const std::string& path) { return root + path.substr(1); }
 
-// Of the cgroup v2 that this process is in; empty if there is none.
+// The directory of this process's own cgroup v2; empty if it has none.
 std::string own_directory(const std::string& root) {
   const Mount mount = find_mounts(root);
   const std::string own = own_cgroup(root, "");
@@ -72,7 +73,7 @@ std::string own_directory(const std::string& root) {
   return with_root(root, mount.v2) + (own == "/" ? "" : own);
 }
 
-// Invalid if somebody else holds the lock. The kernel lets go of it when the holder dies, in whatever container.
+// Invalid if another process holds the lock. The kernel releases the lock when its holder dies, in any container.
 Fd lock_directory(const std::string& path) {
   Fd out(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (out.valid() && ::flock(out.get(), LOCK_EX | LOCK_NB) != 0) out.reset();
@@ -104,7 +105,7 @@ std::vector<pid_t> processes_in(const std::string& cgroup) {
   std::vector<pid_t> out;
   std::ifstream file(cgroup + "/cgroup.procs");
   for (pid_t pid = 0; file >> pid;) {
-    if (pid > 0) out.push_back(pid);  // those of other containers are 0
+    if (pid > 0) out.push_back(pid);  // processes of other containers are listed as 0
   }
   return out;
 }
@@ -122,9 +123,9 @@ RankCgroup RankCgroup::create(const std::string& root, const std::string& name) 
   const std::string directory = own + "/" + name;
   if (::mkdir(directory.c_str(), 0700) != 0) return out;
   Fd lock = lock_directory(directory);
-  // Who came between the two lines above has taken it for an abandoned one, and removes it.
+  // Between the two lines above, another agent took this cgroup for an abandoned one. It will remove it.
   if (!lock.valid()) return out;
-  // Old kernels have no cgroup.kill, and joining may be forbidden although making the directory was not.
+  // Old kernels have no cgroup.kill. Joining may be forbidden although creating the directory was not.
   if (::access((directory + "/cgroup.kill").c_str(), W_OK) != 0 ||
       ::access((directory + "/cgroup.procs").c_str(), W_OK) != 0) {
     ::rmdir(directory.c_str());
@@ -153,8 +154,8 @@ std::vector<pid_t> end_abandoned_cgroups(const std::string& root) {
       ours.emplace_back(cgroup, std::move(lock));
     }
   }
-  // All together: those that the kernel keeps stay for every later start, and the head hears nothing of this host
-  // meanwhile.
+  // One deadline for all of them: cgroups that the kernel keeps would delay every later start. During the wait the head
+  // gets no message from this host.
   const TimePoint deadline = deadline_after(kEndSeconds);
   for (const auto& [cgroup, lock] : ours) {
     await_empty(cgroup, deadline);

@@ -1,5 +1,5 @@
-// A cgroup v2 of our own for the ranks of one host, where the system lets us make one: cgroup.kill ends everything in
-// it at once, however it daemonised. An extra: without it the sweep over descendants does the work.
+// A cgroup v2 for the ranks of one host, if the system lets this process create one. cgroup.kill ends all its processes
+// at once, even daemonised ones. It is optional: without it, the agent kills the descendants that it finds in /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -14,52 +14,53 @@
 
 namespace distrun::launcher {
 
-// The name that the agent `pid` gives to its ranks' cgroup.
+// The name that the agent with this pid gives to its ranks' cgroup.
 std::string rank_cgroup_name(const std::string& job_id, int pid);
 
 class RankCgroup {
  public:
   RankCgroup() = default;
-  // Below the cgroup this process is in, under `root` ("/" but for tests). Empty if that is not possible.
+  // Creates it below the cgroup of this process, under `root` ("/" except in tests). Empty if that is not possible.
   static RankCgroup create(const std::string& root, const std::string& name);
   RankCgroup(RankCgroup&& other) noexcept;
   RankCgroup& operator=(RankCgroup&& other) noexcept;
   ~RankCgroup();
 
-  [[nodiscard]] const std::string& directory() const { return directory_; }  // empty: there is none
+  [[nodiscard]] const std::string& directory() const { return directory_; }  // empty: no cgroup
   void kill() const;
 
  private:
   std::string directory_;
-  Fd lock_;  // on the directory: as long as it is held, this is nobody else's to remove
+  Fd lock_;  // on the directory: while it is held, no other process may remove the cgroup
 };
 
-// Ends what is in the cgroups of agents that were killed before they could, and removes those cgroups: the ones below
-// the cgroup that this process is in, or below one beside it (another login of the same user). Returns the processes.
+// For agents that were killed before they could clean up: ends the processes in their ranks' cgroups and removes these
+// cgroups. Looks below the cgroup of this process and below its siblings (other logins of the same user). Returns the
+// processes.
 std::vector<pid_t> end_abandoned_cgroups(const std::string& root);
 
-// How often the kernel has killed a process of our memory cgroup for lack of memory, and whether it was of late: weeks
-// may lie between the end of a process that nobody misses and a KILL from somebody else.
+// How often the kernel has killed a process of our memory cgroup because memory ran out, and whether it did so
+// recently. Without that limit, an old out-of-memory kill could be blamed for an unrelated KILL weeks later.
 class OomKills {
  public:
   OomKills() = default;
-  OomKills(const std::string& root, TimePoint now);  // "/" but for tests
+  OomKills(const std::string& root, TimePoint now);  // "/" except in tests
 
-  // -1 if the kernel does not tell.
+  // -1 if the kernel does not report it.
   [[nodiscard]] long total() const { return total_; }
-  // In each round of the loop: watch(), by which cgroup v2 wakes it when there is something new, and afterwards tick().
+  // In each round of the loop, call watch() and afterwards tick(). With cgroup v2, watch() wakes the loop on changes.
   void watch(Poller& poller);
   void tick(TimePoint now);
-  [[nodiscard]] std::optional<TimePoint> deadline() const { return quiet_until_; }  // when to watch() again
-  // True if it killed one so shortly before now that this may be the one that has just ended.
+  [[nodiscard]] std::optional<TimePoint> deadline() const { return quiet_until_; }  // when to call watch() again
+  // True if the kernel killed a process so recently that it may be the one that has just ended.
   bool of_late(TimePoint now);
 
-  // It is counted before it gets the signal, and a process of hundreds of gigabytes takes long to give them back.
+  // The kernel counts the kill before it sends the signal. A process of hundreds of gigabytes takes long to free them.
   static constexpr Duration kOfLate = std::chrono::seconds(60);
 
  private:
   static constexpr Duration kLookAgain = std::chrono::milliseconds(100);
-  // Where a full cgroup has news all the time, these wake us no more often.
+  // If a full cgroup changes all the time, its events wake the loop at most once in this time.
   static constexpr Duration kQuiet = std::chrono::seconds(1);
 
   [[nodiscard]] long read() const;

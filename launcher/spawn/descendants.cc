@@ -25,7 +25,7 @@ std::optional<ProcessInfo> read_process(pid_t pid, const std::string& proc) {
   std::ifstream file(proc + "/" + std::to_string(pid) + "/stat");
   std::string line;
   if (!std::getline(file, line)) return std::nullopt;
-  // "pid (name) state ppid ..."; the name may contain anything, so search for the last ')'.
+  // "pid (name) state ppid ...". The name may contain any characters, so search for the last ')'.
   const std::size_t open = line.find('(');
   const std::size_t close = line.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return std::nullopt;
@@ -51,7 +51,8 @@ ProcessTable read_processes(const std::string& proc) {
 
 bool is_below(pid_t pid, pid_t ancestor, const ProcessTable& table, const std::vector<pid_t>& except) {
   pid_t at = pid;
-  // The chain of parents is short; the bound guards against a snapshot that is torn by reuse of a number.
+  // The chain of parents is short. The bound protects against a loop in the snapshot, if a pid was reused while it was
+  // read.
   for (int depth = 0; depth < 1000 && at > 1 && at != ancestor; ++depth) {
     if (std::find(except.begin(), except.end(), at) != except.end()) break;
     const auto found = table.find(at);
@@ -77,8 +78,8 @@ int signal_processes(const std::vector<ProcessInfo>& processes, int number) {
   for (const ProcessInfo& process : processes) {
     if (process.state == 'Z') continue;
     const Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-    // The number could have been given to a stranger since the scan; a pidfd plus the same name and parent rules that
-    // out but for a stranger of the same name below the same parent, which then is a descendant too.
+    // The pid may have been reused since the scan. A pidfd, with the same name and parent, excludes this, except for a
+    // process with the same name and parent. That one is a descendant too.
     const auto now = read_process(process.pid, "/proc");
     if (!now || now->name != process.name || now->parent != process.parent) continue;
     const long result =
@@ -137,7 +138,7 @@ std::string unkillable(const std::vector<ProcessInfo>& processes, const std::str
 
 void kill_descendants(const std::vector<pid_t>& except) {
   constexpr double kLimitSeconds = 5;
-  // Newly forked processes are looked for this often.
+  // The interval at which newly forked processes are looked for.
   constexpr double kLookSeconds = 0.05;
   const TimePoint deadline = deadline_after(kLimitSeconds);
   Poller poller;

@@ -1,5 +1,5 @@
-// The processes below this one, found by walking /proc: only real descendants, never a match by name.
-// Both the head and the agents are subreapers, so what a rank started stays below even after setsid or a double fork.
+// The processes below this one, found in /proc. Only real descendants are found, never processes that match by name.
+// Head and agents are subreapers, so processes that a rank started stay below them even after setsid or a double fork.
 #pragma once
 
 #include <sys/types.h>
@@ -20,32 +20,32 @@ struct ProcessInfo {
 using ProcessTable = std::map<pid_t, ProcessInfo>;
 ProcessTable read_processes(const std::string& proc = "/proc");
 
-// Of one process, in a table. Pure.
+// The descendants of one process in a table. Pure.
 std::vector<ProcessInfo> descendants_of(pid_t ancestor, const ProcessTable& table,
                                         const std::vector<pid_t>& except = {});
 
-// `ancestor` itself is not below it. Pure.
+// A process is not below itself. Pure.
 bool is_below(pid_t pid, pid_t ancestor, const ProcessTable& table, const std::vector<pid_t>& except = {});
 
-// Of this process. `except` and what is below them are left out: children that existed before we became their parent's
-// heir.
+// The descendants of this process, without `except` and the processes below those: for instance children that existed
+// before this process became a subreaper.
 std::vector<ProcessInfo> descendants(const std::vector<pid_t>& except = {});
 
-// Signals each process through a pidfd that is checked to be still a descendant. Returns how many were signalled.
+// Signals each process through a pidfd, after a check that it is still a descendant. Returns how many were signalled.
 int signal_processes(const std::vector<ProcessInfo>& processes, int number);
 
-// The rank that a process belongs to, by the DISTRUN_RANK it was started with; -1 if unknown.
+// The rank of a process, from its DISTRUN_RANK variable; -1 if unknown.
 int rank_of_process(pid_t pid, const std::string& proc = "/proc");
 
-// "python pid 42 of rank 3, sh pid 43", of many the first eight.
+// "python pid 42 of rank 3, sh pid 43". Names at most the first eight.
 std::string describe(const std::vector<ProcessInfo>& processes, const std::string& proc = "/proc");
-// Another user's: what was started by sudo or is setuid.
+// True for a process of another user, started by sudo or setuid.
 bool may_not_signal(pid_t pid);
-// What is told of processes that KILL has not ended; those that have ended and are only to be reaped do not count.
+// The message about processes that KILL has not ended. Processes that have ended and were not reaped yet are left out.
 std::string unkillable(const std::vector<ProcessInfo>& processes, const std::string& proc = "/proc",
                        bool (*denied)(pid_t) = may_not_signal);
 
-// Kills the descendants until none is left, or a few seconds are over, and reaps this process's children.
+// Kills the descendants until none is left or 5 s have passed, and reaps this process's children.
 void kill_descendants(const std::vector<pid_t>& except);
 
 void become_subreaper();

@@ -28,7 +28,7 @@ FramePipe::FramePipe(Fd in, Fd out) : in_(std::move(in)), out_(std::move(out)) {
   set_nonblocking(out_.get());
 }
 
-// The other side may be stopped for as long as its user likes. Whether it is still there, the signs of life tell.
+// The other side may be stopped for any length of time. The signs of life show whether it is still alive.
 FramePipe::FramePipe(std::unique_ptr<net::SecureSocket> connection) : connection_(std::move(connection)) {
   net::allow_slow_reader(connection_->fd());
 }
@@ -74,7 +74,7 @@ void FramePipe::send(std::uint8_t type, std::span<const std::byte> payload) {
   if (connection_) {
     std::vector<std::byte> frame = {static_cast<std::byte>(type)};
     frame.insert(frame.end(), payload.begin(), payload.end());
-    // What the other side said before it went is still to be read; that end tells.
+    // Messages that the other side sent before it ended can still be read. The end of that input sets closed().
     deaf_ = !connection_->send_frame(frame).ok();
     return flush();
   }
@@ -97,7 +97,7 @@ void FramePipe::flush() {
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) return;
-      // Nobody listens any more, but what was said before is still to be read: the end is the end of file.
+      // The other side reads no more, but its earlier messages can still be read. The end of file sets closed().
       deaf_ = true;
       queue_.clear();
       return;
@@ -112,7 +112,8 @@ void FramePipe::flush() {
 std::vector<Frame> FramePipe::receive_from_connection() {
   std::vector<Frame> frames;
   std::vector<std::byte> bytes;
-  // All that is there: of frames that are kept back, poll() would not tell. Credits bound what can come at once.
+  // Reads all available frames: poll() does not report frames that the connection has buffered. Credits bound their
+  // total.
   for (;;) {
     const auto whole = connection_->receive_frame(bytes);
     if (!whole.ok()) {
@@ -131,7 +132,7 @@ std::vector<Frame> FramePipe::receive_from_connection() {
 std::vector<Frame> FramePipe::receive() {
   if (connection_) return receive_from_connection();
   if (closed_) return {};
-  // One read of this size per call keeps the loop fair to its other descriptors.
+  // Only one read of this size per call, so that the loop also serves its other descriptors.
   constexpr std::size_t kChunk = 256 * 1024;
   std::vector<Frame> frames;
   const std::size_t old = input_.size();

@@ -1,6 +1,6 @@
-// Framed messages over a pair of descriptors: how the head and an agent talk, over pipes (ssh's standard input and
-// output included) or over an authenticated connection. Never blocks. On a pipe a frame is u32 length, u8 type,
-// payload; on a connection it is a frame of that, u8 type and payload.
+// Framed messages over a pair of descriptors, between the head and an agent. The descriptors are pipes (also ssh's
+// standard input and output) or an authenticated connection. Never blocks. On a pipe a frame is u32 length, u8 type,
+// payload. On a connection it is one frame of the connection, with u8 type and payload.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct Frame {
   std::vector<std::byte> payload;
 };
 
-inline constexpr std::size_t kMaxFramePayload = net::kMaxFrame - 1;  // the type's byte
-// What a login shell may print before the other side speaks.
+inline constexpr std::size_t kMaxFramePayload = net::kMaxFrame - 1;  // one byte is for the type
+// The limit for the output of a login shell before the other side's greeting.
 inline constexpr std::size_t kMaxNoise = 64 * 1024;
 
 class FramePipe {
@@ -40,26 +40,26 @@ class FramePipe {
   [[nodiscard]] bool closed() const { return closed_; }  // the other side is gone
   [[nodiscard]] const Status& fault() const { return fault_; }
 
-  // The kernel does not end a connection that is idle before this side itself would, after so many seconds.
+  // The kernel ends an idle connection later than this side would itself, after this many seconds.
   void outlast(double seconds);
 
-  // Says that frames follow; before the first send().
+  // Sends the greeting that precedes all frames. Call it before the first send().
   void greet(std::string_view greeting);
-  // Whatever comes before the other side's greeting is no frame. More of it than kMaxNoise is a fault.
+  // Bytes before the other side's greeting are not frames. More than kMaxNoise of them is an error.
   void await(std::string_view greeting) { awaited_ = greeting; }
-  // What came before the greeting, or instead of it.
+  // The bytes before the greeting, or instead of it.
   [[nodiscard]] const std::string& noise() const { return noise_; }
 
-  // The number of the frame, or record, of which a part has come and the rest has not; 0: there is none.
+  // The number of the frame, or record, that has arrived only in part; 0: none.
   [[nodiscard]] std::uint64_t begun() const;
 
   void send(std::uint8_t type, std::span<const std::byte> payload);
   void flush();
-  // Whole frames that have arrived. After end of file or a fault: closed().
+  // Returns the whole frames that have arrived. After end of file or an error: closed().
   std::vector<Frame> receive();
-  // The other side is taken to be gone: closed(), and nothing is sent any more.
+  // Treats the other side as gone: sets closed(), and nothing is sent any more.
   void abandon() { lose({}); }
-  // Tells the other side that nothing more comes.
+  // Tells the other side that no more frames come.
   void close_out();
 
  private:
@@ -71,7 +71,7 @@ class FramePipe {
   Fd in_;
   Fd out_;
   std::vector<std::byte> input_;
-  std::uint64_t frames_ = 0;  // that have come over the two descriptors
+  std::uint64_t frames_ = 0;  // received over the two descriptors
   std::deque<std::vector<std::byte>> queue_;
   std::size_t sent_of_front_ = 0;
   std::string awaited_;

@@ -23,17 +23,17 @@ namespace distrun::launcher {
 namespace {
 
 constexpr int kControl = kKeyOfParent + 1;
-// MPI's launcher ends when its ranks have, and of TERM: it then tells its daemons on other hosts to end.
+// MPI's launcher ends when its ranks have ended, or on TERM. It then tells its daemons on other hosts to end.
 constexpr Duration kTimeByItself = std::chrono::seconds(5);
 constexpr Duration kTimeOfTerm = std::chrono::seconds(3);
-// Agents among what it leaves here end their ranks and remove what they have made.
+// The time for agents on this host, among other leftover processes, to end their ranks and to clean up.
 constexpr Duration kTimeOfRest = std::chrono::seconds(2);
-// What KILL does not end within this time, the kernel keeps.
+// Processes that KILL does not end within this time are held by the kernel.
 constexpr Duration kTimeOfKill = std::chrono::seconds(5);
-// While killing, newly forked processes are looked for this often.
+// While it kills, the guard looks for newly forked processes at this interval.
 constexpr Duration kLookAgain = std::chrono::milliseconds(50);
 
-// What the guard says to the launcher of MPI's launcher: first that it has been started, then that it has ended.
+// The guard's message to distrun's launcher: first that MPI's launcher has started, then that it has ended.
 struct Word {
   pid_t pid = 0;
   bool ended = false;
@@ -65,7 +65,7 @@ class Guard {
  private:
   enum class Stage { kRuns, kByItself, kTerm, kRest, kKill };
 
-  // The end of the launcher is its last order.
+  // The end of distrun's launcher closes the channel, which is its last order.
   void take_orders() {
     char words[16];
     const ssize_t n = ::read(kControl, words, sizeof words);
@@ -82,7 +82,7 @@ class Guard {
     }
   }
 
-  // Which processes belong to MPI's launcher: the folders of its daemons have their numbers.
+  // Remembers which processes belong to MPI's launcher: the folders of its daemons carry their pids.
   std::vector<ProcessInfo> look() {
     std::vector<ProcessInfo> out = descendants();
     for (const ProcessInfo& process : out) seen_.insert(process.pid);
@@ -164,7 +164,7 @@ class Guard {
   bool over_ = false;
 };
 
-// What it holds open must not keep the readers of MPI's launcher waiting.
+// The guard must not keep the pipes of MPI's launcher open, or their readers would wait for it.
 void let_go_of_streams() {
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   for (int fd = 0; fd < kKeyOfParent; ++fd) ::dup2(null.get(), fd);
@@ -202,7 +202,7 @@ const std::optional<CarrierEnd>& MpiGuard::ended() {
       if (word.ended) end_ = CarrierEnd{.name = name_, .pid = word.pid, .wait_status = word.wait_status};
       continue;
     }
-    // The kernel kills MPI's launcher when its guard ends.
+    // The guard has ended. The kernel then kills MPI's launcher.
     killed_ = true;
     end_ = CarrierEnd{.name = "distrun's guard of " + name_, .pid = process_.pid(), .wait_status = SIGKILL};
   }
@@ -210,7 +210,7 @@ const std::optional<CarrierEnd>& MpiGuard::ended() {
 }
 
 bool MpiGuard::gone() {
-  // The job's loop reaps all children: then this one is none any more.
+  // The job's loop reaps all children, so this process may not be a child any more.
   if (process_.running() && ::waitpid(process_.pid(), nullptr, WNOHANG) != 0) process_.reaped();
   return !process_.running();
 }
@@ -230,9 +230,9 @@ void MpiGuard::order(char word) {
 int mpi_guard_main(const std::vector<std::string>& words, const Environment& environment) {
   if (words.size() < 2) return exit_code::kUsage;
   become_subreaper();
-  // pkill distrun is to end the job here, and not who sees to it.
+  // With another name, `pkill distrun` ends the job here but does not kill this guard.
   ::prctl(PR_SET_NAME, "dr-guard");
-  ::signal(SIGTERM, SIG_IGN);  // the launcher decides
+  ::signal(SIGTERM, SIG_IGN);  // only distrun's launcher decides
   ::fcntl(kControl, F_SETFD, FD_CLOEXEC);
   auto signals = SignalSource::create({SIGCHLD}, {});
   if (!signals.ok()) return exit_code::kInternal;

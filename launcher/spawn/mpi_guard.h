@@ -1,5 +1,5 @@
-// A process between the launcher and MPI's launcher. It outlives both: it ends what MPI's launcher has started, in
-// whatever session, and removes what that leaves behind, also when the launcher is killed.
+// A process between distrun's launcher and MPI's launcher. It outlives both, also when distrun's launcher is killed. It
+// ends all processes that MPI's launcher has started, in any session, and removes the files that they leave.
 #pragma once
 
 #include <optional>
@@ -14,32 +14,32 @@
 
 namespace distrun::launcher {
 
-// Open MPI's `--stdin all` leaves out the ranks on mpirun's own host. These have mpirun for a parent, which holds the
-// key as sealed memory at this number; it hands on no descriptor itself.
+// Open MPI's `--stdin all` leaves out the ranks on mpirun's own host. mpirun is the parent of these ranks. It holds the
+// key as sealed memory at this descriptor number, and it does not pass on the descriptor.
 inline constexpr int kKeyOfParent = 3;
 
-// The launcher's end.
+// The guard as distrun's launcher sees it.
 class MpiGuard {
  public:
   MpiGuard() = default;
-  // Starts the guard, which starts this.
+  // Starts the guard, which starts `mpi`.
   static Result<MpiGuard> start(const ProcessSpec& mpi);
 
-  // Readable when there is news.
+  // Readable when the guard has sent a message.
   [[nodiscard]] int fd() const { return control_.get(); }
-  // Once MPI's launcher has ended, or this guard, which takes it along.
+  // How MPI's launcher ended, once it has. If the guard itself ends, MPI's launcher ends with it.
   [[nodiscard]] const std::optional<CarrierEnd>& ended();
-  // All ranks have come: the guard looks which processes belong to MPI's launcher.
+  // All ranks have connected: the guard records which processes belong to MPI's launcher.
   void all_here() { order('h'); }
   // MPI's launcher is about to end by itself.
   void finish() { order('f'); }
-  // It is to end now.
+  // Asks MPI's launcher to end now.
   void terminate() { order('t'); }
-  // At once.
+  // Kills it at once.
   void kill() { order('k'); }
-  // The guard is gone, and so is all that it guarded.
+  // True if the guard has ended, and with it all processes below it.
   [[nodiscard]] bool gone();
-  // What a guard that was killed could not remove, once nothing of MPI's launcher runs any more.
+  // Removes what a killed guard left. Call it when no process of MPI's launcher runs any more.
   void clean_up_if_killed(const Environment& environment);
   [[nodiscard]] const Process& process() const { return process_; }
 
@@ -54,7 +54,7 @@ class MpiGuard {
   std::optional<CarrierEnd> end_;
 };
 
-// The guard itself: `words` are the program and the arguments of MPI's launcher. Returns the exit code.
+// The main function of the guard. `words`: the program and the arguments of MPI's launcher. Returns the exit code.
 int mpi_guard_main(const std::vector<std::string>& words, const Environment& environment);
 
 }  // namespace distrun::launcher

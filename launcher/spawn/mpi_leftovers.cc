@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint32_t kFamily = 0xffff0000;
 constexpr std::uint32_t kWhole = 0xffffffff;
 
-// The hash by which Open MPI makes a number of a name (Bob Jenkins' one-at-a-time).
+// Open MPI's hash from a name to a number (Bob Jenkins' one-at-a-time).
 std::uint32_t hash_of(std::string_view text) {
   std::uint32_t out = 0;
   for (const char letter : text) {
@@ -41,7 +41,7 @@ std::optional<Number> whole_number(std::string_view text, int base = 10) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty() ? std::optional(out) : std::nullopt;
 }
 
-// Cuts the last part off; empty: there is none.
+// Removes and returns the part after the last dot; empty: no dot.
 std::string_view take_last(std::string_view& text) {
   const std::size_t dot = text.rfind('.');
   if (dot == std::string_view::npos) return {};
@@ -50,7 +50,7 @@ std::string_view take_last(std::string_view& text) {
   return out;
 }
 
-// Open MPI may leave the domain out.
+// Open MPI may omit the domain.
 bool names_host(std::string_view text, const std::string& host) {
   return text == host || text == std::string_view(host).substr(0, host.find('.'));
 }
@@ -71,7 +71,7 @@ std::vector<std::filesystem::path> entries_of(const std::string& directory) {
   return out;
 }
 
-// Of another user's, or through a link, nothing is removed.
+// False for a folder of another user and for a symbolic link, so that nothing there is removed.
 bool is_own_folder(const std::filesystem::path& path, uid_t user) {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == user;
@@ -86,7 +86,7 @@ void remove_folder(const std::filesystem::path& path, uid_t user) {
   if (name.starts_with("ompi.") || name.starts_with("prte.")) ::rmdir(above.c_str());  // if it is empty
 }
 
-// The jobs of a daemon by what its folder says: "3137798144.0;tcp://..." in Open MPI 4, a namespace's name in 5.
+// The jobs of a daemon, from its folder: "3137798144.0;tcp://..." in Open MPI 4, the name of a namespace in Open MPI 5.
 std::vector<OpenMpiJob::Number> numbers_of_folder(const std::filesystem::path& path, const std::string& host,
                                                   pid_t daemon) {
   std::ifstream file(path / "contact.txt");
@@ -111,7 +111,7 @@ std::vector<OpenMpiJob::Number> numbers_of_namespace(std::string_view name) {
   const std::size_t at = name.rfind('@');
   const std::uint32_t hash = hash_of(name.substr(0, at));
   if (at != std::string_view::npos) return {{.value = family_of_hash(hash), .mask = kFamily}};
-  // Open MPI 4 and 5 make different numbers of it.
+  // Open MPI 4 and 5 derive different numbers from it.
   return {{.value = hash & ~0x8000U, .mask = kWhole}, {.value = family_of_hash(hash), .mask = kWhole}};
 }
 

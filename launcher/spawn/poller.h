@@ -1,5 +1,5 @@
-// The one place where the head and an agent block. Each round names the descriptors it cares about anew, so that no
-// registration can outlive its descriptor; a few hundred descriptors cost microseconds.
+// The only place where the head and an agent block. In each round the callers name all descriptors again, so no
+// registration outlives its descriptor. For a few hundred descriptors this costs microseconds.
 #pragma once
 
 #include <poll.h>
@@ -22,8 +22,9 @@ class Poller {
   void watch(int fd, short events, Callback on_ready);
   // Blocks until something is ready, the deadline passes or a signal arrives, then runs the callbacks of what is ready.
   Status wait(std::optional<TimePoint> deadline);
-  // When the last wait() was over, before it ran callbacks. What was there by then has been read in this round; what
-  // has come since, perhaps while a callback blocked, has not. So silence is judged as of this moment.
+  // When the last wait() returned from the kernel, before it ran callbacks. Input that had arrived by then has been
+  // read in this round. Input that came later, perhaps while a callback blocked, has not. So silence is judged at this
+  // time.
   [[nodiscard]] TimePoint woke() const { return woke_; }
 
  private:
@@ -32,7 +33,7 @@ class Poller {
   TimePoint woke_;
 };
 
-// The earlier one of two deadlines, either of which may be absent.
+// The earlier of two deadlines; either may be absent.
 std::optional<TimePoint> earlier(std::optional<TimePoint> a, std::optional<TimePoint> b);
 
 }  // namespace distrun::launcher

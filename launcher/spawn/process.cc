@@ -21,7 +21,8 @@
 namespace distrun::launcher {
 namespace {
 
-// Everything the child needs, prepared before fork: between fork and exec only async-signal-safe calls are allowed.
+// All values that the child needs, prepared before fork: between fork and exec only async-signal-safe calls are
+// allowed.
 struct Prepared {
   std::vector<char*> argv;
   std::vector<char*> shell_argv;  // for a script without #!, as the shell does it
@@ -40,7 +41,7 @@ char* text_of(const std::string& text) { return const_cast<char*>(text.c_str());
 
 [[noreturn]] void give_up(int report, char step) {
   const ExecFault fault{.error = errno, .step = step};
-  // If even this fails, the parent sees the end of the report and then the exit code.
+  // If this write fails too, the parent sees the end of the report and then the exit code.
   [[maybe_unused]] const ssize_t n = ::write(report, &fault, sizeof fault);
   ::_exit(127);
 }
@@ -61,7 +62,7 @@ void reset_signals(bool ignore_terminal) {
 void write_file(const char* path, const char* text, std::size_t size) {
   const int fd = ::open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
-  [[maybe_unused]] const ssize_t n = ::write(fd, text, size);  // both uses are extras: without them all still works
+  [[maybe_unused]] const ssize_t n = ::write(fd, text, size);  // both uses are optional: all works without them
   ::close(fd);
 }
 
@@ -69,14 +70,15 @@ void place_descriptors(const Prepared& prepared) {
   for (const auto& [from, to] : prepared.moves) {
     if (::dup2(from, to) < 0) give_up(prepared.report, 'f');
   }
-  // The report stays, close-on-exec; everything else that we or our parents had open is not the program's business.
+  // The report stays open, with close-on-exec. All other descriptors that this process or its parents had open are
+  // closed.
   const auto report = static_cast<unsigned>(prepared.report);
   ::syscall(SYS_close_range, static_cast<unsigned>(prepared.keep_below), report - 1, 0);
   ::syscall(SYS_close_range, report + 1, ~0U, 0);
 }
 
-// The kernel kills the process group when the other end of this pipe closes, which nobody but the death of its holder
-// does. It works as long as any process has this end: those that the program starts in its own group need not know.
+// The kernel kills the process group when the other end of this pipe closes, which happens only when its holder dies.
+// This works while any process holds this end, so processes that the program starts in its own group need no setup.
 void tie_to(int pipe) {
   ::fcntl(pipe, F_SETOWN, -::getpid());
   ::fcntl(pipe, F_SETSIG, SIGKILL);
@@ -86,7 +88,7 @@ void tie_to(int pipe) {
 [[noreturn]] void become(const ProcessSpec& spec, const Prepared& prepared) {
   if (spec.die_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // The parent may have died before the line above; then nobody would kill us any more.
+    // The parent may have died before the line above. Then the kernel would never send the signal.
     if (::getppid() != prepared.parent) ::_exit(127);
   }
   if (spec.new_session) ::setsid();
@@ -145,7 +147,8 @@ void prepare_cpus(const ProcessSpec& spec, Prepared& out) {
   for (const int cpu : spec.cpus) CPU_SET_S(static_cast<std::size_t>(cpu), out.cpus_size, out.cpus);
 }
 
-// Duplicates above every target number, so that moving one cannot overwrite another. The copies close themselves.
+// Duplicates the descriptors above every target number, so that moving one cannot overwrite another. The copies are
+// close-on-exec.
 Status prepare_descriptors(const ProcessSpec& spec, Prepared& out, std::vector<Fd>& copies) {
   for (const auto& [from, to] : spec.descriptors) out.keep_below = std::max(out.keep_below, to + 1);
   const auto copy = [&](int fd) {
@@ -161,8 +164,8 @@ Status prepare_descriptors(const ProcessSpec& spec, Prepared& out, std::vector<F
   return {};
 }
 
-// A child that is in the cgroup from its first moment. Joining one later waits for every CPU (an RCU grace period: 5 to
-// 20 ms). -1 where that is not possible: old kernels, containers whose seccomp profile has no clone3.
+// Forks a child that is in the cgroup from the start. Joining later waits for every CPU (an RCU grace period: 5 to 20
+// ms). Returns -1 if that is not possible: old kernels, or containers whose seccomp profile has no clone3.
 pid_t fork_into(const std::string& cgroup) {
   const Fd directory(::open(cgroup.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!directory.valid()) return -1;
@@ -183,7 +186,7 @@ void Process::signal(int number) const {
 }
 
 void Process::signal_group(int number) const {
-  // The group has the child's own number (new_session); until setsid() has run there is only the process.
+  // The group has the child's pid as its number (new_session). Before setsid() has run, only the process exists.
   if (running() && ::kill(-pid_, number) != 0) ::kill(pid_, number);
 }
 

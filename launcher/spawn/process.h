@@ -1,4 +1,4 @@
-// A child process as a value: how to start one, and a handle that can only mean the process that was started.
+// A child process as a value: how to start one, and a handle that always means the process that was started.
 #pragma once
 
 #include <sys/types.h>
@@ -19,21 +19,21 @@ struct ProcessSpec {
   std::string program;  // a path; no search
   std::vector<std::string> argv;
   std::vector<std::string> environment;          // "NAME=value"
-  std::string cwd;                               // empty: stay
+  std::string cwd;                               // empty: unchanged
   std::vector<std::pair<int, int>> descriptors;  // {ours, number in the child}; all others are closed
-  std::vector<int> cpus;                         // empty: leave the affinity
+  std::vector<int> cpus;                         // empty: unchanged affinity
   std::optional<std::uint32_t> umask;
-  std::uint64_t open_files = 0;       // soft RLIMIT_NOFILE; 0: leave it
-  int oom_score_add = 0;              // raises the chance that the kernel chooses it when memory runs out
-  bool new_session = true;            // own session and process group: no terminal, no signals from it
-  bool controlling_terminal = false;  // descriptor 0 is a terminal that becomes the new session's
+  std::uint64_t open_files = 0;       // soft RLIMIT_NOFILE; 0: unchanged
+  int oom_score_add = 0;              // raises the chance that the kernel kills it when memory runs out
+  bool new_session = true;            // own session and process group: no terminal and no signals from it
+  bool controlling_terminal = false;  // descriptor 0 is a terminal and becomes the controlling terminal
   bool die_with_parent = false;       // SIGKILL when the thread that started it ends
-  int lifeline = -1;                  // its end of a pipe: KILL for the group when the other end is closed
+  int lifeline = -1;                  // its end of a pipe: KILL for the group when the other end closes
   std::string cgroup;                 // directory of a cgroup v2 to join before the program runs, or empty
-  bool ignore_terminal = false;       // leave SIGINT and friends ignored (the agent)
+  bool ignore_terminal = false;       // leave the terminal's signals and SIGPIPE ignored (the agent)
 };
 
-// What a child reports if it could not become the program; read from Process::exec_report.
+// A child's report that it could not execute the program. Read from Process::exec_report.
 struct ExecFault {
   int error = 0;  // errno
   char step = 0;  // 'x' exec, 'd' directory, 'f' descriptors, 'a' affinity
@@ -47,14 +47,14 @@ class Process {
   [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] int pidfd() const { return pidfd_.get(); }  // readable when it has ended; -1 on old kernels
   [[nodiscard]] bool running() const { return pid_ > 0 && !reaped_; }
-  // The owner has called waitpid: the number may now belong to somebody else.
+  // Call it after waitpid: from then on the pid may belong to another process.
   void reaped() { reaped_ = true; }
   void signal(int number) const;
   void signal_group(int number) const;
 
-  // Readable until the child runs its program (then end of file) or has failed to.
+  // Readable when the child has executed its program (end of file) or has failed to do so.
   [[nodiscard]] int exec_report() const { return exec_report_.get(); }
-  // Reads the report: nothing yet, success (error 0) or the fault. Closes it unless there is nothing yet.
+  // Reads the report: none yet, success (error 0) or the fault. Closes it unless it is still to come.
   std::optional<ExecFault> take_exec_report();
 
  private:
@@ -64,15 +64,15 @@ class Process {
   bool reaped_ = false;
 };
 
-// Until when to wait for its end before waitpid() is asked: nothing wakes us where the kernel or a container's seccomp
-// profile refuses a pidfd.
+// The deadline for waiting for its end before waitpid() is called again. If the kernel or a container's seccomp profile
+// refuses a pidfd, no event wakes the caller.
 TimePoint next_look(const Process& process, TimePoint deadline);
 
-// Returns as soon as the child exists; whether it could run the program comes through exec_report().
+// Returns as soon as the child exists. exec_report() tells whether it could execute the program.
 Result<Process> start_process(const ProcessSpec& spec);
 
-// The soft limit of open files becomes the hard one: head and agents have several for each rank, and ssh gives 1024.
-// Returns what it was, which ranks get back.
+// Raises the soft limit of open files to the hard limit: head and agents have several files for each rank, and ssh
+// gives 1024. Returns the previous limit, which ranks get back.
 std::uint64_t raise_open_files();
 
 // Both close-on-exec. {read end, write end}

@@ -7,11 +7,11 @@
 namespace distrun::launcher {
 namespace {
 
-// Long enough for a host under load, short enough that a dead one is reported while the user still looks.
+// Long enough for a host under load, short enough that the user still waits when a dead host is reported.
 constexpr const char* kConnectTimeout = "ConnectTimeout=10";
 constexpr int kNoSuchCommand = 127;
 constexpr int kSshItself = 255;
-constexpr int kSignalBase = 128;  // of the exit code of a program that a signal ended
+constexpr int kSignalBase = 128;  // added to the signal in the exit code of a program that a signal ended
 
 bool replace(std::string& text, std::string_view what, const std::string& by) {
   bool any = false;
@@ -22,7 +22,7 @@ bool replace(std::string& text, std::string_view what, const std::string& by) {
   return any;
 }
 
-// The last lines are the ones that matter: before them come banners.
+// Only the last lines matter; banners come before them.
 std::string last_lines(std::string_view printed) {
   constexpr std::size_t kMost = 600;
   std::string_view text = trim(printed);
@@ -34,7 +34,7 @@ std::string last_lines(std::string_view printed) {
 
 std::string cure_of(std::string_view printed) {
   const auto says = [printed](std::string_view text) { return printed.find(text) != std::string_view::npos; };
-  // Beside the line below, and accept-new does not take it.
+  // ssh also prints the line that is searched for next, but accept-new does not help here.
   if (says("has changed and you have requested strict checking")) {
     return "its key is another one than known_hosts has: find out why; if that is right (a host that was set up anew), "
            "`ssh-keygen -R HOST`, named as in that line, and connect once by hand";
@@ -109,12 +109,12 @@ std::vector<std::string> wrapper_command(const std::string& binary, const std::v
 
 std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& user, const std::string& host,
                                   const std::string& command) {
-  // No terminal, no forwarding, no question that nobody could answer. The user's own -o options come first: the first
-  // one counts.
+  // No terminal, no forwarding, and no question that the user could not answer. The user's own -o options come first,
+  // because ssh uses the first value of an option.
   std::vector<std::string> argv = {"ssh", "-T", "-x", "-a"};
   for (const std::string& option : options.options) argv.insert(argv.end(), {"-o", option});
-  // A connection that others are to share would be kept by a process below us, which ends with the job, and theirs with
-  // it. One that is there already may be used.
+  // A shared connection would be kept by a process below this one. It would end with the job, and so would the other
+  // sessions on it. An existing shared connection may be used.
   for (const char* option :
        {"BatchMode=yes", kConnectTimeout, "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlMaster=no"}) {
     argv.insert(argv.end(), {"-o", option});
@@ -197,7 +197,7 @@ std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) 
 
 std::string no_answer(double seconds, std::string_view printed, bool by_ssh) {
   const std::string said = last_lines(printed);
-  // Its key exchange is the first that does not fit into small packets.
+  // ssh's key exchange is the first message that does not fit into small packets.
   const std::string silent =
       by_ssh && said.empty() ? ". If ssh -v hangs there too, small packets pass and large ones do not: check the MTU"
                              : "";

@@ -1,5 +1,5 @@
-// The command lines by which an agent is started elsewhere. Pure. Host names and options are single words of argv,
-// never text that a shell reads; what the remote shell does read is constant but for one quoted path.
+// The command lines that start an agent on another host. Pure. Host names and options are single words of argv, never
+// text for a shell. The text for the remote shell is constant except for one quoted path.
 #pragma once
 
 #include <string>
@@ -11,40 +11,40 @@
 
 namespace distrun::launcher {
 
-// One word for a POSIX shell, whatever the bytes are (but for NUL, which no argument can hold).
+// One word for a POSIX shell, for any bytes except NUL, which no argument can hold.
 std::string shell_quote(std::string_view text);
 
-// The words of a command as a shell would split them: blanks, '...', "..." and backslashes; nothing is expanded. An
+// Splits a command into words as a shell would: blanks, '...', "..." and backslashes. Nothing is expanded. An
 // unfinished quote is an error.
 Result<std::vector<std::string>> split_words(std::string_view text);
 
-// What runs on a host: `binary agent <how>` if that file exists there, else the distrun on PATH. Login shells can run
-// it as it is: sh and its kin, csh, fish from 3.0; a shell of its own between would cost another program's start, on a
-// virtual machine some milliseconds. `how`: "--guard", or "--join" for an agent that finds on its standard input where
-// its head is.
+// The command for a host: `binary agent <how>` if that file exists there, else the distrun in PATH. Login shells can
+// run it unchanged: sh and compatible shells, csh, fish from 3.0. A separate sh would cost another program start, some
+// milliseconds on a virtual machine. `how`: "--guard", or "--join" for an agent that reads its head's address from
+// standard input.
 std::string agent_command(const std::string& binary, const char* how);
 
-// The same for a launcher that takes words and no shell's text: `binary agent --mpi words...`.
+// The same for a launcher that takes separate words and no shell text: `binary agent --mpi words...`.
 std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& words);
 
-// {"ssh", ...}; ssh's configuration and host-key policy are the user's.
+// {"ssh", ...}. ssh's configuration and host-key policy stay the user's.
 std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& user, const std::string& host,
                                   const std::string& command);
 
-// --launch-with: the words of `pattern` with {host}, {agent} and {user} replaced inside them. An error says which is
-// missing: {agent}, or {user} where the host has a user, or a user where it has none.
+// --launch-with: the words of `pattern` with {host}, {agent} and {user} replaced inside them. Errors: {agent} is
+// missing, {user} is missing but the host has a user, or {user} is given but the host has none.
 Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std::string& user, const std::string& host,
                                              const std::string& command);
 
-// Whether it is worth another try: a server that turns connections away for a moment.
+// True if another attempt may succeed, because a server refused the connection only for a moment.
 bool ssh_may_pass(int exit_code, std::string_view printed);
-// Whether the ssh that another program runs has said that it cannot reach a host: some programs then wait for ever.
-// Among all else that it printed are banners of hosts that it did reach.
+// True if another program's ssh reported that it cannot reach a host; some of these programs then wait for ever. Its
+// other output may include banners of hosts that it did reach.
 bool ssh_gave_up(std::string_view printed);
-// What is the matter with a host on which no agent could be started, and what to do, from the exit code and what was
-// printed. `by_ssh`: by an ssh of ours, not by a command that has other ways and other options.
+// Why no agent could be started on a host, and what the user can do, from the exit code and the output. `by_ssh`:
+// distrun's own ssh was used, not a command with other options and other errors.
 std::string start_failure(int exit_code, std::string_view printed, bool by_ssh);
-// The same of one from which nothing has come for so many seconds.
+// The same for a host that has not answered for `seconds`.
 std::string no_answer(double seconds, std::string_view printed, bool by_ssh);
 
 }  // namespace distrun::launcher

@@ -17,7 +17,7 @@ Result<SignalSource> SignalSource::create(std::initializer_list<int> numbers, st
     ::sigaction(number, nullptr, &now);
     const bool may_stay = std::find(keep_ignored.begin(), keep_ignored.end(), number) != keep_ignored.end();
     if (may_stay && now.sa_handler == SIG_IGN) continue;
-    // SIGCHLD that was inherited as ignored would make the kernel reap our children before we do.
+    // If SIGCHLD was inherited as ignored, the kernel would reap our children before we do.
     struct sigaction usual {};
     usual.sa_handler = SIG_DFL;
     ::sigaction(number, &usual, nullptr);

@@ -1,4 +1,4 @@
-// Signals as readable events: blocked for the process and taken from a descriptor, so that no handler ever runs.
+// Signals as readable events. They are blocked for the process and read from a descriptor, so no handler ever runs.
 #pragma once
 
 #include <sys/signalfd.h>
@@ -13,7 +13,7 @@ namespace distrun::launcher {
 
 class SignalSource {
  public:
-  // Blocks `numbers`. A signal that is ignored at the time (nohup) and listed in `keep_ignored` stays so.
+  // Blocks `numbers`. A signal in `keep_ignored` that is ignored at this time (nohup) stays ignored.
   static Result<SignalSource> create(std::initializer_list<int> numbers, std::initializer_list<int> keep_ignored);
   [[nodiscard]] int fd() const { return fd_.get(); }
   std::vector<int> take();  // the numbers that have arrived
@@ -25,8 +25,8 @@ class SignalSource {
 // SIG_BLOCK or SIG_UNBLOCK for one signal.
 void mask_signal(int how, int number);
 
-// Stops this process, which has SIGTSTP blocked, as that does by default: not where nobody could let it go on, as under
-// `ssh -t` without a shell or as process 1. Returns when it goes on.
+// Stops this process, which has SIGTSTP blocked, as the default action of SIGTSTP would. It does not stop if no process
+// could continue it, as under `ssh -t` without a shell or as process 1. Returns when it is continued.
 void stop_as_asked();
 
 struct Reaped {
