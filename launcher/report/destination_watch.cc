@@ -7,9 +7,9 @@
 namespace distrun::launcher {
 namespace {
 
-// A reader or a disk that takes nothing for this time is worth a message.
+// The user gets a message if a reader or a disk takes nothing for this time.
 constexpr Duration kPatience = std::chrono::seconds(5);
-// It is given up after this time, where the user wants an end.
+// If the user wants an end, distrun gives it up after this time.
 constexpr Duration kLastPatience = std::chrono::seconds(1);
 
 Duration patience(DestinationWatch::Phase phase) { return phase.hurried ? kLastPatience : kPatience; }
@@ -30,12 +30,14 @@ DestinationWatch::SlowText DestinationWatch::slow(const DestinationState& state,
     since_.reset();
     return {};
   }
-  // When ranks have ended nothing shows but that the launcher does not; of a reader that is known who it is.
+  // After the ranks have ended, the user only sees that distrun does not end, so any backlog of a file counts. With a
+  // reader, the user knows who it is.
   const bool any = phase.hurried || (phase.finished && state.is_file);
   const bool much = any ? state.backlog != 0 : state.backlog > kHighWater;
   const bool took = std::exchange(taken_, state.taken) != state.taken;
   if (!much || took) {
-    // From this look on, also when the reader took some just now: agents have no credit, so nothing else may wake us.
+    // Starts the time now, even if the reader has just taken some text. Agents have no credit, so no other event may
+    // wake the loop.
     since_ = much ? std::optional(now) : std::nullopt;
     if (!std::exchange(said_stuck_, false)) return {};
     return {.text = name_ + (state.is_file ? " takes text again" : " is read again") +

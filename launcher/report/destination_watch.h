@@ -1,5 +1,5 @@
-// What the user is told about one place where text goes (standard output, standard error, the files): that text was
-// lost, that its reader has gone, that it takes nothing. Pure: texts come out.
+// Messages to the user about one destination of text (standard output, standard error, the files): text was lost, its
+// reader has gone, or it takes no text. Pure: returns the messages.
 #pragma once
 
 #include <cstddef>
@@ -11,38 +11,40 @@
 
 namespace distrun::launcher {
 
-// The place as it is now.
+// The current state of the destination.
 struct DestinationState {
-  bool is_file = false;      // a disk takes the text, not a reader
-  bool closed = false;       // it takes none any more
-  bool reader_gone = false;  // of what is no file
-  std::string loss;          // why text was dropped, a sentence; empty: none was
-  std::size_t backlog = 0;   // bytes that it has not taken yet
-  std::size_t taken = 0;     // grows when it takes some
+  bool is_file = false;      // text goes to a disk and not to a reader
+  bool closed = false;       // takes no text any more
+  bool reader_gone = false;  // only if it is no file
+  std::string loss;          // a sentence why text was dropped; empty: none was
+  std::size_t backlog = 0;   // bytes not taken yet
+  std::size_t taken = 0;     // grows with each byte that it takes
 };
 
 class DestinationWatch {
  public:
-  // Above this backlog the place counts as behind.
+  // Above this backlog the destination counts as slow.
   static constexpr std::size_t kHighWater = std::size_t{256} * 1024;
-  // Ranks have ended; the user wants an end and waits no longer than a moment for a reader or a disk.
+  // `finished`: all ranks have ended. `hurried`: the user wants an end, so distrun waits only a moment for a reader or
+  // a disk.
   struct Phase {
     bool finished = false;
     bool hurried = false;
   };
   struct SlowText {
-    std::string text;      // to be told; empty: nothing
-    bool give_up = false;  // the place is to be waited for no longer
+    std::string text;      // for the user; empty: nothing to say
+    bool give_up = false;  // do not wait for the destination any longer
   };
 
-  // `gone`: what the end of its reader means for the job.
+  // `gone` says what it means for the job if the reader goes away.
   DestinationWatch(std::string name, std::string gone) : name_(std::move(name)), gone_(std::move(gone)) {}
 
-  // What is new about text that was lost and readers that have gone.
+  // Returns new messages about lost text and readers that have gone.
   std::vector<std::string> faults(const DestinationState& state, Phase phase);
-  // A reader or a disk that is slow or stopped makes ranks wait in their next write, which looks like a hang.
+  // A slow or stopped reader or disk blocks ranks in their next write. That looks like a hang, so the user gets a
+  // message.
   SlowText slow(const DestinationState& state, Phase phase, TimePoint now);
-  // When slow() has something to say, if nothing changes.
+  // When slow() must be called again if nothing changes.
   [[nodiscard]] std::optional<TimePoint> deadline(Phase phase) const;
 
  private:
@@ -53,8 +55,8 @@ class DestinationWatch {
   bool said_loss_ = false;
   bool said_gone_ = false;
   bool said_stuck_ = false;
-  std::size_t taken_ = 0;           // at the last look
-  std::optional<TimePoint> since_;  // it has taken nothing although there is much
+  std::size_t taken_ = 0;           // at the last call
+  std::optional<TimePoint> since_;  // since then it has taken nothing although the backlog is large
 };
 
 }  // namespace distrun::launcher

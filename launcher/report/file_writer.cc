@@ -17,7 +17,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Of one write, so that a slow disk is seen to move.
+// Size of one write. It is small so that progress of a slow disk is visible.
 constexpr std::size_t kAtOnce = 64 * 1024;
 
 }  // namespace
@@ -25,20 +25,20 @@ constexpr std::size_t kAtOnce = 64 * 1024;
 struct FileWriter::State {
   struct File {
     Fd fd;
-    bool in_line = false;     // what was written last does not end a line
-    std::size_t dropped = 0;  // bytes that a mark in the file is to tell of
+    bool in_line = false;     // the last text does not end a line
+    std::size_t dropped = 0;  // bytes that the line in the file will report as missing
     int error = 0;
-    TimePoint again{};  // when it is tried again
+    TimePoint again{};  // time of the next try
   };
 
-  std::vector<File> files;  // the thread's
+  std::vector<File> files;  // used by the thread only
   Duration retry;           // constant
   Settle settle;            // constant
   Fd wake;                  // constant; readable when a batch has been written
   Mutex mutex;
   std::condition_variable_any changed;
   std::vector<Part> batch DISTRUN_GUARDED_BY(mutex);
-  bool given DISTRUN_GUARDED_BY(mutex) = false;  // a batch is in the thread's hand, or about to be
+  bool given DISTRUN_GUARDED_BY(mutex) = false;  // the thread has a batch, or will take one
   bool ending DISTRUN_GUARDED_BY(mutex) = false;
   std::size_t taken DISTRUN_GUARDED_BY(mutex) = 0;
   std::optional<Fault> fault DISTRUN_GUARDED_BY(mutex);
@@ -59,10 +59,10 @@ std::string FileWriter::State::mark_of(const File& file) {
          " bytes are missing here: " + why + "\n";
 }
 
-// Nothing when nothing more will come.
+// Returns an empty batch if no more will come.
 std::vector<FileWriter::Part> FileWriter::State::wait_and_take() {
   const MutexLock lock(mutex);
-  // condition_variable::wait needs GLIBCXX_3.4.30, more than the wheel may.
+  // condition_variable::wait needs GLIBCXX_3.4.30, which is newer than the wheel may require.
   while (batch.empty() && !ending) changed.wait_until(mutex, TimePoint::max());
   return std::exchange(batch, {});
 }
@@ -83,20 +83,20 @@ void FileWriter::State::put(const Part& part) {
 }
 
 void FileWriter::State::empty(std::size_t number) {
-  // What cannot be cut (a pipe, a terminal) keeps nothing of an earlier run either.
+  // A pipe or terminal cannot be truncated, but it also keeps nothing of an earlier run.
   if (::ftruncate(files[number].fd.get(), 0) != 0 && errno != EINVAL) {
     failed({.file = number, .error = errno, .emptying = true});
   }
   took(1);
 }
 
-// Returns what the file has not taken.
+// Returns the text that the file has not taken.
 std::string_view FileWriter::State::write_some(std::size_t number, std::string_view text) {
   File& file = files[number];
   while (!text.empty()) {
     const ssize_t n = ::write(file.fd.get(), text.data(), std::min(text.size(), kAtOnce));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {  // a pipe or terminal that somebody else has made non-blocking
+    if (n < 0 && errno == EAGAIN) {  // a pipe or terminal that another process made non-blocking
       pollfd room{.fd = file.fd.get(), .events = POLLOUT, .revents = 0};
       ::poll(&room, 1, -1);
       continue;
@@ -130,7 +130,7 @@ void FileWriter::State::done() {
     given = false;
   }
   const std::uint64_t one = 1;
-  // It cannot fail: nobody adds up to what an eventfd holds.
+  // Cannot fail: the counter of an eventfd never gets full here.
   [[maybe_unused]] const ssize_t n = ::write(wake.get(), &one, sizeof one);
 }
 
@@ -141,7 +141,8 @@ void FileWriter::run(State& state) {
   }
 }
 
-// Any descriptor will do, and the files' own stay: what is said of a fault still goes there.
+// Closing any descriptor of the file reports such errors. The file's own descriptor stays open, since a message about a
+// fault may still be written there.
 int FileWriter::settle(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   return copy < 0 ? 0 : ::close(copy);
@@ -176,7 +177,7 @@ FileWriter::~FileWriter() {
 
 void FileWriter::look() {
   std::uint64_t batches = 0;
-  // Before the look: what ends later wakes the loop again. There may be nothing to read.
+  // Read before the state: a batch that ends later wakes the loop again. The read may find nothing.
   [[maybe_unused]] const ssize_t n = ::read(state_->wake.get(), &batches, sizeof batches);
   const MutexLock lock(state_->mutex);
   fault_ = state_->fault;

@@ -1,8 +1,9 @@
-// Keeps files away from the head's loop: a disk may be slow, or stuck for good (a file server that is gone), and nobody
-// can end a thread that waits for it, while agents that hear nothing end their ranks. So the files belong to a thread
-// of their own, `distrun-files`, that sleeps while there is nothing to write. It shares nothing with anybody but what
-// is in State, which it owns too, so it can be left behind. It has one batch at a time: what comes meanwhile stays with
-// the owner of the FileWriter, who so sees how far behind the disk is. All functions are for that owner's thread.
+// Writes files outside the loop of the head. A disk may be slow, or blocked forever (a file server that is gone), and a
+// thread that waits for it cannot be stopped. If the loop waited, the agents would hear nothing and end their ranks. So
+// a separate thread, `distrun-files`, writes the files. It sleeps while there is nothing to write. It shares only State
+// with other threads and is one of its owners, so it can be detached. It has one batch at a time. Later text stays with
+// the owner of the FileWriter, who can thus see how far behind the disk is. Only the owner's thread may call these
+// functions.
 #pragma once
 
 #include <algorithm>
@@ -23,49 +24,51 @@ namespace distrun::launcher {
 
 class FileWriter {
  public:
-  // A file that takes nothing (a full disk) is left alone for so long; what comes meanwhile is dropped, and a line in
-  // the file then says how much that was.
+  // After a failed write (a full disk) the file is left alone for this time. Text for it is dropped, and a line in the
+  // file then says how many bytes are missing.
   static constexpr Duration kRetry = std::chrono::seconds(10);
 
   struct Part {
     std::size_t file = 0;  // number, as given to create()
     std::string text{};
-    bool empty_first = false;  // what the file has so far goes
-    bool last = false;         // of finish()
+    bool empty_first = false;  // first remove the earlier content of the file
+    bool last = false;         // set by finish()
   };
-  // In bytes; what has no text is work too.
+  // In bytes. A part without text counts as one byte.
   static std::size_t size_of(const Part& part) { return std::max(part.text.size(), std::size_t{1}); }
   struct Fault {
     std::size_t file = 0;
     int error = 0;
-    bool emptying = false;  // it is not empty; all else is as ever
+    bool emptying = false;  // only the emptying failed; later writes go on as usual
   };
 
-  // 0, or -1 and errno: what a file system that keeps text back (NFS) says of it when a descriptor is closed (a quota).
+  // Returns 0, or -1 and errno. File systems that delay writes (NFS) report some errors, such as a quota, only when a
+  // descriptor is closed.
   using Settle = int (*)(int fd);
   static int settle(int fd);
 
   static Result<std::unique_ptr<FileWriter>> create(std::vector<Fd> files, Duration retry = kRetry,
                                                     Settle settle = &FileWriter::settle);
-  ~FileWriter();  // waits for no disk; what the thread has in hand is still written if the process lives so long
+  // Does not wait for a disk. The thread still writes the batch it has, if the process lives long enough.
+  ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
-  // In each round of the loop: first look() whether the batch in hand has been written, then write() the next one if it
-  // has, then watch(), by which the end of the one in hand wakes the loop.
+  // In each round of the loop, call look() to see whether the current batch is written, then write() for the next batch
+  // if it is, then watch(). After watch() the end of the current batch wakes the loop.
   void look();
   void write(std::vector<Part> batch);
-  // No more text will come. Nothing while a batch is in hand; then files settle, and where something was dropped, a
-  // file gets its line that says so, however soon after the fault.
+  // No more text will come. Does nothing while a batch is being written. Then settles the files, and writes the line
+  // about dropped text at once.
   void finish();
   void watch(Poller& poller);
-  [[nodiscard]] bool busy() const { return busy_; }  // as of the last look
+  [[nodiscard]] bool busy() const { return busy_; }  // as of the last look()
 
-  // Bytes of the batch in hand, as of the last look.
+  // Bytes of the current batch, as of the last look().
   [[nodiscard]] std::size_t in_hand() const { return in_hand_; }
-  // Grows with all that files take, or that is dropped, up to now.
+  // Total number of bytes that the files have taken or that were dropped. It is always current.
   [[nodiscard]] std::size_t taken() const;
-  // The first one, as of the last look.
+  // The first fault, as of the last look().
   [[nodiscard]] const std::optional<Fault>& fault() const { return fault_; }
 
  private:
@@ -73,7 +76,7 @@ class FileWriter {
   explicit FileWriter(std::shared_ptr<State> state) : state_(std::move(state)) {}
   static void run(State& state);
 
-  const std::shared_ptr<State> state_;  // with the thread
+  const std::shared_ptr<State> state_;  // shared with the thread
   std::size_t files_ = 0;
   bool finished_ = false;
   bool busy_ = false;

@@ -41,7 +41,7 @@ std::string cut(std::string text) {
   return valid_utf8(text) + "...";
 }
 
-// The file and its folder.
+// Shows the file with its folder.
 std::string place_text(const net::CodePlace& place) {
   constexpr std::size_t kMostPath = 40;
   std::size_t begin = place.file.size() > kMostPath ? place.file.size() - kMostPath : 0;
@@ -51,7 +51,7 @@ std::string place_text(const net::CodePlace& place) {
   return valid_utf8(place.file.substr(begin)) + ":" + std::to_string(place.line);
 }
 
-// The place behind a long text must be seen.
+// Cuts a long text so that the place after it stays visible.
 std::string exception_text(const net::ProgramState& state) {
   const std::string place = state.raised_at.file.empty() ? "" : " (" + place_text(state.raised_at) + ")";
   const std::size_t most = kWidth - 16 - std::min<std::size_t>(place.size(), kWidth / 2);
@@ -79,7 +79,8 @@ std::string heading(const ViewGroup& group) {
   return name + where_it_waits(*view.state, group.ranks.size() > 1);
 }
 
-// Why there are no frames; else the main thread's, and after them those of other threads that are inside distrun.
+// The reason if there are no frames. Else the frames of the main thread, then those of other threads that are inside
+// distrun.
 std::vector<std::string> frame_lines(const net::ProgramState& state, std::size_t most) {
   const std::string main =
       "its main thread " + (state.kernel.empty() ? std::string("runs") : "is in the kernel's " + state.kernel);
@@ -117,7 +118,7 @@ std::vector<ViewGroup> fold(const std::vector<RankView>& views) {
 
 std::string stacks_text(const std::vector<RankView>& views) {
   std::vector<ViewGroup> groups = fold(views);
-  // An exception says most, then who is missed.
+  // Groups with an exception come first, then ranks that others wait for.
   std::stable_sort(groups.begin(), groups.end(), [](const ViewGroup& one, const ViewGroup& other) {
     const auto weight = [](const ViewGroup& group) {
       return (group.view.state && !group.view.state->exception.empty() ? 2 : 0) + (group.view.missed ? 1 : 0);

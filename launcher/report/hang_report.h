@@ -1,4 +1,4 @@
-// Where ranks are that wait, or that others wait for: what they tell, how it looks. Pure.
+// Where the ranks are that wait, or that others wait for: their answers, and the text for the screen. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,34 +10,34 @@
 
 namespace distrun::launcher {
 
-// One rank, as it answered the launcher's question, or why it did not.
+// The answer of one rank to the launcher's question, or the reason why there is none.
 struct RankView {
   int rank = 0;
   std::string host;
   bool missed = false;                     // others wait for it
-  std::optional<net::ProgramState> state;  // none: there was no answer, and `note` says why
-  std::string note;                        // as "stopped (T)": it is
+  std::optional<net::ProgramState> state;  // none: no answer, and `note` has the reason
+  std::string note;                        // such as "stopped (T)", after "it is"
 };
 
-// What is known of waits that last.
+// The facts about long waits.
 struct HangFacts {
   std::vector<net::RankWait> waits;
   std::vector<RankView> views;
   [[nodiscard]] bool empty() const { return waits.empty() && views.empty(); }
 };
 
-// Ranks with the same text.
+// Ranks whose text is the same.
 struct ViewGroup {
   std::vector<int> ranks;
   RankView view;  // of the first
 };
-// In the order of their first ranks.
+// The groups, in the order of their first ranks.
 std::vector<ViewGroup> fold(const std::vector<RankView>& views);
 
-// For the screen: equal ranks are folded, and at most this many lines are shown.
+// For the screen: equal ranks share their lines, and at most this many lines are shown.
 inline constexpr std::size_t kMostStackLines = 15;
 std::string stacks_text(const std::vector<RankView>& views);
-// One line for each exception that was on its way while its ranks waited; empty: there was none.
+// One line for each exception that ranks were handling while they waited. Empty if there was none.
 std::string exceptions_text(const HangFacts& facts);
 
 }  // namespace distrun::launcher

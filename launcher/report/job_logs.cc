@@ -6,7 +6,7 @@
 namespace distrun::launcher {
 namespace {
 
-// A line from another host that was written earlier may come this much later.
+// A line from another host that was written earlier may arrive this much later.
 constexpr Duration kLate = std::chrono::milliseconds(300);
 
 Duration late_by(const std::vector<std::string>& hosts) {

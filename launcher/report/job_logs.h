@@ -1,5 +1,5 @@
-// --output-dir: each rank's own bytes in files of their own, and the tagged lines of all ranks in one file, in the
-// order in which they were written. Without a folder nothing is written.
+// --output-dir: the raw bytes of each rank in its own files, and the tagged lines of all ranks in one file, in the
+// order of writing. Without a folder nothing is written.
 #pragma once
 
 #include <cstddef>
@@ -17,27 +17,27 @@ namespace distrun::launcher {
 
 class JobLogs {
  public:
-  // `hosts`: of each rank.
+  // `hosts`: by rank.
   static Result<JobLogs> create(const std::string& folder, const std::vector<std::string>& hosts);
 
   [[nodiscard]] bool on() const { return files_.has_value(); }
-  // Ranks are about to start: files of an earlier run are emptied.
+  // Called when ranks are about to start. Empties the files of an earlier run.
   void begin();
   void write(int rank, int stream, std::string_view text);
-  // For the file of all ranks.
+  // Adds a line to the file of all ranks.
   void add(TimePoint written, TimeOrder::Line line);
-  // Some of this stream's lines wait here for another stream's long line.
+  // True if lines of this stream wait for the end of another stream's long line.
   [[nodiscard]] bool holds(int stream) const { return sink_.holds(stream); }
   [[nodiscard]] bool failed() const { return files_ && files_->failed(); }
   [[nodiscard]] DestinationState state() const;
   void give_up() { files_->give_up(); }
 
-  // In each round of the loop: look() first.
+  // Call both in each round of the loop, look() first.
   void look();
   void tick(TimePoint now);
-  // No more lines will come.
+  // Call this when no more lines will come.
   void flush(TimePoint now);
-  // All text has been given to the files.
+  // Call this when the files have got all text.
   void finish();
   void watch(Poller& poller);
   [[nodiscard]] std::optional<TimePoint> deadline() const { return earlier(sink_.deadline(), order_.deadline()); }

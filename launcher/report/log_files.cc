@@ -11,7 +11,8 @@
 namespace distrun::launcher {
 namespace {
 
-// O_APPEND: who cuts the file while we write (logrotate's copytruncate) gets no hole of zeros up to where we were.
+// O_APPEND: if another program truncates the file while distrun writes (logrotate's copytruncate), no hole of zeros
+// remains.
 Result<Fd> open_log(const Folder& folder, const std::string& name, const std::string& path) {
   Folder::Opened log = folder.open_to_write(name, O_APPEND);
   if (log.refused) {

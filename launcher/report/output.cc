@@ -11,8 +11,8 @@ namespace distrun::launcher {
 namespace {
 
 constexpr int kOwnStream = -1;
-constexpr int kFiles = 2;  // as a place
-// How often a log shows where a progress bar is.
+constexpr int kFiles = 2;  // as a destination
+// How often a log shows the state of a progress bar.
 constexpr Duration kBar = std::chrono::seconds(10);
 // After this time a partial line is shown on a terminal as it is.
 constexpr Duration kPrompt = std::chrono::milliseconds(500);
@@ -56,7 +56,7 @@ Output::Output(const OutputConfig& config, JobLogs logs)
     watches_.emplace(1, DestinationWatch(screen_.name(1), "the job goes on, but what ranks write there is lost"));
   }
   if (logs_.on()) watches_.emplace(kFiles, DestinationWatch(config.options.directory + " (--output-dir)", ""));
-  // Before hosts have told their slots there are no ranks yet.
+  // There are no ranks before the hosts have reported their slots.
   if (const int rank = config.options.input.terminal; rank >= 0 && !config.hosts.empty()) fold_.finished(rank);
 }
 
@@ -101,8 +101,8 @@ void Output::log(int rank, int index, const Piece& piece, TimePoint written, Tim
   logs_.add(written, {.stream = rank * 2 + index, .tag = tag, .piece = piece});
 }
 
-// Where the output is no terminal, nothing would be seen of a progress bar until its line ends, perhaps hours later; on
-// one nothing of a prompt, which waits for an answer.
+// Without a terminal, a progress bar would stay invisible until its line ends, perhaps for hours. On a terminal, a
+// prompt that waits for an answer would stay invisible.
 void Output::follow_line(int rank, int index, TimePoint now) {
   const LineAssembler& assembler = streams_[stream_id(rank, index)].assembler;
   const bool draws = screen_.draws(index);
@@ -119,7 +119,8 @@ void Output::show_unfinished(TimePoint now) {
       show_bar(rank, index, now);
       continue;
     }
-    // Once is enough, since an answer may be half typed behind it, unless another line has taken its place.
+    // Draws a prompt once, since the user may have typed half of an answer after it. Draws it again if another line has
+    // replaced it.
     const std::string_view text = streams_[id].assembler.unfinished();
     if (!screen_.sink(index).drawn() || text.size() != unfinished_.shown(id)) draw(rank, index, text);
     unfinished_.shown(id) = text.size();
@@ -127,7 +128,7 @@ void Output::show_unfinished(TimePoint now) {
   }
 }
 
-// A bar, or a prompt, must not overtake the lines before it.
+// A bar or a prompt must not appear before the earlier lines of its rank.
 void Output::draw(int rank, int index, std::string_view text) {
   if ((index == 1 && kept_back_.silences(rank)) || fold_.holds(rank)) return;
   screen_.sink(index).progress(tags_.tag({rank}, config_.colour), text);
@@ -136,7 +137,7 @@ void Output::draw(int rank, int index, std::string_view text) {
 void Output::show_bar(int rank, int index, TimePoint now) {
   if (index == 1 && kept_back_.silences(rank)) return;
   const Piece piece{.text = streams_[stream_id(rank, index)].assembler.take_progress() + '\n'};
-  if (piece.text.find_first_not_of(" \n") == std::string::npos) return;  // a bar that was wiped out at its end
+  if (piece.text.find_first_not_of(" \n") == std::string::npos) return;  // the bar was erased at its end
   log(rank, index, piece, now, now);
   show(rank, index, piece, now);
 }
@@ -194,7 +195,8 @@ void Output::tell(int place, const std::string& text, TimePoint now) {
 }
 
 void Output::tick(TimePoint now) {
-  // Before what is judged by it; an end that comes later leaves the descriptor readable, and the loop comes again.
+  // Comes first, because the steps below use its result. If a batch ends later, its descriptor stays readable and wakes
+  // the loop.
   screen_.look();
   logs_.look();
   if (phase_.finished) {
@@ -208,7 +210,8 @@ void Output::tick(TimePoint now) {
   show(fold_.take(now), now);
   screen_.tick(now);
   logs_.tick(now);
-  // Last: with what has just been added there may be so much that agents get no credit, and nothing else wakes us then.
+  // Comes last. The text just added may be so much that agents get no credit, and then only this deadline wakes the
+  // loop.
   for (auto& [place, watch] : watches_) {
     const DestinationWatch::SlowText slow = watch.slow(state(place), phase_, now);
     if (slow.give_up) place == kFiles ? logs_.give_up() : screen_.give_up(place);

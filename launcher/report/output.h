@@ -1,6 +1,6 @@
-// What the user sees and what is kept: all ranks' streams to the terminal and to files, with tags, order, credit for
-// the agents, equal lines of many ranks as one, and follow-up errors kept back so that they do not bury the first one.
-// For the head's loop. The parts know one another through this class only.
+// Shows and stores the output of all ranks, on the terminal and in files. Adds tags, keeps the order, gives credit to
+// the agents, and shows equal lines of many ranks once. Keeps back follow-up errors, so that they do not bury the first
+// one. Runs in the loop of the head. The parts know each other only through this class.
 #pragma once
 
 #include <map>
@@ -27,46 +27,47 @@ namespace distrun::launcher {
 
 struct OutputConfig {
   OutputOptions options;
-  bool colour = true;              // on terminals
-  bool draws = true;               // on terminals, what a line has before its end; false where they cannot (TERM=dumb)
-  std::vector<std::string> hosts;  // of each rank
+  bool colour = true;  // on terminals
+  // On terminals, shows an unfinished line. False for terminals that cannot do this (TERM=dumb).
+  bool draws = true;
+  std::vector<std::string> hosts;  // by rank
 };
 
 class Output {
  public:
   static Result<std::unique_ptr<Output>> create(const OutputConfig& config);
 
-  // Ranks are about to start: files of an earlier run are emptied.
+  // Called when ranks are about to start. Empties the files of an earlier run.
   void begin() { logs_.begin(); }
   void write(const StreamBytes& bytes, TimePoint now);
-  // This rank writes no more: an unterminated last line is shown.
+  // This rank writes no more. Shows its unterminated last line.
   void finish(int rank, TimePoint now);
-  // A message of distrun itself, one or more lines, each shown as "distrun: ...".
+  // Shows a message of distrun itself. It has one or more lines, and each is shown as "distrun: ...".
   void say(const std::string& text);
 
-  // From now on standard error of all ranks but this one is kept back.
+  // From now on, standard error of all ranks but this one is kept back.
   void keep_back_all_but(int rank);
-  // Shows what was kept back of a rank after all.
+  // Shows the lines of this rank that were kept back.
   void show_kept_back(int rank, TimePoint now);
   [[nodiscard]] const LastLines& last_lines() const { return last_lines_; }
 
   void watch(Poller& poller);
   void tick(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
-  // What the agents may send more of. Nothing while a terminal or the disk is behind.
+  // Credit for the agents to send more. Gives none while a terminal or the disk is slow.
   std::vector<Credit> take_credits();
-  // A reader or the disk is slow: agents get no credit, and may have to wait with what they have to say.
+  // True if a reader or the disk is slow. Agents then get no credit and may have to wait.
   [[nodiscard]] bool behind() const { return largest_backlog() > DestinationWatch::kHighWater; }
   [[nodiscard]] bool reader_gone() const { return screen_.state(0).closed; }
-  // Something could not be written.
+  // True if some text could not be written.
   [[nodiscard]] bool lost() const { return screen_.lost() || logs_.failed(); }
-  // No rank writes any more: all that waits for others is to be shown.
+  // All ranks have ended. Shows every line that still waits for other ranks.
   void finish_all();
-  // Something is still to be written, as soon as its reader or the disk takes it.
+  // True if text waits for its reader or the disk.
   [[nodiscard]] bool pending() const { return largest_backlog() != 0; }
-  // The user has had enough: a reader or a disk that takes nothing for a moment is waited for no longer.
+  // The user wants an end. From now on distrun waits only a moment for a reader or a disk that takes nothing.
   void hurry() { phase_.hurried = true; }
-  // Takes over what another one, which ends, has not written.
+  // Takes over the unwritten text of `earlier`, which ends.
   void follow(Output& earlier);
 
  private:
@@ -76,7 +77,7 @@ class Output {
   };
 
   Output(const OutputConfig& config, JobLogs logs);
-  // The places where text goes: 0 and 1 are the two streams, 2 is the files.
+  // The destinations of text: 0 and 1 are the two streams, 2 is the files.
   [[nodiscard]] DestinationState state(int place) const { return place == 2 ? logs_.state() : screen_.state(place); }
   [[nodiscard]] std::size_t largest_backlog() const;
   void add_piece(int rank, int stream, Piece piece, TimePoint written, TimePoint now);
@@ -88,12 +89,12 @@ class Output {
   void draw(int rank, int stream, std::string_view text);
   void show_bar(int rank, int stream, TimePoint now);
   void say_to(int stream, const std::string& text, TimePoint now);
-  // About one of the places, on another one.
+  // Shows a message about one destination on another one.
   void tell(int place, const std::string& text, TimePoint now);
 
   const OutputConfig config_;
   const LineTags tags_;
-  std::vector<Stream> streams_;  // number rank * 2 + stream
+  std::vector<Stream> streams_;  // index rank * 2 + stream
   HostClocks clocks_;
   LastLines last_lines_;
   KeptBack kept_back_;
@@ -101,7 +102,7 @@ class Output {
   Fold fold_;
   StandardStreams screen_;
   JobLogs logs_;
-  std::map<int, DestinationWatch> watches_;  // by place, of those in use
+  std::map<int, DestinationWatch> watches_;  // by destination, for those in use
   DestinationWatch::Phase phase_;
 };
 

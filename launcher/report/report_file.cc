@@ -58,7 +58,7 @@ std::string_view kind_name(CauseKind kind) {
   return "output_lost";
 }
 
-// What ranks write may be anything.
+// Ranks may write any bytes.
 std::string json_text(std::string_view text) { return json_quote(valid_utf8(text)); }
 std::string text_or_null(const std::string& text) { return text.empty() ? "null" : json_text(text); }
 std::string truth(bool value) { return value ? "true" : "false"; }
@@ -148,7 +148,7 @@ std::string thread_json(const net::ThreadStack& thread) {
   return "{\"name\": " + text_or_null(thread.name) + ", \"frames\": " + list_json(thread.frames, frame_json) + "}";
 }
 
-// Ranks at the same place are one object.
+// Ranks at the same place share one object.
 std::string stack_json(const ViewGroup& group) {
   const net::ProgramState state = group.view.state.value_or(net::ProgramState{});
   return "{\"ranks\": " + ranks_json(group.ranks) + ", \"missed\": " + truth(group.view.missed) +
@@ -160,7 +160,7 @@ std::string stack_json(const ViewGroup& group) {
 
 Status errno_of(const std::string& what) { return {Errc::kSystem, what + ": " + std::strerror(errno)}; }
 
-// Of a link: what it names, so that the link stays one.
+// Follows links, so that the link itself stays a link.
 std::string file_behind(const std::string& path) {
   constexpr int kMostLinks = 40;
   std::filesystem::path file = path;

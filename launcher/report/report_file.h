@@ -9,17 +9,18 @@
 
 namespace distrun::launcher {
 
-// Counts up when a field changes its meaning or goes; a new field does not change it.
+// Incremented when a field is removed or changes its meaning. A new field does not change it.
 inline constexpr int kReportFormat = 1;
 
-// One JSON object. Without a failure its cause is null.
+// Returns one JSON object. Without a failure its cause is null.
 std::string report_json(const std::optional<FailureReport>& failure, int exit_code);
 
-// What is wrong with this path, as far as that is known before the job starts. Makes a file beside it for a moment.
+// Checks the path as far as possible before the job starts. Makes a file beside it for a moment.
 Status check_report_path(const std::string& path);
-// That of an earlier job, which a reader could take for this one's.
+// Removes the report of an earlier job, since a reader could take it for that of this job.
 void remove_report(const std::string& path);
-// Beside the file first, so that a reader sees the whole of it. Of a link the file that it names is written.
+// Writes a temporary file beside the report and renames it, so that a reader never sees a part. If the path is a link,
+// writes the file that it points to.
 Status write_report(const std::string& path, const std::string& text);
 
 }  // namespace distrun::launcher

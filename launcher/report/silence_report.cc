@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kFold = 3;
 constexpr std::size_t kMostListed = 16;
 
-// "node07.cluster" is "node", 7 with two digits, ".cluster"; an address has its number at the end.
+// "node07.cluster" becomes "node", the digits "07", and ".cluster". An address has its number at the end.
 struct NumberedName {
   std::string before;
   std::string digits;

@@ -1,4 +1,4 @@
-// The launcher's own standard output and error: where whole lines of ranks, progress bars and messages of distrun go.
+// The launcher's own standard output and error. They get whole lines of ranks, progress bars and messages of distrun.
 #pragma once
 
 #include <array>
@@ -16,11 +16,11 @@ namespace distrun::launcher {
 
 class StandardStreams {
  public:
-  // `draws`: on terminals lines are shown before their end.
+  // `draws`: show unfinished lines on terminals.
   explicit StandardStreams(bool draws);
   Status open();
 
-  // Both streams are the same file, pipe or terminal, so that one order holds for both.
+  // True if both streams are the same file, pipe or terminal. They then share one order.
   [[nodiscard]] bool shared() const { return shared_; }
   [[nodiscard]] bool is_tty(int stream) const { return at(stream).terminal.is_tty(); }
   [[nodiscard]] bool draws(int stream) const { return draws_ && is_tty(stream); }
@@ -28,17 +28,17 @@ class StandardStreams {
   [[nodiscard]] const LineSink& sink(int stream) const { return at(stream).sink; }
   [[nodiscard]] DestinationState state(int stream) const;
   [[nodiscard]] std::string name(int stream) const;
-  [[nodiscard]] bool lost() const;  // something could not be written
+  [[nodiscard]] bool lost() const;  // some text could not be written
   void give_up(int stream) { at(stream).terminal.give_up(); }
 
-  // In each round of the loop: look() first.
+  // Call both in each round of the loop, look() first.
   void look();
   void tick(TimePoint now);
-  // No more text will come.
+  // Call this when no more text will come.
   void finish();
   void watch(Poller& poller);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
-  // Takes over what another one has not written, with what a file's thread has in hand, which comes before all else.
+  // Takes over the unwritten text of `earlier`. The batch that its file thread is writing comes before all other text.
   void follow(StandardStreams& earlier);
 
  private:

@@ -12,7 +12,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Small ones, so that a slow reader is seen to read.
+// The parts are small so that progress of a slow reader is visible.
 std::vector<FileWriter::Part> parts_of(const std::string& text) {
   constexpr std::size_t kPart = 4096;
   std::vector<FileWriter::Part> out;
@@ -64,13 +64,13 @@ void Terminal::look() {
   writer_.reset();
 }
 
-// A terminal that has hung up answers EIO; on anything else that is a fault of the disk.
+// A terminal that has hung up returns EIO. On other outputs EIO is a disk fault.
 bool Terminal::means_gone(int error) const {
   return error == EPIPE || error == ECONNRESET || error == EBADF || (tty_ && error == EIO);
 }
 
 void Terminal::watch(Poller& poller, std::string& text) {
-  // What nobody reads must not pile up: a full backlog stops the reading of agents, and with it the end of the job.
+  // Text without a reader must not pile up. A full backlog stops the reading from agents, and the job could not end.
   if (closed_) text.clear();
   if (writer_) {
     if (!writer_->busy() && !text.empty()) writer_->write(parts_of(std::exchange(text, {})));
@@ -89,7 +89,7 @@ void Terminal::flush(std::string& text) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n < 0) {
-      // A full disk is no reason to end the job; a reader that has gone is for the caller to judge.
+      // A full disk does not end the job. The caller decides what a reader that has gone means.
       closed_ = means_gone(errno);
       if (!closed_) lost_ = errno;
       at = text.size();

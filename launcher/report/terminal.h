@@ -1,4 +1,4 @@
-// Where the head writes: its own standard output or error, written without ever blocking the loop.
+// The head's own standard output or error. Writing never blocks the loop.
 #pragma once
 
 #include <memory>
@@ -14,42 +14,43 @@ namespace distrun::launcher {
 class Terminal {
  public:
   explicit Terminal(int fd);
-  // Before the first text: what is written by a thread gets it.
+  // Call this before the first text. It starts the thread, if writing needs one.
   Status open();
 
   [[nodiscard]] bool is_tty() const { return tty_; }
-  [[nodiscard]] bool is_file() const { return kind_ == Kind::kFile; }  // or a device: nobody reads at its other end
-  [[nodiscard]] bool closed() const { return closed_; }                // the reader is gone (`distrun ... | head`)
-  // Why text could not be written and was dropped, while there is no reader that has gone: a full disk. 0: none was.
+  [[nodiscard]] bool is_file() const { return kind_ == Kind::kFile; }  // or a device: it has no reader
+  [[nodiscard]] bool closed() const { return closed_; }                // the reader has gone (`distrun ... | head`)
+  // The errno for which text was dropped, such as that of a full disk. A reader that has gone does not count. 0: none.
   [[nodiscard]] int lost() const { return writer_ && writer_->fault() ? writer_->fault()->error : lost_; }
-  // How many bytes its reader has taken, or not got because it was gone or the disk full.
+  // Bytes that were taken, or dropped because the reader had gone or the disk was full.
   [[nodiscard]] std::size_t taken() const { return writer_ ? writer_->taken() : taken_; }
-  // Text that watch() has erased, but that is still in the thread's hand.
+  // Text that watch() has erased but the thread has not written yet.
   [[nodiscard]] std::size_t in_hand() const { return writer_ ? writer_->in_hand() : 0; }
-  // True when both mean the same file, pipe or terminal: then one order must hold for both.
+  // True if both are the same file, pipe or terminal. They then need one common order.
   [[nodiscard]] bool same_as(const Terminal& other) const;
 
-  // In each round of the loop: look() first, and finish() where no more text will come. FileWriter's.
+  // Call look() first in each round of the loop, and finish() when no more text will come. See FileWriter.
   void look();
   void finish() {
     if (writer_) writer_->finish();
   }
   void watch(Poller& poller, std::string& text);
-  // The reader is waited for no longer; it counts as gone.
+  // Stops waiting for the reader, which then counts as gone.
   void give_up();
   [[nodiscard]] bool given_up() const { return given_up_; }
 
  private:
-  // kShared: a pipe or terminal that we may not open anew (it is another user's, after su). Others use its description
-  // too, so it stays as it is, and a write may block although poll() said that there is room: a terminal has some as
-  // soon as a few bytes fit.
+  // kShared: a pipe or terminal that cannot be opened again because another user owns it (after su). Other processes
+  // share its open file description, so its flags must stay as they are. A write may then block although poll()
+  // reported room: for a terminal, room for a few bytes is enough.
   enum class Kind { kFile, kNonBlocking, kSocket, kShared };
   [[nodiscard]] bool means_gone(int error) const;
   // Writes what goes without waiting and erases it from `text`.
   void flush(std::string& text);
   int fd_;
-  Fd own_;  // a description of our own, so that O_NONBLOCK does not reach whoever shares fd_ with us
-  std::unique_ptr<FileWriter> writer_;  // of kFile and kShared
+  // Our own open file description. O_NONBLOCK on it does not affect processes that share fd_.
+  Fd own_;
+  std::unique_ptr<FileWriter> writer_;  // for kFile and kShared
   Kind kind_ = Kind::kFile;
   bool tty_ = false;
   bool closed_ = false;

@@ -8,13 +8,13 @@
 
 namespace distrun::launcher {
 namespace {
-// What a line costs beside its text; a million empty lines are not free.
+// Memory of a line besides its text. Even a million empty lines need memory.
 constexpr std::size_t kFoldOverhead = 256;
-// How many lines may change places so that two copies meet.
+// How many lines may be reordered to bring two copies together.
 constexpr int kReach = 128;
 
 std::string key_of(const Fold::Line& line) {
-  // Progress bars that end alike have been redrawn at different moments.
+  // Compare what is visible: equal progress bars may have been redrawn at different times.
   return static_cast<char>('0' + line.stream) + visible_part(line.text);
 }
 
@@ -45,8 +45,8 @@ void Fold::join(int rank, Place place) {
   if (!r.finished) --lines_.at(place).missing;
 }
 
-// Where another rank's copy of the line is, if this rank's can join it: behind this rank's last line, or where it is
-// then. 0: nowhere.
+// Finds another rank's copy of the line that this rank's line can join. The copy must be after this rank's last line,
+// or be movable to a place after it. Returns 0 if there is none.
 Fold::Place Fold::find_copy(int rank, const std::string& key) {
   const auto same = copies_.find(key);
   if (same == copies_.end()) return 0;
@@ -58,7 +58,8 @@ Fold::Place Fold::find_copy(int rank, const std::string& key) {
   return earlier ? move_before(before, last, *earlier) : 0;
 }
 
-// The lines from `line` to `last` that have to stand before `last`, in reverse order; nothing if `line` is one.
+// The lines from `line` to `last` that must come before `last` or be `last`, in reverse order. Returns nothing if
+// `line` is one of them.
 std::optional<std::vector<Fold::Place>> Fold::must_precede(Place line, Place last) const {
   std::vector<Place> out;
   std::vector<bool> concerned(ranks_.size());
@@ -76,8 +77,7 @@ std::optional<std::vector<Fold::Place>> Fold::must_precede(Place line, Place las
   return std::nullopt;
 }
 
-// All lines from `line` to `last` share their places out anew: first those that must come earlier. Returns the place of
-// `line`.
+// Reorders the lines from `line` to `last`: first those in `earlier`, then the others. Returns the new place of `line`.
 Fold::Place Fold::move_before(Place line, Place last, const std::vector<Place>& earlier) {
   std::vector<Place> places;
   std::vector<Place> order(earlier.rbegin(), earlier.rend());

@@ -1,4 +1,4 @@
-// A line that many ranks write is shown once. Lines wait a moment here for the copies of other ranks; the order of one
+// Shows a line that many ranks write once. A line waits here a moment for the copies of other ranks. The order of one
 // rank's lines never changes. Pure.
 #pragma once
 
@@ -17,12 +17,12 @@ namespace distrun::launcher {
 
 class Fold {
  public:
-  // How long a line waits for the ranks that have not written it.
+  // How long a line waits for ranks that have not written it.
   static constexpr Duration kWait = std::chrono::milliseconds(200);
   static constexpr std::size_t kMostHeld = std::size_t{1} << 20;
 
   struct Line {
-    int stream = 0;       // lines of different streams are never one
+    int stream = 0;       // lines of different streams are never merged
     std::string stamp{};  // of the first copy
     std::string text{};   // as the first rank wrote it
     std::vector<int> ranks{};
@@ -31,30 +31,30 @@ class Fold {
 
   explicit Fold(std::size_t ranks) : ranks_(ranks), live_(ranks) {}
 
-  // `line.ranks` has the one rank that wrote it.
+  // `line.ranks` has only the rank that wrote it.
   void add(Line line);
-  // It writes no more, so nobody waits for it.
+  // This rank writes no more, so no line waits for it.
   void finished(int rank);
   [[nodiscard]] bool holds(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).held > 0; }
 
-  // What need not wait any longer, in order.
+  // Lines that need not wait any longer, in order.
   std::vector<Line> take(TimePoint now);
-  // The same, and everything up to the last line of this rank.
+  // The same, and all lines up to the last one of this rank.
   std::vector<Line> take_up_to(int rank, TimePoint now);
   std::vector<Line> take_all();
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
  private:
-  using Place = std::uint64_t;  // in the order in which lines are shown
+  using Place = std::uint64_t;  // order of the lines on the screen
   struct Rank {
-    std::size_t held = 0;  // lines that wait here
-    Place last = 0;        // of the last of them
+    std::size_t held = 0;  // lines waiting here
+    Place last = 0;        // place of the last of these lines
     bool finished = false;
   };
   struct Held {
     Line line;
     std::string key;
-    std::size_t missing = 0;  // ranks that have neither said it nor finished
+    std::size_t missing = 0;  // running ranks that have not written this line
   };
   Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
   [[nodiscard]] Place find_copy(int rank, const std::string& key);
@@ -67,7 +67,7 @@ class Fold {
   std::size_t live_;  // ranks that have not finished
   Place next_ = 1;
   std::map<Place, Held> lines_;
-  std::unordered_map<std::string, std::set<Place>> copies_;  // by what is seen of a line
+  std::unordered_map<std::string, std::set<Place>> copies_;  // by the visible part of a line
   std::multiset<TimePoint> since_;                           // of all lines
   std::size_t held_bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// Follow-up errors: after the first failure, standard error of the other ranks is kept here and not shown. Pure.
+// Follow-up errors. After the first failure, standard error of the other ranks is kept here and not shown. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace distrun::launcher {
 
 class KeptBack {
  public:
-  static constexpr std::size_t kMostBytes = std::size_t{64} * 1024;  // of one rank; older pieces go
+  static constexpr std::size_t kMostBytes = std::size_t{64} * 1024;  // per rank; older pieces are dropped
 
   explicit KeptBack(std::size_t ranks) : ranks_(ranks) {}
 
   void start_all_but(int rank);
   [[nodiscard]] bool silences(int rank) const { return at(rank).silenced; }
-  // The piece, if it is to be shown. The pieces of a long line go where the first one went.
+  // Returns the piece if it is to be shown. All pieces of a long line are treated like its first one.
   std::optional<Piece> pass(int rank, Piece piece);
-  // This rank is shown from now on, after what was kept of it.
+  // From now on this rank is shown. Returns its pieces that were kept back, to be shown first.
   std::deque<Piece> release(int rank);
 
  private:

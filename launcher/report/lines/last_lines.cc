@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMostLines = 20;
 constexpr std::size_t kWidth = 400;
-// What a rank said on standard error so long before its last line, or later, belongs to its end.
+// Text on standard error belongs to the end of a rank if it is at most this much older than its last line.
 constexpr Duration kOfLate = std::chrono::seconds(5);
 
 }  // namespace
@@ -31,7 +31,7 @@ std::vector<std::string> LastLines::of(int rank) const {
   auto err = error.begin();
   const TimePoint late = output.empty() ? TimePoint::min() : output.back().written - kOfLate;
   const auto of_late = std::find_if(err, error.end(), [&](const Line& line) { return line.written >= late; });
-  // The oldest ones go, but no end of standard error for standard output.
+  // Drops the oldest lines, but never recent lines of standard error in favour of standard output.
   while ((output.end() - out) + (error.end() - err) > std::ptrdiff_t{kMostLines}) {
     if (err < of_late && err->written < out->written) {
       ++err;
@@ -53,7 +53,7 @@ std::string LastLines::most_telling(int rank) const {
   const bool of_late = !error.empty() && (output.empty() || error.back().written + kOfLate >= output.back().written);
   const std::deque<Line>& last = of_late ? error : output;
   if (last.empty()) return "";
-  // A progress bar is drawn a last time when its program ends, behind the reason for that end.
+  // A progress bar is often drawn once more when its program ends, after the reason for the end.
   const auto said =
       std::find_if(last.rbegin(), last.rend(), [](const Line& line) { return !line.bar && !line.text.empty(); });
   const bool just_before = said != last.rend() && said->written + kOfLate >= last.back().written;

@@ -1,4 +1,4 @@
-// The last lines that each rank wrote, for the report of its end. Pure.
+// The last lines of each rank, for the report of its end. Pure.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ class LastLines {
 
   // `stream`: 0 is standard output, 1 is standard error.
   void add(int rank, int stream, std::string_view line, TimePoint written);
-  // Of both streams, in the order in which the rank's agent read them. What a program has kept for standard output
-  // until it exits does not push out what it said on standard error just before.
+  // The last lines of both streams, in the order that the rank's agent read them. A program may buffer standard output
+  // until it exits. That text does not displace recent lines of standard error.
   [[nodiscard]] std::vector<std::string> of(int rank) const;
-  // The line that says most about the rank's end: of standard error, if that has any of late.
+  // The line that best explains the end of the rank. Prefers standard error if it has recent lines.
   [[nodiscard]] std::string most_telling(int rank) const;
 
  private:
   struct Line {
     TimePoint written;
-    std::string text;  // as it looks on a terminal, cut to a width
-    bool bar = false;  // it has been drawn over
+    std::string text;  // as shown on a terminal, cut to a width
+    bool bar = false;  // a progress bar: it was overwritten by '\r'
   };
   [[nodiscard]] const std::deque<Line>& lines(int rank, int stream) const {
     return streams_[static_cast<std::size_t>(rank * 2 + stream)];

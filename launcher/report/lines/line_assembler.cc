@@ -14,7 +14,7 @@ void LineAssembler::feed(std::string_view bytes, const Emit& emit) {
     const bool ends = newline != std::string_view::npos;
     if (!ends && pending_.size() < limit_) continue;
     if (!ends && !in_line_ && pending_.find('\r') != std::string::npos) {
-      // Hours of a progress bar without a line end: what has been drawn over becomes a line of its own.
+      // A progress bar may run for hours without a line end. The part that was overwritten becomes a separate line.
       const std::size_t last = pending_.rfind('\r');
       emit({.text = pending_.substr(0, last) + '\n'});
       pending_.erase(0, last);
@@ -61,7 +61,7 @@ std::string visible_part(std::string_view line) {
 }
 
 std::string_view whole_characters(std::string_view text) {
-  // A character has at most three continuation bytes (10xxxxxx) behind its first byte.
+  // A character has at most three continuation bytes (10xxxxxx) after its first byte.
   for (std::size_t back = 1; back <= std::min<std::size_t>(4, text.size()); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
     if ((byte & 0xC0U) == 0x80U) continue;

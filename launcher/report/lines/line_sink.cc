@@ -8,7 +8,7 @@ namespace {
 constexpr Duration kStall = std::chrono::seconds(5);
 constexpr std::size_t kMostWaiting = std::size_t{64} << 20;
 constexpr char kEraseLine[] = "\r\x1b[K";
-constexpr char kNoWrap[] = "\x1b[?7l";  // what does not fit stays away (DECAWM)
+constexpr char kNoWrap[] = "\x1b[?7l";  // cut at the right edge (DECAWM)
 constexpr char kWrap[] = "\x1b[?7h";
 }  // namespace
 
@@ -39,7 +39,7 @@ void LineSink::raw(std::string_view text, TimePoint now) {
 void LineSink::write(int stream, const std::string& tag, const Piece& piece, TimePoint now) {
   clear_progress();
   if (std::exchange(raw_line_, false)) text_ += '\n';
-  // A stream whose long line was broken goes on below a tag of its own.
+  // A stream whose long line was broken continues below, with a new tag.
   if (piece.begins || !owner_) text_ += tag;
   text_ += terminal_ && piece.begins && piece.ends ? visible_part(piece.text) : piece.text;
   owner_ = piece.ends ? std::nullopt : std::optional<int>(stream);
@@ -58,7 +58,7 @@ void LineSink::release(TimePoint now) {
   while (!owner_ && !waiting_.empty()) {
     const Waiting next = take_waiting(waiting_.begin());
     write(next.stream, next.tag, next.piece, now);
-    // It may be in a long line itself: what waits of that comes before the others.
+    // This stream may be in a long line itself. Then its waiting pieces come before those of other streams.
     if (owner_) release_stream(next.stream, now);
   }
 }
@@ -80,7 +80,7 @@ void LineSink::break_line(TimePoint now) {
 
 void LineSink::progress(const std::string& tag, std::string_view text) {
   if (!terminal_ || owner_ || raw_line_ || text.empty()) return;
-  // One that is wider than the terminal would leave a row behind each time that it is drawn.
+  // Without this, a bar wider than the terminal would leave a row behind each time it is drawn.
   text_ += std::string(kEraseLine) + kNoWrap + tag;
   text_ += text;
   text_ += kWrap;

@@ -1,4 +1,4 @@
-// Merges the lines of many streams into one text, whole line after whole line. Pure: text comes out of take().
+// Merges the lines of many streams into one text, line by line. Pure: the owner takes the result from text().
 #pragma once
 
 #include <deque>
@@ -13,27 +13,28 @@ namespace distrun::launcher {
 
 class LineSink {
  public:
-  // `terminal`: progress bars are drawn in place, and lines are shown as they look after their '\r's.
+  // `terminal`: draw progress bars in place, and show lines as they look after their '\r's.
   explicit LineSink(bool terminal) : terminal_(terminal) {}
 
   // `stream` identifies the writer; `tag` goes before the line.
   void add(int stream, const std::string& tag, Piece piece, TimePoint now);
-  // Draws an unfinished progress bar in place; nothing on anything but a terminal.
+  // Draws an unfinished progress bar in place. Does nothing if the output is no terminal.
   void progress(const std::string& tag, std::string_view text);
-  [[nodiscard]] bool drawn() const { return drawn_; }  // and not written over since
+  [[nodiscard]] bool drawn() const { return drawn_; }  // a bar is visible, not yet overwritten
 
-  // Text as it comes from a rank that has the terminal; lines of others begin below it.
+  // Text of the rank that has the terminal, unchanged. Lines of other ranks start below it.
   void raw(std::string_view text, TimePoint now);
 
-  // A line too long for memory holds up the other streams. If its writer stalls, it is broken so that they go on.
+  // A line that is too long for memory blocks the other streams. If its writer stalls, the line is broken so that they
+  // can continue.
   void tick(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
-  // Some of this stream's text waits here for another stream's long line: its writer should wait too.
+  // True if text of this stream waits for another stream's long line. Its writer should then wait too.
   [[nodiscard]] bool holds(int stream) const { return waiting_by_stream_.contains(stream); }
 
   [[nodiscard]] std::size_t size() const { return text_.size(); }
-  std::string& text() { return text_; }  // what is to be written; the writer erases what it has written
+  std::string& text() { return text_; }  // text to write; the writer erases what it has written
 
  private:
   struct Waiting {
@@ -51,7 +52,7 @@ class LineSink {
   bool terminal_;
   bool drawn_ = false;        // a progress bar is on the current line
   bool raw_line_ = false;     // raw text is on the current line
-  std::optional<int> owner_;  // the stream whose long line is not at its end
+  std::optional<int> owner_;  // the stream whose long line has not ended
   TimePoint owner_seen_;
   std::deque<Waiting> waiting_;           // pieces of other streams, in order of arrival
   std::map<int, int> waiting_by_stream_;  // number of pieces, never 0

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kWidestRanks = 40;
 
-// "0-15"; of many that are not neighbours the first ones and how many they are.
+// "0-15". If the list is long, shows the first ranks and the number of all ranks.
 std::string short_ranges(const std::vector<int>& ranks) {
   std::string out = ranges(ranks);
   if (out.size() <= kWidestRanks) return out;
@@ -28,7 +28,8 @@ std::string LineTags::tag(const std::vector<int>& ranks, bool colour) const {
   const bool one_host =
       std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return host(rank) == host(ranks.front()); });
   if (style_ == TagStyle::kHost && one_host) name += "@" + host(ranks.front());
-  // Six colours that are readable on dark and light ground; neighbours differ. What several say is bold.
+  // Six colours that are readable on dark and light background. Neighbouring ranks differ. Lines of several ranks are
+  // bold.
   constexpr int kColours[] = {36, 33, 35, 32, 34, 31};
   if (!colour) return "[" + name + "] ";
   return "\x1b[" + std::to_string(ranks.size() > 1 ? 1 : kColours[ranks.front() % 6]) + "m[" + name + "]\x1b[0m ";

@@ -1,4 +1,4 @@
-// What stands before a line: the moment, the ranks that wrote it, and their host. Pure but for the wall clock.
+// The tag before a line: its time, the ranks that wrote it, and their host. Pure except for the wall clock.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace distrun::launcher {
 
 class LineTags {
  public:
-  // `hosts`: of each rank.
+  // `hosts`: by rank.
   LineTags(const OutputOptions& options, std::vector<std::string> hosts)
       : style_(options.tag), timestamp_(options.timestamp), hosts_(std::move(hosts)) {}
 
   [[nodiscard]] std::string tag(const std::vector<int>& ranks, bool colour) const;
-  // Of a line that was written `ago`; empty without --timestamp.
+  // The time of a line that was written `ago`. Empty without --timestamp.
   [[nodiscard]] std::string stamp(Duration ago) const;
 
  private:

@@ -11,7 +11,7 @@ std::size_t size_of(const TimeOrder::Line& line) { return line.piece.text.size()
 }  // namespace
 
 TimePoint HostClock::moment(std::uint64_t there, TimePoint now) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 52U;  // fits nanoseconds; a century
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 52U;  // about a century; fits nanoseconds
   const Duration since = std::chrono::microseconds(std::min(there, kMost));
   const Duration offset = now.time_since_epoch() - since;
   if (now >= period_end_) {

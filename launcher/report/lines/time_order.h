@@ -1,5 +1,5 @@
-// The lines of several hosts in the order in which they were written. Hosts' clocks agree in little more than their
-// speed; a moment on another host is known but for the shortest time that a message from there has taken. Pure.
+// Sorts the lines of several hosts by the time of writing. The clocks of hosts have about the same speed but different
+// values. The shortest delay of a message gives the difference, up to the duration of that delay. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,19 @@
 
 namespace distrun::launcher {
 
-// What moments of another host's clock are here.
+// Converts times of another host's clock to times of this host.
 class HostClock {
  public:
-  // `there`: microseconds of that host's steady clock, in a message that has come `now`. Never earlier than before.
+  // `there`: microseconds on the steady clock of that host, from a message that arrived at `now`. The result never
+  // decreases.
   TimePoint moment(std::uint64_t there, TimePoint now);
 
  private:
-  // Speeds differ by some parts in a million too, which is a second after some hours: old messages do not count.
+  // Clock speeds also differ by a few parts per million, which makes a second after some hours. So old messages do not
+  // count.
   static constexpr Duration kMemory = std::chrono::seconds(30);
-  std::optional<Duration> offset_;   // the least of this period
-  std::optional<Duration> earlier_;  // and of the one before
+  std::optional<Duration> offset_;   // minimum of this period
+  std::optional<Duration> earlier_;  // minimum of the period before
   TimePoint period_end_ = TimePoint::min();
   TimePoint last_ = TimePoint::min();
 };
@@ -32,7 +34,7 @@ class HostClock {
 // The clocks of all hosts of a job.
 class HostClocks {
  public:
-  // `hosts`: of each rank.
+  // `hosts`: by rank.
   explicit HostClocks(const std::vector<std::string>& hosts);
   TimePoint moment(int rank, std::uint64_t there, TimePoint now) {
     return clocks_[host_of_[static_cast<std::size_t>(rank)]].moment(there, now);
@@ -52,11 +54,11 @@ class TimeOrder {
   };
   static constexpr std::size_t kMostHeld = std::size_t{1} << 20;
 
-  // For how long a line from another host may still come that was written earlier; nothing for a single host.
+  // How much later a line from another host may arrive that was written earlier. Zero for a single host.
   explicit TimeOrder(Duration hold) : hold_(hold) {}
 
   void add(TimePoint written, Line line);
-  // What can be written now, in order.
+  // The lines that can be written now, in order.
   std::vector<Line> take(TimePoint now);
   std::vector<Line> take_all();
   [[nodiscard]] std::optional<TimePoint> deadline() const;
@@ -64,7 +66,7 @@ class TimeOrder {
  private:
   Line pop();
   Duration hold_;
-  std::multimap<TimePoint, Line> lines_;  // of one moment in the order of arrival
+  std::multimap<TimePoint, Line> lines_;  // lines of the same time in the order of arrival
   std::size_t held_bytes_ = 0;
 };
 
