@@ -1,4 +1,4 @@
-"""distrun for JAX: `import distrun.jax as hvd`. Horovod's names on arrays and pytrees, inside and outside jax.jit."""
+"""distrun for JAX: `import distrun.jax as hvd`. Horovod's functions for arrays and pytrees, in and outside jax.jit."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def init(  # type: ignore[no-redef]  # in place of the one in basics
     *,
     settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Joins the job, as every front end's init does, and limits JAX to this rank's own GPUs.
+    """Joins the job, like every front end's init, and limits JAX to this rank's own GPUs.
 
-    Call it before anything that makes JAX look for devices.
+    Call it before anything that makes JAX look for devices; RuntimeError if JAX has started with other GPUs. The
+    arguments are those of distrun.init().
     """
     basics.init(comm, process_sets, settings=settings)
     _devices.select()

@@ -1,4 +1,6 @@
-"""The operations as JAX functions, named when they are called, with the gradients of the sum of all ranks' losses."""
+"""The operations as JAX functions. They get their names at the call. Their gradient is that of all ranks' summed
+losses.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from ._execute import Spec, execute, is_traced, run_now
 
 
 def make_spec(kind: Kind, name: str | None, process_set: ProcessSet, arrays: Sequence[Any], **arguments: Any) -> Spec:
-    """The common part of a call that the program makes now."""
+    """Returns the arguments that all arrays of this call share."""
     registered_id(process_set)
     _arguments.name(name)
     operation = kind.name.lower()
@@ -31,14 +33,18 @@ def make_spec(kind: Kind, name: str | None, process_set: ProcessSet, arrays: Seq
 
 
 def run(spec: Spec, arrays: Sequence[Any]) -> list[jax.Array]:
-    """The results in order, differentiable; of an alltoall with splits the rows received from each member too."""
+    """Runs a differentiable operation and returns its results in order.
+
+    An alltoall with splits also returns the rows received from each member.
+    """
     if not arrays:
         return []
-    if not is_traced(arrays):  # of these nobody can ask for a gradient
+    if not is_traced(arrays):  # a gradient cannot be requested for these
         return list(execute(spec, None, arrays))
     differentiable = any(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays)
     if _names.functions() and not any(array.size for array in arrays):
-        # It has side effects (see _execute), which JAX does not allow in custom_vjp; and no elements, no gradient.
+        # Such an operation has side effects (see _execute), which custom_vjp does not allow. It has no elements, so
+        # also no gradient.
         arrays, differentiable = [jax.lax.stop_gradient(array) for array in arrays], False
     turn = _order.turn()
     results = _differentiable(spec, turn, *arrays) if differentiable else execute(spec, turn, arrays)
@@ -47,7 +53,7 @@ def run(spec: Spec, arrays: Sequence[Any]) -> list[jax.Array]:
 
 
 def scaled(arrays: Sequence[Any], factor: float) -> list[Any]:
-    """The arrays, with gradients that are multiplied by `factor`."""
+    """Returns the arrays unchanged, but multiplies their gradients by `factor`."""
     if factor == 1.0 or not is_traced(arrays):
         return list(arrays)
     return [_same(factor, one) if jnp.issubdtype(one.dtype, jnp.inexact) else one for one in arrays]
@@ -66,8 +72,8 @@ def _differentiable(spec: Spec, turn: jax.Array | None, *arrays: jax.Array) -> t
     return execute(spec, turn, arrays)
 
 
-# What the gradient needs to know of one array: its rows, where they start in an allgather's result, and the rows that
-# each member sent in an alltoall. Kept as the shapes of empty arrays: shapes are known also while JAX traces.
+# The sizes that the gradient of one array needs: its rows, their start in an allgather's result, and the rows that each
+# member sent in an alltoall. Each is the shape of an empty array, because shapes are known even while JAX traces.
 _Place = list[jax.Array]
 
 
@@ -87,7 +93,7 @@ def _forward(spec: Spec, turn: jax.Array | None, *arrays: jax.Array) -> tuple[tu
 
 
 def _backward(spec: Spec, places: list[_Place], gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    # Of integers it is float0: they have no gradient.
+    # The gradient of an integer array has the dtype float0 and is left out.
     wanted = [index for index in range(len(places)) if jnp.issubdtype(gradients[index].dtype, jnp.floating)]
     back: list[Any] = [None] * len(places)
     sizes = [tuple(one.shape[0] for one in places[index]) for index in wanted]
@@ -101,9 +107,9 @@ _differentiable.defvjp(_forward, _backward)
 
 
 def _again(spec: Spec, gradients: list[Any], kind: Kind = Kind.ALLREDUCE, **changes: Any) -> list[jax.Array]:
-    """An operation of the backward pass, named after the one of the forward pass."""
+    """Runs an operation of the backward pass. Its name comes from the operation of the forward pass."""
     traced = f"{spec.traced_name}.grad" if spec.traced_name else ""
-    if is_traced(gradients):  # of one operation several where its vjp is called several times
+    if is_traced(gradients):  # if a vjp is called several times, its operation runs several times
         operation = f"{kind.name.lower()}.grad"
         traced = _names.distinct(traced) if traced else _names.traced(operation, spec.process_set)
     name = None if spec.name is None else f"{spec.name}.grad"
@@ -117,7 +123,7 @@ def _refuse_reduction(spec: Spec) -> None:
         )
 
 
-_Sizes = list[tuple[int, ...]]  # of _place
+_Sizes = list[tuple[int, ...]]  # one for each array, from _place
 
 
 def _allreduce_gradient(spec: Spec, gradients: list[Any], _: _Sizes) -> list[jax.Array]:
@@ -132,14 +138,13 @@ def _allgather_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list
 
 def _broadcast_gradient(spec: Spec, gradients: list[Any], _: _Sizes) -> list[jax.Array]:
     reduced = _again(spec, gradients, reduce=ReduceOp.SUM, root=0)
-    # A product, so that XLA does not drop the operation on these ranks while the root waits for them.
+    # Multiply by zero instead of returning zeros: XLA would drop the operation on these ranks, while the root waits.
     return reduced if _session.world().rank == spec.root else [one * jnp.zeros((), one.dtype) for one in reduced]
 
 
 def _alltoall_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list[jax.Array]:
     rows, _, *received = sizes[0]
-    # Without splits all members have received the same numbers of rows, none of them known in a compiled program, where
-    # they are equal.
+    # Without splits all members have received equally many rows. In a compiled program the numbers are not known.
     even = spec.splits is None and len(set(received)) <= 1
     back = _again(spec, gradients, Kind.ALLTOALL, splits=None if even else tuple(received))[0]
     to_nobody = rows - back.shape[0]
@@ -150,7 +155,8 @@ def _reducescatter_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> 
     _refuse_reduction(spec)
     factor = spec.prescale * spec.postscale / (spec.members if spec.reduce == ReduceOp.AVERAGE else 1)
     shares = [[share(size[0], spec.members, member) for member in range(spec.members)] for size in sizes]
-    # Shares may differ by a row, and in a compiled program all members must send as many: the longest.
+    # Shares may differ by one row. In a compiled program all members must send equally many rows, so pad to the
+    # longest.
     padded = [
         jnp.pad(one * jnp.asarray(factor, one.dtype), [(0, rows[0] - one.shape[0])] + [(0, 0)] * (one.ndim - 1))
         for one, rows in zip(gradients, shares, strict=True)

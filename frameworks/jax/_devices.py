@@ -1,4 +1,4 @@
-"""This rank's own GPU: JAX takes all that it sees when its backends start, so it is told before."""
+"""Limits JAX to this rank's own GPUs. JAX takes all visible GPUs when its backends start, so this must come first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from distrun import _session
 
 
 def select() -> None:
-    """Limits JAX to the GPUs that the launcher gave to this rank; without any, nothing happens."""
+    """Limits JAX to the GPUs that the launcher gave to this rank. Does nothing if it gave none."""
     own = _session.world().gpus
     if not own:
         return

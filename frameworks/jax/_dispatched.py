@@ -1,4 +1,4 @@
-"""Programs that JAX has taken and not begun: it dispatches up to 32 ahead, and their operations are still to come."""
+"""Waits for programs that JAX has queued but not started. It queues up to 32, and they will still submit operations."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ class _Dispatched(_session.Extension):
     packages = ("jax", "jaxlib")
 
     def drain(self) -> None:
-        """JAX runs the programs of one thread in order, as a GPU does: one more of this thread's is complete when all
-        are, also those whose results were dropped or donated. Other threads' are known by the results that they keep.
+        """Waits until the programs of all threads are complete, or have failed.
+
+        JAX runs the programs of one thread in order, as a GPU does. So one more program of this thread completes after
+        all others of it, even those whose results were dropped or donated. Programs of other threads are known by their
+        live results. RuntimeError inside a callback of a program, which would wait for itself.
         """
         if _in_callback():
             raise RuntimeError(
@@ -26,30 +29,34 @@ class _Dispatched(_session.Extension):
                 "called in a callback of one of them (jax.debug.callback, io_callback), which would wait for itself; "
                 "call them outside."
             )
-        with contextlib.suppress(Exception):  # JAX may have ended before us
+        with contextlib.suppress(Exception):  # JAX may have ended before
             _last().block_until_ready()
             for array in jax.live_arrays():
-                with contextlib.suppress(Exception):  # deleted meanwhile; or failed, as who uses it is told
+                with contextlib.suppress(Exception):  # deleted, or failed: its user gets that error
                     array.block_until_ready()
 
 
-# Operations of compiled programs that have a given name, which their calls outside of programs have too.
+# Named operations of compiled programs. The same name may be used outside of programs too.
 _named: set[tuple[Kind, str, ProcessSet]] = set()
 
 
 def note_name(kind: Kind, name: str, process_set: ProcessSet) -> None:
-    """An operation of this name is traced."""
+    """Records that an operation with this name is traced."""
     _named.add((kind, name, process_set))
 
 
 def wait_for_name(kind: Kind, name: str, process_set: ProcessSet) -> None:
-    """Before one of this name that is no program's: this thread's programs come first, on all ranks."""
+    """Waits for this thread's programs before an operation outside of programs that has the name of one inside.
+
+    So the operations of programs come first, on all ranks.
+    """
     if (kind, name, process_set) in _named and not _in_callback():
         _last().block_until_ready()
 
 
 def _in_callback() -> bool:
-    """By the callers, as it may be any thread: JAX's own, that of an operation that is complete, or the program's."""
+    """True inside a callback of a program. Looks at the callers, because the callback's thread may be JAX's, the one
+    that completed an operation, or the program's own."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
@@ -65,5 +72,5 @@ def _last() -> jax.Array:
 
 @functools.cache
 def watch() -> None:
-    """From the first operation in a program on."""
+    """Registers the extension, at the first operation in a program."""
     _session.extend(_Dispatched())

@@ -1,8 +1,11 @@
-"""One collective on several arrays, without gradients: at once where they are concrete, which gives our own exceptions
-and allows sizes that differ; as one foreign call of the compiled program where JAX traces.
+"""One collective on several arrays, without gradients.
 
-To XLA the foreign call has no side effects: a result that the program does not use is dropped, on all ranks alike.
-Only a call without elements says that it has: XLA would drop it where they may be missing on this rank alone.
+On concrete arrays it runs at once; it then raises distrun's own exceptions, and sizes may differ among the ranks. While
+JAX traces, it becomes one foreign call of the compiled program.
+
+XLA assumes that the foreign call has no side effects. So it drops a result that the program does not use, on all ranks
+alike. A call without elements is marked as having side effects: XLA would drop it, perhaps on this rank alone, because
+other ranks may have elements.
 """
 
 from __future__ import annotations
@@ -25,14 +28,14 @@ from . import _dispatched, _names, _native
 
 
 class Spec(NamedTuple):
-    """What all arrays of a call have in common; part of the compiled program."""
+    """The arguments that all arrays of a call share. They are part of the compiled program."""
 
     kind: Kind
-    traced_name: str  # "": none was needed when the call was made
+    traced_name: str  # "" if the call was not traced
     name: str | None
     process_set: ProcessSet
     members: int
-    position: int  # of this rank among them
+    position: int  # this rank's position among the members
     reduce: ReduceOp = ReduceOp.SUM
     root: int = 0
     prescale: float = 1.0
@@ -41,39 +44,43 @@ class Spec(NamedTuple):
 
 
 def is_traced(arrays: Sequence[Any]) -> bool:
-    """True where the values are not known yet: inside jax.jit, and in the transformations.
+    """True if the values are not known yet: inside jax.jit and inside transformations.
 
-    In a function that is being traced also of values that are known, as of arrays that it closes over: the operation is
-    the program's, and one that is made while tracing would be missing on the ranks that do not trace again.
+    In a function that is being traced, this is True for known values too, such as arrays in its closure. The operation
+    belongs to the program. Run during the trace, it would be missing on ranks that do not trace again.
     """
     return any(isinstance(array, jax.core.Tracer) for array in arrays) or bool(_names.functions())
 
 
 def execute(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-    """The results in order; of an alltoall with splits the rows received from each member as well. turn: see _order."""
+    """Runs the operation and returns the results in order. `turn` orders traced operations; see _order.
+
+    An alltoall with splits also returns the rows received from each member.
+    """
     return tuple(_run_traced(spec, turn, arrays) if is_traced(arrays) else run_now(spec, arrays)[0])
 
 
 def _carrier(spec: Spec, dtype: Any) -> Any:
-    """The dtype that travels for one that the runtime does not know: the signed integer of the same bits."""
-    if jnp.issubdtype(dtype, jnp.unsignedinteger) and dtype.itemsize > 1:  # uint4 shares its bytes inside jax.jit
+    """Returns the dtype to send. A dtype that the runtime does not know is sent as the signed integer of the same
+    size."""
+    if jnp.issubdtype(dtype, jnp.unsignedinteger) and dtype.itemsize > 1:  # not uint4: two share a byte in jax.jit
         moved = spec.kind in (Kind.BROADCAST, Kind.ALLGATHER, Kind.ALLTOALL)
         if moved or (spec.reduce == ReduceOp.SUM and spec.prescale == spec.postscale == 1.0):
             return jnp.dtype(f"int{dtype.itemsize * 8}")
-    code_of(jnp.dtype(dtype))  # refuses what cannot travel, before XLA does it with a number
+    code_of(jnp.dtype(dtype))  # raises for dtypes that cannot be sent; XLA's own error would name only a number
     return dtype
 
 
-# --- now ---
+# --- on concrete arrays ---
 
 
 def run_now(spec: Spec, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[tuple[int, ...]]]:
-    """The results, and the rows of every member where they may differ; NumPy sees arrays of the host where they lie."""
+    """Returns the results and, if they may differ, the rows of every member. NumPy reads host arrays without a copy."""
     if spec.name is not None:
         _dispatched.wait_for_name(spec.kind, spec.name, spec.process_set)
     carried = [np.asarray(array).view(_carrier(spec, array.dtype)) for array in arrays]
     outputs, sizes = _wait(spec, _named(spec, len(arrays)), carried)
-    # What JAX may move where it is needed, it may move as a result too.
+    # If the input is not bound to a device (not committed), JAX may move the result too.
     results = [
         jax.device_put(output.view(array.dtype), array.sharding if array.committed else None)
         for output, array in zip(outputs, arrays, strict=True)
@@ -117,7 +124,7 @@ def _run_traced(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array])
         array if array.dtype == carrier else jax.lax.bitcast_convert_type(array, carrier)
         for array, carrier in zip(arrays, carriers, strict=True)
     ]
-    # Elementwise operations take a batch as they take any other dimension; the others run once for each example.
+    # An elementwise operation handles a batch dimension (vmap) like any other. The others run once for each example.
     elementwise = spec.kind in (Kind.ALLREDUCE, Kind.BROADCAST)
     shapes = [jax.ShapeDtypeStruct(_shape(spec, array), array.dtype) for array in carried]
     call = _foreign_call if _native.ready(spec.process_set) else _callback
@@ -140,7 +147,8 @@ def _shape(spec: Spec, array: jax.Array) -> tuple[int, ...]:
         rows *= spec.members
     elif spec.kind == Kind.REDUCESCATTER:
         if rows < spec.members:
-            # XLA drops what has no elements, on the ranks without a row only; and with side effects it has no gradient.
+            # XLA drops a call without elements, but only on the ranks without a row. With side effects it would have no
+            # gradient.
             raise ValueError(
                 f"reducescatter inside jax.jit needs a row for each of the {spec.members} ranks, and there are {rows}; "
                 "call it outside jax.jit, or add rows of zeros."
@@ -171,10 +179,10 @@ def _foreign_call(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_m
 
 
 def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_method: str) -> Sequence[jax.Array]:
-    """Where the handler cannot be used, as on GPUs whose tensors the job does not move: by way of the host's memory and
-    Python."""
+    """Runs the operation in a Python callback, through the host's memory. Used if the handler is not available, for
+    instance on GPUs whose tensors the job does not move."""
     count = len(shapes)
-    # As place_in_group of bindings/jax/request.cc, which says why.
+    # The same names as in place_in_group of bindings/jax/request.cc, which explains them.
     names = [spec.traced_name if count == 1 else f"{spec.traced_name}_{index + 1}of0" for index in range(count)]
     group = -1 if count == 1 else 0
 
@@ -182,7 +190,7 @@ def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_metho
         what = Call(
             spec.kind,
             names,
-            registered_id(spec.process_set),  # when the program runs: the set may be gone
+            registered_id(spec.process_set),  # looked up when the program runs, because the set may have been removed
             single=False,
             group=group,
             reduce=spec.reduce,

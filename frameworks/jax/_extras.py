@@ -1,7 +1,7 @@
-"""What a program hands to an optimizer's update beside the gradients: optax's extra arguments.
+"""optax's extra arguments: values that a program passes to an optimizer's update beside the gradients.
 
-They belong to this rank's batch, so an optimizer that decides by them would make another step on each rank. Known
-values are reduced, and the results of known functions. Unknown ones are refused, unless the program names them.
+They belong to this rank's batch, so an optimizer that uses them would take a different step on each rank. Known values
+are reduced, and so are the results of known functions. Unknown ones are refused, unless the program names them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-Reduce = Callable[[Any], Any]  # of a pytree
+Reduce = Callable[[Any], Any]  # reduces a pytree
 
-LIKE_GRADIENTS = ("grad", "grad_fn")  # compressed as the gradients are
-LIKE_LOSSES = ("value", "loss", "value_fn", "obj_fn")  # reduced as the gradients are, never compressed
+LIKE_GRADIENTS = ("grad", "grad_fn")  # compressed like the gradients
+LIKE_LOSSES = ("value", "loss", "value_fn", "obj_fn")  # reduced like the gradients, but never compressed
 
 
 class Parts(NamedTuple):
-    """The pytrees of an update that are reduced, by how."""
+    """The pytrees of an update that are reduced, one field for each way of reducing."""
 
     updates: Any
     gradients: dict[str, Any]
@@ -29,18 +29,18 @@ class Parts(NamedTuple):
     averaged: dict[str, Any]
 
     def arguments(self) -> dict[str, Any]:
-        """Those that the optimizer gets by name."""
+        """Returns the extra arguments, which the optimizer gets by name."""
         return {**self.gradients, **self.losses, **self.averaged}
 
 
 class Known(NamedTuple):
-    """The names that the program has given."""
+    """The names that the program passed to DistributedOptimizer."""
 
-    replicated: Collection[str]  # the same on all ranks: passed on
+    replicated: Collection[str]  # the same on all ranks: passed on unchanged
     averaged: Collection[str]
 
     def part_of(self, name: str) -> str | None:
-        """The field of Parts for an argument; None: it is not reduced."""
+        """Returns the field of Parts for an argument; None if it is not reduced."""
         if name in self.replicated:
             return None
         if name in self.averaged:
@@ -51,7 +51,7 @@ class Known(NamedTuple):
 
 
 def declared(replicated: Iterable[str], averaged: Iterable[str]) -> Known:
-    """Of the arguments `replicated` and `averaged` of DistributedOptimizer."""
+    """Checks the arguments `replicated` and `averaged` of DistributedOptimizer."""
     known = Known(_names("replicated", replicated), _names("averaged", averaged))
     both = sorted(set(known.replicated) & set(known.averaged))
     if both:
@@ -70,7 +70,7 @@ def _names(argument: str, given: object) -> frozenset[str]:
 
 
 def sort(more: Mapping[str, Any], known: Known) -> tuple[dict[str, dict[str, Any]], dict[str, Callable[..., Any]]]:
-    """The arguments that are reduced now, by the field of Parts, and the functions that reduce what they return."""
+    """Returns the values that are reduced now, by field of Parts, and the functions whose results are reduced."""
     values: dict[str, dict[str, Any]] = {"gradients": {}, "losses": {}, "averaged": {}}
     functions = {}
     for name, value in more.items():
@@ -85,7 +85,7 @@ def sort(more: Mapping[str, Any], known: Known) -> tuple[dict[str, dict[str, Any
 
 
 def refuse_unknown(more: Mapping[str, Any], known: Known) -> None:
-    """TypeError for arguments that are not known. Those that a known function takes are passed on to it."""
+    """Raises TypeError for unknown arguments. An argument that a known function takes is passed on to it."""
     taken = {name for one, value in more.items() if known.part_of(one) and callable(value) for name in _takes(value)}
     for name, value in more.items():
         if value is None or name in known.replicated or name in taken or known.part_of(name):
@@ -101,15 +101,16 @@ def refuse_unknown(more: Mapping[str, Any], known: Known) -> None:
 def _takes(function: Callable[..., Any]) -> list[str]:
     try:
         return list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # of some that are written in C
+    except (TypeError, ValueError):  # some functions written in C
         return []
 
 
 def reduced_function(function: Callable[..., Any], reduce: Reduce) -> Callable[..., Any]:
-    """Like a loss or a gradient of this rank's batch, but of all ranks' batches.
+    """Wraps a loss or gradient function of this rank's batch into one of all ranks' batches.
 
-    Its first argument, the parameters, is the same on all ranks. With regard to that it is differentiable where it
-    returns one number: value and gradient travel together, so all ranks have one order of operations.
+    The first argument, the parameters, is the same on all ranks. If the function returns one number, it is
+    differentiable with respect to the parameters. Value and gradient are sent together, so the order of the operations
+    is the same on all ranks.
     """
 
     @functools.wraps(function, updated=())
@@ -120,7 +121,7 @@ def reduced_function(function: Callable[..., Any], reduce: Reduce) -> Callable[.
         def here(params: Any) -> Any:
             return function(params, *arguments[1:], **more)
 
-        # custom_jvp, as line searches linearize, and estimates of curvature differentiate the gradient once more.
+        # custom_jvp, because line searches linearize the function, and curvature estimates differentiate its gradient.
         @jax.custom_jvp
         def everywhere(params: Any) -> Any:
             return reduce(here(params))
@@ -137,7 +138,7 @@ def reduced_function(function: Callable[..., Any], reduce: Reduce) -> Callable[.
 
 
 def _linear(reduce: Reduce, tree: Any) -> Any:
-    """The reduction, which is linear, with a forward derivative too."""
+    """Applies the reduction, which is linear, and gives it a forward derivative too."""
 
     @jax.custom_jvp
     def reduction(tree: Any) -> Any:

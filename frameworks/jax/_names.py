@@ -1,10 +1,10 @@
 """Names for operations inside compiled programs.
 
-They are fixed when a function is traced, must be equal on all ranks and different from each other. A rank may trace a
-function again (a last batch of another size) while the others do not, and JAX keeps what it traced of the functions
-inside it: of an inner jax.jit, of a body of lax.scan, of jax.checkpoint. So operations are counted in the innermost
-function, and where that is written is part of their names: "allreduce.train_step@train.py:12.0". Those of a process set
-are counted by themselves, as only its members may have them: "allreduce.train_step@train.py:12.0@1".
+A name is fixed when a function is traced. It must be equal on all ranks, and differ from all others. A rank may trace a
+function again (a last batch of another size) while the others do not. JAX also keeps the traces of inner functions: of
+an inner jax.jit, of a body of lax.scan, of jax.checkpoint. So operations are counted within the innermost function, and
+the place of that function in the source is part of the name: "allreduce.train_step@train.py:12.0". Operations of a
+process set have a count of their own, since only its members run them: "allreduce.train_step@train.py:12.0@1".
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from distrun import _session
 from distrun.process_sets import ProcessSet
 
 _counters: weakref.WeakKeyDictionary[Any, defaultdict[str, Iterator[int]]] = weakref.WeakKeyDictionary()
-# Of each function that is being traced: how many equations were looked at, and the names in them.
+# For each function being traced: the number of equations examined so far, and the names found in them.
 _looked: weakref.WeakKeyDictionary[Any, tuple[int, set[str]]] = weakref.WeakKeyDictionary()
 _kept: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
 def functions() -> list[Any]:
-    """Of the functions of the program that will be compiled, the innermost first; none where JAX does not show them
-    (they are not public)."""
+    """Returns the traces of the program's functions that will be compiled, the innermost first.
+
+    They are not public; returns none if this version of JAX does not expose them.
+    """
     try:
         from jax._src import core
 
@@ -43,7 +45,8 @@ def functions() -> list[Any]:
 
 
 def refuse_inside_programs(call: str) -> None:
-    """RuntimeError for what is no operation of a program: JAX would make it while it traces, and never again."""
+    """Raises RuntimeError inside a function that is traced. `call` is no operation: it would run once, during the
+    trace."""
     if functions():
         raise RuntimeError(
             f"{call}() was called in a function that JAX compiles (jax.jit, or a body of lax.scan, cond or "
@@ -62,22 +65,22 @@ def _function(trace: Any) -> str:
 
 
 def _names_so_far(trace: Any) -> set[str]:
-    """In the equations that the function has made; a step may have many thousands, and each is looked at once."""
+    """Returns the names in the function's equations so far. There may be thousands, so each is examined once."""
     frame = trace.frame
     made: list[Any] = frame.tracing_eqns if hasattr(frame, "tracing_eqns") else getattr(frame, "eqns", [])
     looked, names = _looked.get(trace, (0, set()))
     for one in made[looked:]:
         equation = one() if isinstance(one, weakref.ref) else one
-        if equation is not None:  # JAX lets go of those whose results nothing uses
+        if equation is not None:  # JAX frees an equation if nothing uses its results
             names.update(_names_of(equation))
     _looked[trace] = len(made), names
     return names
 
 
 def _names_of(equation: Any) -> Iterator[str]:
-    """Of the operations that it does, itself or in functions that were traced just now or long before."""
+    """Yields the names of an equation's operations, also of those in functions that it calls."""
     params = equation.params
-    if "attributes" in params:  # of a foreign call
+    if "attributes" in params:  # it is a foreign call
         yield str(dict(params["attributes"]).get("name"))
     yield from getattr(getattr(params.get("callback"), "callback_func", None), "distrun_names", ())
     for value in params.values():
@@ -93,14 +96,17 @@ def _names_in(function: Any) -> frozenset[str]:
 
 
 def refuse_several_devices() -> None:
-    """Each device would submit the operation once. Of arrays sharded over devices nothing is known while tracing."""
+    """Raises NotImplementedError if the program runs on several devices, since each would submit the operation.
+
+    Arrays that are sharded over devices cannot be recognized while JAX traces.
+    """
     if jax.local_device_count() == 1:
         return
     try:
         from jax._src import core
 
         mapped = dict(core.get_axis_env().axis_sizes)
-        # vmap names an axis too, and stays on one device; grad may be between it and the operation.
+        # vmap has a named axis too, but stays on one device. A grad may lie between it and the operation.
         trace: Any = core.trace_ctx.trace
         while trace is not None:
             if type(trace).__name__ == "BatchTrace":
@@ -116,26 +122,30 @@ def refuse_several_devices() -> None:
 
 
 def in_set(name: str, process_set: ProcessSet) -> str:
-    """Another name in each process set: XLA may run a program's operations at once, those of several sets too."""
+    """Adds the process set's id to a name, because XLA may run operations of several sets at the same time."""
     return f"{name}@{process_set.process_set_id}" if process_set.process_set_id else name
 
 
 def traced(operation: str, process_set: ProcessSet) -> str:
-    """The name of the next operation of this kind in the program that is being traced; outside of one, as in a vmap by
-    itself, operations are counted as all others are, from 0 again after join."""
+    """Returns the name of the program's next operation of this kind.
+
+    Outside a traced function (a vmap alone), a counter numbers the operations; it restarts at 0 after join.
+    """
     traces = functions()
     if not traces:
         number = _session.current().number(f"jax.traced.{operation}", process_set.process_set_id or 0)
         return f"{operation}.jit.{number}"
     counters = _counters.setdefault(traces[0], defaultdict(itertools.count))
     name = in_set(f"{operation}.{_function(traces[0])}.{next(counters[in_set(operation, process_set)])}", process_set)
-    # Two functions of one line, or one for arrays of two shapes, which was traced for each.
+    # Two functions on one line, or one function traced for two shapes, give the same name: add a number.
     return _free(name, itertools.count(), traces)
 
 
 def distinct(name: str) -> str:
-    """A name that the program has given, numbered where the innermost function, or what it calls, has used it before.
-    Not where a function around it has: JAX keeps what it traced, and on another rank maybe for another caller."""
+    """Returns a name that the program gave. Adds a number if the innermost function or its callees have used the name.
+
+    Outer functions are ignored: JAX reuses the inner trace, which another rank may have made for another caller.
+    """
     traces = functions()[:1]
     counters = _counters.setdefault(traces[0], defaultdict(itertools.count)) if traces else defaultdict(itertools.count)
     return _free(name, counters[name], traces)

@@ -1,7 +1,7 @@
-"""The handlers that XLA calls in the middle of a compiled program: libdistrun_jax.so, next to libdistrun.so.
+"""The handlers that XLA calls inside a compiled program. They are in libdistrun_jax.so, next to libdistrun.so.
 
-One for programs on CPUs and one for programs on NVIDIA's GPUs, under one name: XLA takes that of the platform for which
-it compiles.
+There is one for programs on CPUs and one for NVIDIA GPUs. Both have the same name, and XLA takes the handler of the
+platform that it compiles for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TARGET = "distrun_collective"
 
 
 class _Extension(_session.Extension):
-    """Gives the handler the session; see distrun._session.Extension."""
+    """Passes the session to the handler; see distrun._session.Extension."""
 
     def __init__(self, native: ctypes.CDLL) -> None:
         self.native = native
@@ -39,18 +39,18 @@ class _Extension(_session.Extension):
 
 @functools.cache
 def _extension() -> _Extension | None:
-    """Loads and registers the handler, once; None, after a warning, where this JAX cannot take it."""
+    """Loads and registers the handler, once. None, after a warning, if this version of JAX does not accept it."""
     if not _registered("distrun_jax_collective", "cpu", "", "Python callbacks"):
         return None
     return _Extension(_load())
 
 
 def _registered(function: str, platform: str, what_for: str, other_way: str) -> bool:
-    """Loads and registers a handler; False, after a warning, where this JAX cannot take it."""
+    """Loads and registers a handler. False, after a warning, if this version of JAX does not accept it."""
     try:
-        # By its API version 0.1, which every jaxlib from 0.6 on accepts.
+        # The handler uses API version 0.1, which jaxlib accepts from 0.6 on.
         jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(getattr(_load(), function)), platform=platform)
-    except Exception as reason:  # whatever a JAX that nobody has seen yet raises
+    except Exception as reason:  # an unknown JAX may raise anything
         warnings.warn(
             f"JAX {jax.__version__} does not take distrun's native handler{what_for} ({reason}); operations inside "
             f"jax.jit go through {other_way}, which is slower.",
@@ -80,7 +80,7 @@ def _load() -> ctypes.CDLL:
 
 
 def attach() -> bool:
-    """Gives the handler the session, now and at every later init; False where there is no handler."""
+    """Passes the session to the handler, now and at every later init. False if there is no handler."""
     extension = _extension()
     if extension is None:
         return False
@@ -89,13 +89,13 @@ def attach() -> bool:
 
 
 def ready(process_set: ProcessSet) -> bool:
-    """True if the program that is compiled now can call a handler: on CPUs, and on NVIDIA's GPUs where the members of
-    the set move tensors on them."""
+    """True if the program that is compiled now can call a handler: on CPUs, and on NVIDIA GPUs if the members of the
+    set move GPU tensors."""
     return attach() and (jax.default_backend() == "cpu" or gpu(process_set) >= 0)
 
 
 def gpu(process_set: ProcessSet) -> int:
-    """CUDA's number of the GPU that programs run on and that the handler takes; -1: none."""
+    """Returns the CUDA index of the GPU that programs run on, if the handler can use it; else -1."""
     if jax.default_backend() != "gpu" or not features.moves_cuda(registered_id(process_set)):
         return -1
     if not _registered_for_cuda():
@@ -106,8 +106,8 @@ def gpu(process_set: ProcessSet) -> int:
 
 @functools.cache
 def _registered_for_cuda() -> bool:
-    """Registers the handler for GPUs, once; False where they are not NVIDIA's or, after a warning, where this JAX
-    cannot take it."""
+    """Registers the handler for GPUs, once. False if they are not NVIDIA's or, after a warning, if this version of JAX
+    does not accept it."""
     try:
         jax.local_devices(backend="cuda")
     except RuntimeError:
@@ -117,9 +117,10 @@ def _registered_for_cuda() -> bool:
 
 
 def error_of(failure: BaseException) -> errors.DistrunError | None:
-    """The distrun exception behind one that JAX raised for a compiled program, with its attributes; None if none is.
+    """Returns the distrun exception behind JAX's exception for a compiled program; None if there is none.
 
-    JAX raises its own JaxRuntimeError, which holds our text, where a result is waited for (block_until_ready).
+    When a program waits for a result (block_until_ready), JAX raises its own JaxRuntimeError with distrun's text. The
+    exception returned here also has the attributes: tensor, ranks, host.
     """
     if isinstance(failure, errors.DistrunError):
         return failure

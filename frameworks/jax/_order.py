@@ -1,8 +1,8 @@
-"""The operations of a compiled function, one after the other as the program has them.
+"""Runs the operations of a compiled function in the program's order.
 
-XLA chooses an order by the shapes, and runs small programs strictly in it: ranks with batches of different sizes would
-wait for each other in different operations. So each call takes an element of the result of the one before, which it
-does not look at. (XLA for CPUs drops what jax.lax.optimization_barrier says before it chooses.)
+XLA chooses an order by the shapes, and small programs run strictly in that order. Ranks with batches of different sizes
+would then wait for each other in different operations. So each call takes an element of the previous call's result as
+an unused argument. (jax.lax.optimization_barrier does not help: XLA for CPUs drops it before it chooses the order.)
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import jax
 
 from . import _names
 
-# Of each function that is being traced, a result of its last operation. Not the result itself, which would keep the
-# function alive; the equation of its element does, as long as the function is traced.
+# For each function being traced: a weak reference to a result of its last operation. A strong one would keep the
+# function alive. The result itself lives as long as the trace, through the equation of its element.
 _last: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 
 
@@ -27,13 +27,14 @@ def _element(array: jax.Array) -> jax.Array:
 
 @_element.def_vmap
 def _element_of_batch(size: int, batched: list[bool], array: jax.Array) -> tuple[jax.Array, bool]:
-    """One for all examples: an operation of what is no batch stays one."""
+    """Takes one element for the whole batch, so that an operation on unbatched arrays stays a single operation."""
     del size, batched
     return _element(array), False
 
 
 def turn() -> jax.Array | None:
-    """What the next operation of the innermost function takes; None for its first, and where nothing is compiled."""
+    """Returns the extra argument for the innermost function's next operation. None for its first, and outside
+    traces."""
     for trace in _names.functions()[:1]:
         last = _last.get(trace, lambda: None)()
         return None if last is None else _taken(last)
@@ -41,9 +42,9 @@ def turn() -> jax.Array | None:
 
 
 def done(results: Sequence[jax.Array]) -> None:
-    """The results of an operation that has been traced."""
+    """Records the results of an operation that has been traced."""
     for trace in _names.functions()[:1]:
-        # XLA drops what has no elements.
+        # Not a result without elements, because XLA drops it.
         found = next((one for one in (_of(trace, result) for result in results) if one is not None and one.size), None)
         if found is not None:
             _taken(found)
@@ -55,7 +56,7 @@ def _taken(array: Any) -> jax.Array:
 
 
 def _of(trace: Any, value: Any) -> Any:
-    """The function's own value below what jax.grad and jax.vmap made of it, which end before the function does."""
+    """Unwraps what jax.grad and jax.vmap made of the function's own value. They end before the function does."""
     while value is not None and getattr(value, "_trace", None) is not trace:
         value = getattr(value, "primal", getattr(value, "val", None))
     return value

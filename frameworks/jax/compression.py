@@ -1,4 +1,4 @@
-"""Compression: arrays are made smaller for the way and get their dtype back afterwards."""
+"""Compression: arrays are sent in a smaller dtype, and get their original dtype back afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Narrow(AstypeCompressor):
 
     @classmethod
     def compress(cls, tensor: jax.Array) -> tuple[jax.Array, Any]:  # type: ignore[override]
-        """The narrow dtype, and the old one."""
+        """Returns the array in the narrow dtype, and its original dtype."""
         if jnp.issubdtype(tensor.dtype, jnp.floating) and tensor.dtype.itemsize > jnp.dtype(cls.dtype).itemsize:
             return tensor.astype(cls.dtype), tensor.dtype
         return tensor, None

@@ -13,19 +13,20 @@ from distrun.errors import NotInitialized
 
 
 def initialize_distributed(**options: object) -> None:
-    """Joins this process to the job's other ranks in JAX: `jax.distributed.initialize` with rank, size and address.
+    """Calls `jax.distributed.initialize` with this rank, the job's size and its address.
 
-    JAX looks for its place in a job at launchers that it knows, and distrun is none of them. Everything that
-    `jax.distributed.initialize` takes may be given, and wins. From here on an uncaught exception ends the process
-    without atexit's functions, unless distrun.init() was called too: in one of them JAX waits for the other processes,
-    and those for this one.
+    JAX finds its rank only under launchers that it knows, and distrun is none of them. `options` are arguments of
+    `jax.distributed.initialize`; they override the values of the job. NotInitialized outside a job of distrun.
+
+    Afterwards an uncaught exception ends the process without atexit functions, unless distrun.init() was called too. In
+    such a function JAX waits for the other processes, which may wait for this one.
     """
     try:
         place: dict[str, object] = {
             "coordinator_address": os.environ["JAX_COORDINATOR_ADDRESS"],
             "num_processes": int(os.environ["DISTRUN_SIZE"]),
             "process_id": int(os.environ["DISTRUN_RANK"]),
-            # JAX would ask Slurm for what is left open, whose variables of a task ranks do not have.
+            # JAX would take missing values from Slurm's variables of a task, which ranks do not have.
             "cluster_detection_method": "deactivate",
         }
     except KeyError as missing:
@@ -33,7 +34,7 @@ def initialize_distributed(**options: object) -> None:
             f"initialize_distributed() needs {missing.args[0]}: start the program with distrun -np N python ..."
         ) from None
     if options.get("coordinator_address") is None and "JAX_COORDINATOR_BIND_ADDRESS" not in os.environ:
-        # Rank 0 listens on the interface that the ranks use, not on all.
+        # Rank 0 listens on the interface that the ranks use, instead of on all interfaces.
         place["coordinator_bind_address"] = place["coordinator_address"]
     if address := os.environ.get("DISTRUN_ADDRESS"):
         _listen_at(address)
@@ -42,10 +43,10 @@ def initialize_distributed(**options: object) -> None:
 
 
 def _listen_at(address: str) -> None:
-    """Lets Gloo, which JAX uses between CPUs, tell the others this address where it would tell a useless one.
+    """Makes Gloo, which JAX uses between CPUs, announce this address to the other hosts.
 
-    It takes the address of the host's own name, which Debian's and Ubuntu's /etc/hosts make 127.0.1.1, and JAX offers
-    no way to choose another. Other hosts would then wait for a connection in vain.
+    Gloo announces the address of the host's own name. In Debian's and Ubuntu's /etc/hosts that is 127.0.1.1, where
+    other hosts would wait for a connection without end. JAX has no option to choose another address.
     """
     if not _own_name_is_loopback():
         return

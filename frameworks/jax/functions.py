@@ -1,4 +1,4 @@
-"""Initial state from one rank."""
+"""Broadcasts of the initial state and of objects."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def _is_key(leaf: object) -> bool:
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
-    """The pytree of rank `root_rank`, on every rank: parameters, an optimizer's state, random keys as they are. For
-    dropout each rank makes another one afterwards: `jax.random.fold_in(key, hvd.rank())`.
+    """Returns the pytree of rank `root_rank` on every rank: parameters, an optimizer's state, random keys. Collective.
 
-    Arrays of JAX cannot be overwritten, so use what is returned: `params = hvd.broadcast_parameters(params)`. The trees
-    must have the same structure on all ranks. What is a number or a bool of Python's on the root is one everywhere;
-    other leaves that are no arrays (strings, functions) stay as they are.
+    JAX's arrays cannot be overwritten, so use the result: `params = hvd.broadcast_parameters(params)`. The trees must
+    have the same structure on all ranks. A Python number or bool on the root becomes one on every rank. Other leaves
+    that are not arrays (strings, functions) stay unchanged. Random keys become equal on all ranks; for dropout, derive
+    another key on each rank: `jax.random.fold_in(key, hvd.rank())`.
     """
     root_rank = _arguments.root_rank(root_rank)
     leaves, structure = jax.tree_util.tree_flatten(params)
     numbers: dict[int, float] = {}
-    if leaves and not is_traced(leaves):  # by the root's, as another rank may have an array there
+    if leaves and not is_traced(leaves):  # the root decides, since another rank may have an array there
         numbers = {index: leaf for index, leaf in enumerate(leaves) if _is_number(leaf)}
         numbers = _objects.broadcast_object(numbers, root_rank, "parameters", process_set)
         leaves = [numbers.get(index, leaf) for index, leaf in enumerate(leaves)]
@@ -46,7 +46,7 @@ def _is_number(leaf: object) -> bool:
 
 
 def _travels(leaf: object) -> bool:
-    # A dtype's own class (jnp.bfloat16) has a dtype too.
+    # A dtype's class (jnp.bfloat16) also has an attribute dtype.
     return isinstance(leaf, int | float) or (hasattr(leaf, "dtype") and not isinstance(leaf, type))
 
 
@@ -61,8 +61,10 @@ def broadcast_object(
     *,
     allow_pickle: bool = False,
 ) -> Any:
-    """The object of rank `root_rank`, on every member: itself there, elsewhere equal ones. Collective. Not inside
-    jax.jit. See distrun.codec for what can be sent."""
+    """Returns the object of rank `root_rank` on every member. Collective; not inside jax.jit.
+
+    The arguments and errors are those of distrun.broadcast_object().
+    """
     _names.refuse_inside_programs("broadcast_object")
     return _objects.broadcast_object(obj, root_rank, name, process_set, allow_pickle=allow_pickle)
 
@@ -70,7 +72,10 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set, *, allow_pickle: bool = False
 ) -> list[Any]:
-    """The objects of all members, in rank order, on every member. Collective. Not inside jax.jit. See distrun.codec for
-    what can be sent. Who has joined has none: the list is shorter then."""
+    """Returns the objects of all members, in rank order, on every member. Collective; not inside jax.jit.
+
+    Ranks that have joined send none, so the list is shorter then. The arguments and errors are those of
+    distrun.allgather_object().
+    """
     _names.refuse_inside_programs("allgather_object")
     return _objects.allgather_object(obj, name, process_set, allow_pickle=allow_pickle)

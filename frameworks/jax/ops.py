@@ -1,9 +1,9 @@
 """The operations on arrays and pytrees of arrays, under Horovod's names.
 
-They may be called outside and inside jax.jit; `join`, `barrier` and `alltoall` with splits only outside. A pytree is
-one operation: its arrays travel together. Arrays are jax.Array, NumPy arrays or numbers. Operations without a name are
-named by a counter, inside jax.jit by one of the function that is traced: all ranks must compile the same operations in
-the same order.
+They work outside and inside jax.jit; `join`, `barrier` and `alltoall` with splits only outside. A pytree is one
+operation, and its arrays run all or none. Arrays are jax.Array, NumPy arrays or numbers. A counter names operations
+without a name; inside jax.jit each traced function has its own counter. So all ranks must compile the same operations
+in the same order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _array(leaf: Any) -> jax.Array:
         return leaf
     made = jnp.asarray(leaf if hasattr(leaf, "__jax_array__") else checked(leaf))
     given = np.asarray(leaf) if hasattr(leaf, "dtype") else None
-    # JAX raises for a number of Python's that does not fit, and takes what is left of an array's.
+    # JAX raises for a Python number that does not fit. It silently truncates the values of an array.
     if given is not None and given.dtype.kind in "iu" and not np.array_equal(given.astype(made.dtype), given):
         raise ValueError(
             f"{given.dtype.name} values of a NumPy array do not fit into {made.dtype.name}, which JAX makes of them; "
@@ -74,7 +74,11 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The reduction (default: the average) over the ranks of every array of the pytree, in the same structure."""
+    """Reduces every array of the pytree over the ranks (default: the average). Returns the same structure.
+
+    The arrays have the same shapes and dtypes on all ranks. `average` is Horovod's older form of `op`. The reduction
+    multiplies by prescale_factor before, and by postscale_factor after it. Gradients exist for Sum and Average.
+    """
     return _reduced(
         Kind.ALLREDUCE,
         tensor,
@@ -91,7 +95,10 @@ grouped_allreduce = allreduce
 def allgather(
     tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set, gradient: str = EXACT
 ) -> Any:
-    """The ranks' arrays one after the other along dimension 0, which may differ in size outside jax.jit."""
+    """Concatenates every array of the pytree over the ranks along dimension 0, which may differ outside jax.jit.
+
+    gradient: "exact" (that of the sum of all ranks' losses) or "horovod" (divided by the number of members).
+    """
     return _on_tree(Kind.ALLGATHER, tensor, name, process_set, gradient)
 
 
@@ -105,17 +112,20 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
     gradient: str = EXACT,
 ) -> Any:
-    """Rank `root_rank`'s arrays, on every rank."""
+    """Returns the arrays of world rank `root_rank` on every rank, in the same structure.
+
+    gradient: "exact" (that of the sum of all ranks' losses) or "horovod" (divided by the number of members).
+    """
     return _on_tree(Kind.BROADCAST, tensor, name, process_set, gradient, root=_arguments.root_rank(root_rank))
 
 
 def alltoall(
     tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The rows that each rank has sent here. One array.
+    """Sends a block of rows of one array to each rank, and returns the rows received from all ranks, in rank order.
 
-    splits: how many rows go to each rank, only outside jax.jit; then the result is a pair with the rows received from
-    each. Without them every rank gets an equal share.
+    splits: the number of rows for each rank, only outside jax.jit. The result is then a pair: the output, and the rows
+    received from each rank. Without splits every rank gets an equal share.
     """
     rows = split_rows(splits)
     spec = make_spec(Kind.ALLTOALL, name, process_set, [array := _array(tensor)], splits=rows)
@@ -133,7 +143,10 @@ def reducescatter(
     postscale_factor: float = 1.0,
     gradient: str = EXACT,
 ) -> Any:
-    """This rank's share of the rows of the reduced arrays (default: averaged)."""
+    """Reduces every array of the pytree (default: the average), and returns this rank's share of the rows.
+
+    gradient: "exact" (that of the sum of all ranks' losses) or "horovod" (multiplied by the number of members).
+    """
     return _reduced(
         Kind.REDUCESCATTER,
         tensor,
@@ -149,11 +162,12 @@ grouped_reducescatter = reducescatter
 
 
 def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
-    """For a rank that has run out of data: takes part in what the others do until they have too. Not inside jax.jit.
+    """Joins: this rank is out of data, and takes part in the others' operations until every member has joined.
 
-    It contributes the neutral element to reductions and no rows to allgathers, and drops what they give. An average
-    still divides by the size of the set. What JAX has dispatched and not begun is waited for first,
-    also what is of other process sets. Returns the rank that joined last. `device` is Horovod's and has no effect.
+    It contributes the neutral element to reductions and no rows to allgathers, and ignores the results. An average
+    still divides by the size of the set. Before that it waits for all programs that JAX has queued, also for those of
+    other process sets. Returns the world rank that joined last. Not inside jax.jit. `device` exists for Horovod's
+    programs and has no effect.
     """
     del device
     _names.refuse_inside_programs("join")
@@ -161,6 +175,6 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns when every member has called it. Not inside jax.jit."""
+    """Returns when every member of `process_set` has called it. Not inside jax.jit."""
     _names.refuse_inside_programs("barrier")
     _collectives.barrier(process_set)

@@ -1,4 +1,4 @@
-"""Optimizers of optax that step with the gradients of all ranks."""
+"""optax optimizers that use the gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -39,11 +39,13 @@ def distribute_gradients(
     name: str | None = None,
     replicated: Iterable[str] = (),
 ) -> Any:
-    """An optax.GradientTransformation that gives the reduction (default: the average) of all ranks' gradients.
+    """Returns an optax.GradientTransformation that reduces the gradients over the ranks (default: the average).
 
-    As a link of optax.chain; put it in front of what looks at gradients (clipping, say). gradient_predivide_factor f
-    divides by f before the sum and by size / f after it; only with op=Average. The other links get the extra arguments
-    of `update` as the program gives them, so those that are not in `replicated` are refused.
+    Use it as a link of optax.chain, in front of links that read gradients (clipping, for instance). `replicated` names
+    the extra arguments of `update` that are the same on all ranks. The other links get extra arguments unreduced, so
+    all others raise TypeError.
+
+    gradient_predivide_factor f: divide by f before the sum, and by size / f after it; only with op=Average.
     """
     optax = _optax()
     known = _extras.declared(replicated, ())
@@ -85,15 +87,16 @@ def DistributedOptimizer(  # Horovod's name
     replicated: Iterable[str] = (),
     averaged: Iterable[str] = (),
 ) -> Any:
-    """An optax optimizer like `optimizer` whose update is computed from the gradients of all ranks.
+    """Returns an optax optimizer like `optimizer` that computes its update from the gradients of all ranks.
 
-    backward_passes_per_step: so many updates are averaged on this rank before they are reduced and make a step; the
-    state is that of optax.MultiSteps. Passes before the last one wait for no other rank. Start with the same parameters
-    everywhere: `params = hvd.broadcast_parameters(params)`.
+    Start with the same parameters on all ranks: `params = hvd.broadcast_parameters(params)`.
 
-    Of the extra arguments of `update`, value, loss, grad and what value_fn, grad_fn and obj_fn return are reduced as
-    the gradients are. Others are refused, unless they are named: in `replicated`, those that are the same on all ranks;
-    in `averaged`, those that are to be averaged.
+    backward_passes_per_step: each rank averages the updates of this many passes, then the ranks reduce them and take
+    one step. Earlier passes do not wait for other ranks. The state is that of optax.MultiSteps.
+
+    Extra arguments of `update`: value, loss and grad, and the results of value_fn, grad_fn and obj_fn, are reduced like
+    the gradients. replicated: names of further ones that are the same on all ranks. averaged: names of further ones to
+    average over the ranks. All others raise TypeError.
     """
     passes = _arguments.count("backward_passes_per_step", backward_passes_per_step, 1)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
@@ -117,7 +120,7 @@ def DistributedOptimizer(  # Horovod's name
         given = dict(more)
         if (process_set.size() or 1) > 1:
             _extras.refuse_unknown(more, known)
-            # What optimizers choose their steps by must be the same on all ranks too.
+            # An optimizer may choose its step by these values, so they must be the same on all ranks too.
             values, functions = _extras.sort(more, known)
             _refuse_functions(functions, passes, reduce_op(op))
             for name, function in functions.items():
@@ -136,7 +139,7 @@ def DistributedOptimizer(  # Horovod's name
 
 
 def _accumulated(whole: Any, step: Callable[..., tuple[Any, Any]], reduced: _Reduce, passes: int) -> Any:
-    """As optax.MultiSteps, which would reduce in each pass to drop the result of all but the last."""
+    """Like optax.MultiSteps, which would reduce in each pass, and drop the results of all passes but the last."""
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         last = state.mini_step == passes - 1

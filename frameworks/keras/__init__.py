@@ -1,4 +1,5 @@
-"""distrun for Keras 3 on its three backends and for legacy Keras, in Horovod's names: `import distrun.keras as hvd`."""
+"""distrun for Keras 3 on its three backends and for legacy Keras: `import distrun.keras as hvd`. Horovod's
+functions."""
 
 from __future__ import annotations
 
@@ -55,5 +56,5 @@ def init(  # type: ignore[no-redef]  # in place of the one in basics
     *,
     settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Joins the job as the front end of Keras's backend does, which selects this rank's own GPU."""
+    """Joins the job like distrun.init(), and selects this rank's own GPU in the framework of Keras's backend."""
     _backends.front_end().init(comm, process_sets, settings=settings)

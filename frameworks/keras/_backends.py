@@ -1,4 +1,4 @@
-"""The gradients of all ranks on Keras's three backends: one operation for all of them."""
+"""Reduces gradients over the ranks on Keras's three backends. All gradients of a step are one operation."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from ._keras import keras
 class Reduction:
     """How gradients are reduced."""
 
-    compression: str = "none"  # the name of one of the front ends' Compression
+    compression: str = "none"  # a name in Compression
     op: ReduceOp = ReduceOp.AVERAGE
     prescale: float = 1.0
     postscale: float = 1.0
     sparse_as_dense: bool = False
     process_set: ProcessSet = global_process_set
     scale_local: bool = True
-    # Variables that are this rank's own business, by id(), which is theirs while they are held.
+    # Variables whose gradients are not reduced, by id(). Holding them keeps their ids valid.
     local: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     def keep_local(self, variable: Any) -> None:
-        """The gradient of `variable` is this rank's own business."""
+        """Excludes the gradient of `variable` from the reduction."""
         self.local[id(variable)] = checked_variable("register_local_var", variable)
 
     def active(self) -> bool:
-        """True where there is somebody to reduce with."""
+        """True if the process set has other ranks to reduce with."""
         return has_peers(self.process_set)
 
     def travels(self) -> bool:
-        """Like `active`, but true of a set that is not registered yet, as before init: it may come to that."""
+        """Like `active`, but also True for a set that is not registered yet, for instance before init."""
         return self.process_set.process_set_id is None or self.active()
 
     @property
     def _scale(self) -> float:
-        """What every gradient is multiplied by, reduced or not."""
+        """The factor for every gradient, reduced or not."""
         return self.prescale * self.postscale
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """One gradient for each that is given; None stays None.
+        """Returns one gradient for each given one; None stays None.
 
-        What is no gradient but the new value of its variable, a scale of float8 or the largest values that such scales
-        are made of, is the largest of the ranks, as Keras has it of several passes.
+        Some gradients are new values of their variables: scales of float8, and the maxima that such scales are computed
+        from. Their result is the maximum over the ranks, as Keras does it over several passes.
         """
         active, results = self.active(), list(gradients)
         shared_by = (self.process_set.size() or 1) if active and self.scale_local else 1
@@ -61,8 +61,8 @@ class Reduction:
         for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
             is_value = getattr(variable, "overwrite_with_gradient", False)
             if active and id(variable) not in self.local:
-                # Paths are for people: the place tells variables apart. Without the local ones, of which each rank may
-                # have another number.
+                # The index makes the name unique; the path is for people. Local variables do not count, because their
+                # number may differ among the ranks.
                 if gradient is not None:
                     (values if is_value else travels).append((index, f"gradient.{place}.{path_of(variable)}"))
                 place += 1
@@ -84,7 +84,8 @@ class Reduction:
 
 
 def checked_variables(argument: str, given: Any) -> list[Any]:
-    """`given` as a list, if it is one of variables; a variable by itself would give its rows."""
+    """Returns the variables in `given` as a list. TypeError for other values. A single variable would yield its
+    rows."""
     if not isinstance(given, Iterable) or hasattr(given, "assign"):
         raise TypeError(
             f"{argument} is a list of Keras variables, such as model.weights, not {given!r:.60} of type "
@@ -94,7 +95,7 @@ def checked_variables(argument: str, given: Any) -> list[Any]:
 
 
 def checked_variable(argument: str, given: Any) -> Any:
-    """`given`, if it is a variable of Keras or TensorFlow."""
+    """Returns `given` if it is a variable of Keras or TensorFlow; TypeError otherwise."""
     if not hasattr(given, "assign"):
         raise TypeError(
             f"{argument} takes Keras variables, such as those of model.weights, not {given!r:.60} of type "
@@ -104,7 +105,8 @@ def checked_variable(argument: str, given: Any) -> Any:
 
 
 def path_of(variable: Any, shortened: Callable[[str], str] = layer_path) -> str:
-    """What people know it by. Legacy Keras has TensorFlow's variables, which have names only."""
+    """Returns the path by which people know a variable. Legacy Keras has TensorFlow's variables, which have only
+    names."""
     return shortened(str(getattr(variable, "path", variable.name)))
 
 
@@ -117,7 +119,7 @@ def _scaled(gradient: Any, factor: float) -> Any:
 
 
 def _dense(gradient: Any) -> Any:
-    """tf.IndexedSlices as a tensor."""
+    """Converts tf.IndexedSlices to a tensor."""
     return importlib.import_module("tensorflow").convert_to_tensor(gradient) if _has_rows(gradient) else gradient
 
 
@@ -126,14 +128,15 @@ def _has_rows(gradient: Any) -> bool:
 
 
 def front_end() -> Any:
-    """The distrun package of Keras's backend."""
+    """Returns the distrun package for Keras's backend."""
     return importlib.import_module(f"distrun.{keras.backend.backend()}")
 
 
 def error_of(failure: BaseException) -> DistrunError | None:
-    """The distrun exception behind one that fit() raised, with its attributes; None if none is.
+    """Returns the distrun exception behind an exception of fit(); None if there is none.
 
-    A compiled step of TensorFlow or JAX raises that framework's own exception, which holds our text.
+    A compiled step of TensorFlow or JAX raises the framework's own exception, with distrun's text. The exception
+    returned here also has the attributes: tensor, ranks, host.
     """
     if isinstance(failure, DistrunError):
         return failure
@@ -189,7 +192,7 @@ def _on_torch(reduction: Reduction, gradients: list[Any], names: list[str]) -> l
 
 
 def _on_jax(reduction: Reduction, gradients: list[Any], names: list[str]) -> list[Any]:
-    del names  # those of a compiled program are made when it is traced
+    del names  # a compiled program gets its names when it is traced
     results: list[Any] = front_end().allreduce(
         gradients,
         compression=getattr(front_end().Compression, reduction.compression),

@@ -1,4 +1,4 @@
-"""The reduction has no kernel for TensorFlow's XLA, which Keras 3 chooses by itself where it sees a GPU."""
+"""Turns XLA off on TensorFlow: the reduction has no kernel for it, and Keras 3 chooses it by itself on a GPU."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ def _reduces(model: Any) -> bool:
 
 
 def _may_reduce(model: Any) -> bool:
-    """What a train_step of the program's does is known only when TensorFlow has traced it, for XLA or not: it may have
-    a DistributedGradientTape."""
+    """True if the model's step may reduce gradients.
+
+    A program's own train_step may use a DistributedGradientTape. That is known only after TensorFlow has traced it,
+    with or without XLA, so this assumes that it does.
+    """
     several = _session.is_open() and _session.world().size > 1
     return _reduces(model) or (several and type(model).train_step is not keras.Model.train_step)
 
@@ -31,8 +34,10 @@ def _refuse(model: Any, asked: Any) -> None:
 
 
 def _without_xla(chosen: Any) -> property:
-    """In the place of a model's `jit_compile`. One from a file, or one that got its optimizer later, was compiled
-    without ours."""
+    """Returns a replacement for a model's `jit_compile`, which stays False for a model that reduces gradients.
+
+    A model from a file, or one that got its optimizer later, was compiled without distrun's check.
+    """
 
     def choose(model: Any, value: Any) -> None:
         _refuse(model, value)
@@ -42,7 +47,7 @@ def _without_xla(chosen: Any) -> property:
 
 
 def amend_trainer() -> None:
-    """Models that reduce gradients in their steps are not compiled with XLA on TensorFlow, unless they train alone."""
+    """Patches Keras on TensorFlow: a model that reduces gradients in its step is not compiled with XLA."""
     if keras.backend.backend() != "tensorflow":
         return
     if LEGACY:
@@ -57,7 +62,7 @@ def amend_trainer() -> None:
 
 
 def _amend_legacy() -> None:
-    """Legacy Keras uses XLA where it is asked to, and its compile() notes that past the property."""
+    """Patches legacy Keras. It uses XLA only on request, and its compile() does not set the request by the property."""
     compile_ = keras.Model.compile
 
     @functools.wraps(compile_)

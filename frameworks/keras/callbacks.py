@@ -1,6 +1,6 @@
-"""Callbacks for fit(): the same start on all ranks, metrics of all ranks, learning rates, files from rank 0 only.
+"""Callbacks for fit(): equal initial state on all ranks, metrics of all ranks, learning rates, files from rank 0 only.
 
-Give them on every rank, in the same order.
+Pass them on every rank, in the same order.
 """
 
 from __future__ import annotations
@@ -28,45 +28,46 @@ from .optimizer import SCALING, distributed_optimizers
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Weights and optimizer's state of rank `root_rank` on all ranks, before the first batch.
+    """Broadcasts the weights and the optimizer's state of rank `root_rank` to all ranks, before the first batch.
 
-    After it for a model that gets its variables there: on TensorFlow, one without an input shape that was not built.
-    As in Horovod on_batch_end() makes it, and nothing before, where the program has put its own in the place of that.
-    local_variables: what this rank has for itself, and keeps; none can be added once fit() has begun. `device` is
-    Horovod's and has no effect.
+    On TensorFlow, an unbuilt model without an input shape gets its variables in the first batch; the broadcast then
+    follows that batch. If a subclass overrides on_batch_end(), nothing is broadcast before it, as in Horovod.
+
+    local_variables: variables that each rank keeps; none can be added after fit() has begun. `device` exists for
+    Horovod's programs and has no effect.
     """
 
     def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         self.root_rank, self.device = _arguments.root_rank(root_rank), device
         local = [] if local_variables is None else checked_variables("local_variables", local_variables)
-        self._local = {id(one): one for one in local}  # an id is theirs while they are held
+        self._local = {id(one): one for one in local}  # holding them keeps their ids valid
         self.broadcast_done = False
 
     def register_local_var(self, variable: Any) -> None:
-        """Leaves `variable` alone."""
+        """Excludes `variable` from the broadcast."""
         self._local[id(variable)] = checked_variable("register_local_var", variable)
 
     @property
     def async_safe(self) -> bool:
-        """For Keras 3, which else waits for the end of each batch: there is nothing to do where fit() finds the
-        variables made."""
+        """True if Keras 3 need not wait for the end of each batch: this callback does nothing there if fit() starts
+        with built variables."""
         as_here = type(self) is BroadcastGlobalVariablesCallback and self._broadcasts_itself()
         return as_here and keras.backend.backend() != "tensorflow"
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Once, in the first fit()."""
+        """Broadcasts once, in the first fit()."""
         if not self.broadcast_done:
             _warn_of_undistributed(self.model)
         if self.broadcast_done or not self._broadcasts_itself():
             return
-        # One rank may have built its model to load weights, and the others not: all broadcast at one time.
+        # One rank may have built its model to load weights, while others have not. All must broadcast at the same time.
         own = np.array([has_its_variables(self.model)], np.uint8)
         if arrays.allreduce(own, name="BroadcastGlobalVariablesCallback", op=ReduceOp.MIN)[0]:
             self._broadcast()
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Once, if it was not done before."""
+        """Broadcasts, if that has not happened yet."""
         if not self.broadcast_done:
             self._broadcast()
 
@@ -79,15 +80,17 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
 
 def _warn_of_undistributed(model: Any) -> None:
-    """Whose ranks begin alike and then train alone, without a word: as of a copy of a model. What a train_step of the
-    program's own does nobody can tell."""
+    """Warns of a model whose ranks start equal but then silently train alone, for instance a copy of a model.
+
+    A program's own train_step cannot be checked, so it gives no warning.
+    """
     optimizer = getattr(model, "optimizer", None)
     own_step = getattr(type(model), "train_step", None) is not keras.Model.train_step
-    # Keras's wrapper around one of TensorFlow 1, which distrun.tensorflow distributes.
+    # Keras's wrapper around a TensorFlow 1 optimizer, which distrun.tensorflow distributes.
     older = hasattr(getattr(optimizer, "optimizer", None), "register_local_var")
     some = older or bool(distributed_optimizers(model))
     if basics.size() > 1 and optimizer is not None and not own_step and not some:
-        name = getattr(optimizer, "name", type(optimizer).__name__)  # legacy Keras's LossScaleOptimizer has none
+        name = getattr(optimizer, "name", type(optimizer).__name__)  # legacy Keras's LossScaleOptimizer has no name
         warnings.warn(
             f"the model's optimizer {name} is not distributed, so each rank trains alone: compile the model "
             "with hvd.DistributedOptimizer(optimizer). Keras's copies of models and optimizers (clone_model, deepcopy, "
@@ -97,20 +100,25 @@ def _warn_of_undistributed(model: Any) -> None:
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """The metrics of an epoch are the averages over all ranks, of vectors (F1Score) each value's. Put it in front of
-    callbacks that look at metrics. What is no number, and vectors whose lengths differ among ranks, it leaves alone."""
+    """Replaces the metrics of an epoch by their averages over all ranks. Put it before callbacks that read metrics.
+
+    Vectors (F1Score) are averaged element by element. Metrics that are not numbers, and vectors whose lengths differ
+    among the ranks, stay unchanged; the latter give a warning. ValueError if the ranks have different metrics, or are
+    at the end of different epochs.
+    """
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
         del device
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Changes `logs`, and so the history and what later callbacks see."""
+        """Changes `logs`, and so the history and the logs of later callbacks."""
         if not logs:
             logs = {}
         values = {name: _numbers(logs[name]) for name in sorted(logs)}
         shapes = {name: None if value is None else list(value.shape) for name, value in values.items()}
-        # Not by ranks that have joined. Under one name for every epoch: ranks in different ones meet, and are told.
+        # Ranks that have joined send nothing. All epochs use one name, so that ranks in different epochs meet and
+        # raise.
         told = allgather_object((basics.rank(), epoch, shapes), "MetricAverageCallback")
         _refuse_other_epochs({rank: its for rank, its, _ in told})
         averaged = _averaged({rank: its for rank, _, its in told})
@@ -121,7 +129,8 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _refuse_other_epochs(everybodys: dict[int, Any]) -> None:
-    """Ranks that begin with other epochs have other learning rates, and end at other times."""
+    """Raises ValueError if ranks are in different epochs. They would have other learning rates, and end at other
+    times."""
     rank = basics.rank()
     if odd := [other for other, epoch in everybodys.items() if epoch != everybodys[rank]]:
         raise ValueError(
@@ -132,16 +141,17 @@ def _refuse_other_epochs(everybodys: dict[int, Any]) -> None:
 
 
 def _numbers(value: Any) -> Any:
-    """In float64; None for what holds anything but real numbers, as callbacks in front may put there."""
+    """Converts a metric to float64. None if it is not made of real numbers; a callback before this one may put it
+    there."""
     try:
         found = as_array(value)
         return found.astype(np.float64, casting="same_kind") if found.ndim else np.array(float(found))
-    except Exception:  # which each backend raises for what it does not convert
+    except Exception:  # each backend raises its own type for values that it cannot convert
         return None
 
 
 def _averaged(everybodys: dict[int, dict[str, list[int] | None]]) -> list[str]:
-    """Of the shapes of all ranks' metrics the names of those to average, which all ranks find alike."""
+    """Returns the names of the metrics to average, from all ranks' shapes. All ranks get the same result."""
     own = everybodys[basics.rank()]
     scalars = {rank: {name: shape == [] for name, shape in its.items()} for rank, its in everybodys.items()}
     if odd := [rank for rank, its in scalars.items() if its != scalars[basics.rank()]]:
@@ -163,13 +173,15 @@ def _text(shapes: dict[str, list[int] | None]) -> list[str]:
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Sets the learning rate to initial_lr times `multiplier`, a number or a function of the epoch.
+    """Sets the learning rate to initial_lr times `multiplier`, in the epochs from start_epoch on and before end_epoch.
 
-    A number is the factor in every epoch from start_epoch on, whatever staircase is; late releases of Horovod took it
-    for the factor from one epoch to the next, which is lambda epoch: multiplier ** (epoch - start_epoch).
-    From start_epoch on, before end_epoch. With staircase it changes with the epoch only; else with every batch, the
-    epoch being a fraction: `steps_per_epoch` is then needed where Keras does not know it. momentum_correction is
-    Horovod's: the momentum is part of Keras's compiled step, so nothing is corrected.
+    multiplier: a number, or a function of the epoch. A number is the factor in every epoch, whatever staircase is.
+    (Late releases of Horovod use it as the factor from one epoch to the next; write that as
+    lambda epoch: multiplier ** (epoch - start_epoch).)
+
+    staircase: the rate changes at the start of an epoch only. Without it the rate changes with every batch, and the
+    epoch is a fraction; steps_per_epoch is then needed if Keras does not know it. momentum_correction is Horovod's and
+    has no effect, since the momentum is part of Keras's compiled step.
     """
 
     def __init__(
@@ -205,7 +217,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         self.current_epoch = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Looks for what would fail in the middle of training."""
+        """Checks for errors that would otherwise come in the middle of training."""
         adjust = getattr(self._adjust_learning_rate, "__func__", None)
         if adjust is LearningRateScheduleCallback._adjust_learning_rate:
             self._refuse_schedule()
@@ -217,11 +229,11 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """The epoch that batches belong to."""
+        """Stores the epoch of the following batches."""
         self.current_epoch = epoch
 
     def on_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Sets the rate for the batch."""
+        """Sets the learning rate for the batch."""
         epoch = self.current_epoch
         if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
             return
@@ -237,7 +249,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             logs["lr"] = float(self.model.optimizer.learning_rate)
 
     def _adjust_learning_rate(self, epoch: float) -> None:
-        # Horovod's name, which programs override.
+        # Horovod's name, because programs override it.
         self._refuse_schedule()
         factor = _arguments.number(f"what multiplier gives for epoch {epoch:g}", self.multiplier(epoch))
         self.model.optimizer.learning_rate = _arguments.number("initial_lr", self.initial_lr) * factor
@@ -254,13 +266,13 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
 
 def _check_multiplier(multiplier: Any) -> None:
-    """What is no number of Python's, and cannot be called with an epoch, would be told in the first batch."""
+    """Raises for a multiplier that is neither a number nor a function of one argument, before the first batch."""
     if not callable(multiplier):
         _arguments.number("multiplier", multiplier)
         return
-    try:  # by what is called, not by what a decorator has around: that may pass more than it is given
+    try:  # checks the function that is called: a decorator may pass more arguments than it gets
         signature = inspect.signature(multiplier, follow_wrapped=False)
-    except (TypeError, ValueError):  # of C code, which does not tell
+    except (TypeError, ValueError):  # some C code has no signature
         return
     try:
         signature.bind(0.0)
@@ -272,7 +284,11 @@ def _check_multiplier(multiplier: Any) -> None:
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """From initial_lr / size to initial_lr in warmup_epochs epochs: `initial_lr` is the rate for all ranks together."""
+    """Raises the rate from initial_lr / size to initial_lr in warmup_epochs epochs.
+
+    initial_lr: the rate for all ranks together. verbose: if positive, rank 0 prints the rate at the end of the warm-up.
+    ValueError if warmup_epochs is negative or not finite.
+    """
 
     def __init__(
         self,
@@ -287,7 +303,8 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             raise ValueError(f"warmup_epochs is a number of epochs, 0 for none, not {epochs:g}.")
 
         def multiplier(epoch: float) -> float:
-            # At the end of an epoch's last batch the epoch is full. A part of an epoch ends before the epoch does.
+            # A batch sets the rate for its end: after an epoch's last batch the epoch is full. warmup_epochs may be a
+            # fraction.
             epoch = min(epoch + 1.0 / (self.steps_per_epoch or 1), warmup_epochs)
             return 1.0 / basics.size() * (epoch * (basics.size() - 1) / warmup_epochs + 1)
 
@@ -303,7 +320,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Says where the rate is at the end of the warm-up."""
+        """Prints the rate at the end of the warm-up, if verbose."""
         super().on_epoch_end(epoch, logs)
         if epoch + 1 == self.end_epoch and self.verbose > 0 and basics.rank() == 0:
             rate = float(self.model.optimizer.learning_rate)
@@ -311,21 +328,21 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-    """keras.callbacks.ModelCheckpoint that writes on rank 0 only."""
+    """A keras.callbacks.ModelCheckpoint that writes on rank 0 only."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Rank 0 writes, if save_freq says so."""
+        """Writes on rank 0, if save_freq says so."""
         if basics.rank() == 0:
             super().on_train_batch_end(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Rank 0 writes, if save_freq says so."""
+        """Writes on rank 0, if save_freq says so."""
         if basics.rank() == 0:
             super().on_epoch_end(epoch, logs)
 
 
 class BestModelCheckpoint(ModelCheckpoint):
-    """The best model so far, by `monitor`, written on rank 0 only. Put MetricAverageCallback in front of it."""
+    """Saves the best model so far, by `monitor`, on rank 0 only. Put MetricAverageCallback before it."""
 
     def __init__(
         self,
@@ -337,7 +354,7 @@ class BestModelCheckpoint(ModelCheckpoint):
         save_freq: str | int = "epoch",
     ) -> None:
         super().__init__(
-            str(filepath),  # legacy Keras takes no Path
+            str(filepath),  # legacy Keras does not accept a Path
             monitor=monitor,
             verbose=verbose,
             save_best_only=True,

@@ -1,4 +1,4 @@
-"""Values and variables of all ranks, and models with distributed optimizers from files."""
+"""Operations on values and variables, and loading of models with distributed optimizers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from .optimizer import (
 
 
 def as_array(value: Any) -> Any:
-    """The value of a tensor of Keras's backend, or of a number."""
+    """Returns the value of a backend's tensor, or of a number, as a NumPy array."""
     return np.asarray(value if LEGACY else keras.ops.convert_to_numpy(value))
 
 
 def _given(value: Any) -> Any:
-    """Of a program: ValueError where it is more than numbers."""
+    """Converts a program's value to an array. ValueError if it has more than numbers (a mask, for instance)."""
     return as_array(checked(value))
 
 
@@ -54,7 +54,11 @@ def allreduce(
     compression: str = Compression.none,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The reduction (default: the average) of the ranks' values, as a NumPy array. Not in a compiled step."""
+    """Reduces the ranks' values (default: the average), and returns a NumPy array. Collective; blocks.
+
+    value: a tensor of Keras's backend, an array or a number, of the same shape and dtype on all ranks. It cannot be
+    used in a compiled step.
+    """
     return arrays.allreduce(
         _given(value),
         average,
@@ -68,33 +72,36 @@ def allreduce(
 
 
 def allgather(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """The ranks' values one after the other along dimension 0, as a NumPy array."""
+    """Concatenates the ranks' values along dimension 0, which may differ, as a NumPy array. Collective; blocks."""
     return arrays.allgather(_given(value), name, process_set=process_set)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """The value of rank `root_rank`, as a NumPy array."""
+    """Returns the value of world rank `root_rank` as a NumPy array. Collective; blocks."""
     return arrays.broadcast(_given(value), root_rank, name, process_set=process_set)
 
 
 def reducescatter(
     value: Any, name: str | None = None, op: int | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """This rank's share of the rows of the reduced values, as a NumPy array."""
+    """Reduces the ranks' values (default: the average), and returns this rank's share of the rows as a NumPy array."""
     return arrays.reducescatter(_given(value), name, op=op, process_set=process_set)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
-    """Overwrites Keras variables with those of rank `root_rank`, all in one batch. Of seeds each rank makes its own."""
+    """Overwrites Keras variables with those of rank `root_rank`, all in one batch. Collective; blocks.
+
+    Seeds of random numbers become a function of the root's seed and of the rank.
+    """
     given = checked_variables("broadcast_variables", variables)
     _broadcast([(one, path_of(one, slot_path)) for one in given], root_rank)
 
 
 def _broadcast(given: Sequence[tuple[Any, str]], root_rank: int) -> None:
-    """Of variables, each with its path."""
+    """Broadcasts variables, each given with its path."""
     root_rank = _arguments.root_rank(root_rank)
     contents = [np.array(as_array(variable)) for variable, _ in given]
-    # Counters of random numbers are unsigned, which does not travel as such.
+    # Counters of random numbers are unsigned. distrun cannot send that dtype, so send them as signed integers.
     views = [one.view(f"int{one.itemsize * 8}") if one.dtype.kind == "u" else one for one in contents]
     names = [f"variable.{index}.{path}" for index, (_, path) in enumerate(given)]
     what = batch_call(Kind.BROADCAST, names, global_process_set)._replace(root=root_rank)
@@ -107,14 +114,14 @@ def _broadcast(given: Sequence[tuple[Any, str]], root_rank: int) -> None:
 
 
 def _own_seed(state: Any, key: int, root_rank: int) -> Any:
-    """Of the root's state of a generator."""
+    """Returns this rank's state of a generator, made from the root's."""
     own = np.array(state)
     own[key] ^= own.dtype.type(_seeds.mask(basics.rank(), root_rank))
     return own
 
 
 def broadcast_global_variables(root_rank: int) -> NoReturn:
-    """Horovod's, for the graphs of TensorFlow 1: says what to do instead."""
+    """Raises RuntimeError that says what to use instead. Horovod has this for TensorFlow 1's graphs."""
     raise RuntimeError(
         "there are no global variables outside the graphs of TensorFlow 1: use "
         f"hvd.broadcast_model(model, {root_rank}), hvd.broadcast_variables(variables, {root_rank}) or "
@@ -123,23 +130,27 @@ def broadcast_global_variables(root_rank: int) -> NoReturn:
 
 
 def has_its_variables(model: Any) -> bool:
-    """Whether fit() finds the variables made. On TensorFlow its first step makes those that are missing, elsewhere it
-    makes them before it begins."""
+    """True if the variables exist before fit() takes its first step.
+
+    On TensorFlow the first step creates missing variables. The other backends create them before fit() begins.
+    """
     if keras.backend.backend() != "tensorflow" or model.built:
         return True
-    # One that is never called itself, but has steps of its own for its parts.
+    # The model is never called itself; it has its own step, which calls its layers.
     layers = list(model._flatten_layers(include_self=False))
     return bool(layers) and all(layer.built for layer in layers)
 
 
 def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ()) -> None:
-    """Gives every rank the weights of rank `root_rank`, and its optimizer's state, which is made if need be.
+    """Gives every rank the weights and the optimizer's state of rank `root_rank`. Collective; blocks.
 
-    The seeds of layers that draw random numbers (Dropout) become a function of the root's seed and of the rank.
-    Of distributed optimizers in other attributes the state that they have: the model does not know for which variables.
-    Those of a process set of some ranks are left alone.
+    It builds the optimizer if needed. The seeds of layers that draw random numbers (Dropout) become a function of the
+    root's seed and of the rank. Distributed optimizers in other attributes of the model are broadcast with the state
+    that they have; they are not built, as the model does not know their variables. Those of a smaller process set are
+    skipped.
 
-    local: ids (of id()) of variables that each rank keeps.
+    local: the id() values of variables that each rank keeps. ValueError if the model has no weights yet, or if the
+    ranks have built its optimizers differently.
     """
     if not hasattr(model, "weights"):
         raise TypeError(
@@ -169,7 +180,7 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
 
 
 def _seeds_of(model: Any, local: Collection[int]) -> list[Any]:
-    """The seeds of its layers, which Keras 3 does not count as weights."""
+    """Returns the seeds of the model's layers. Keras 3 does not list them as weights."""
     ours = {*local, *(id(one) for one in model.weights)}
     others = [one for one in getattr(model, "variables", ()) if id(one) not in ours]
     return [others[index] for index in _seeds.places(others)]
@@ -188,28 +199,32 @@ def _set_seeds(model: Any, seeds: list[Any], roots: list[list[int]], root_rank: 
         return
     for (index, key), seed in zip(_seeds.places(seeds).items(), roots, strict=True):
         dtype = as_array(seeds[index]).dtype
-        # Backends have other dtypes, and the root's may be signed.
+        # The dtype depends on the backend, and the root's may be signed.
         seeds[index].assign(_own_seed(np.array(seed).astype(dtype), key, root_rank))
 
 
 def _state_of(optimizer: Any) -> list[Any]:
     rate = getattr(distributed_part(optimizer), "_learning_rate", None)
-    # Legacy Keras does not count it.
+    # Legacy Keras does not list the rate among the variables.
     return [*optimizer.variables, *([rate] if LEGACY and hasattr(rate, "assign") else [])]
 
 
 def _state_of_older(optimizer: Any) -> list[Any]:
-    """Of one of TensorFlow 1, which Keras wraps, or of tf.keras.optimizers.legacy: what it has made by now. Before the
-    first step that is nothing, and alike on all ranks."""
+    """Returns the state of a TensorFlow 1 optimizer in Keras's wrapper, or of one of tf.keras.optimizers.legacy.
+
+    Before the first step it is empty, on all ranks alike.
+    """
     variables = getattr(getattr(optimizer, "optimizer", optimizer), "variables", None)
     return list(variables()) if callable(variables) else []
 
 
 def _others_built_alike(model: Any, optimizer: Any, seeds: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The model's other optimizers, and every rank's `seeds`."""
+    """Returns the model's other optimizers, and every rank's `seeds`. ValueError if the ranks have built them
+    differently.
+    """
     found = distributed_optimizers(model)
     others = {path: one for path, one in found.items() if one is not optimizer and with_all_ranks(one)}
-    # A rank that has none takes part: it may be the only one.
+    # A rank without other optimizers takes part too, since the others may have some.
     sizes = {path: len(one.variables) for path, one in others.items()}
     everybodys = allgather_object((sizes, seeds), "broadcast_model")
     first, _ = everybodys[0]
@@ -233,28 +248,28 @@ def load_model(
     legacy_opts: bool = False,
     average_aggregated_gradients: bool | None = None,
 ) -> Any:
-    """keras.saving.load_model, with the model's optimizer, and its state, in a DistributedOptimizer.
+    """Loads a model like keras.saving.load_model, and makes its optimizer a DistributedOptimizer with the same state.
 
-    custom_optimizers: optimizer classes of your own that the file names. legacy_opts is Horovod's and has no effect.
-    average_aggregated_gradients: as it was given to DistributedOptimizer with backward_passes_per_step, or True where
-    gradient_accumulation_steps were Keras's own. Files tell only the number of passes, not whether their sum is stepped
-    with, so it must be said for a model that has such.
+    custom_optimizers: your own optimizer classes that the file names. legacy_opts is Horovod's and has no effect.
+    average_aggregated_gradients: only for a model whose optimizer accumulates several passes; ValueError without it,
+    since files do not say whether it steps with their sum. Pass the value that DistributedOptimizer got with
+    backward_passes_per_step, or True if the model used Keras's own gradient_accumulation_steps.
     """
     del legacy_opts
     compression = compression_name(compression)
     known = _known(custom_optimizers, custom_objects)
     if LEGACY or keras.config.backend() == "tensorflow":
-        importlib.import_module("distrun.tensorflow._sync_batch_norm")  # which tells Keras of its class
+        importlib.import_module("distrun.tensorflow._sync_batch_norm")  # registers its class with Keras
     model = keras.saving.load_model(filepath, custom_objects=known)
-    old = getattr(model, "optimizer", None)  # Keras 3 has none before compile()
+    old = getattr(model, "optimizer", None)  # Keras 3 has no optimizer before compile()
     if old is None or is_distributed(old):
         return model
     passes = _accumulated_passes(old, filepath, average_aggregated_gradients)
     with keras.saving.custom_object_scope(known):
-        if LEGACY:  # whose optimizers do not know their variables
+        if LEGACY:  # its optimizers do not know their variables
             model.optimizer = DistributedOptimizer(copy_of(old), compression=compression)
             model.optimizer.build(model.trainable_variables)
-            if len(old.variables) < len(model.optimizer.variables):  # of a SavedModel, of whose state Keras reads none
+            if len(old.variables) < len(model.optimizer.variables):  # Keras reads no state from a SavedModel
                 old.build(model.trainable_variables)
             copy_state(old, model.optimizer)
         else:
@@ -288,8 +303,11 @@ def _known(optimizers: Any, objects: Any) -> dict[str, Any]:
 
 
 def _built_from_h5(optimizer: Any, variables: Sequence[Any], filepath: Any) -> Any:
-    """One like it with the file's state. Keras 3 builds it for no variables, with which fit() fails, and drops all of
-    the state but the number of steps and the learning rate."""
+    """Returns a new optimizer like `optimizer` with the state in the file.
+
+    Keras 3 builds the loaded one without variables, so that fit() fails. It keeps only the number of steps and the
+    learning rate.
+    """
     made = copy_of(optimizer)
     made.build(variables)
     with importlib.import_module("h5py").File(filepath) as file:

@@ -18,9 +18,9 @@ from distrun.process_sets import ProcessSet, checked, global_process_set
 from ._backends import Reduction, checked_variables
 from ._keras import LEGACY, keras
 
-MULTI: Any = () if LEGACY else getattr(keras.optimizers, "MultiOptimizer", ())  # of Keras 3.15 and newer
+MULTI: Any = () if LEGACY else getattr(keras.optimizers, "MultiOptimizer", ())  # in Keras 3.15 and newer
 SCALING = keras.mixed_precision.LossScaleOptimizer if LEGACY else keras.optimizers.LossScaleOptimizer
-# The cure where the loss is scaled outside of the reduction.
+# The advice for a loss that is scaled outside of the reduction.
 INSIDE = "leave out your LossScaleOptimizer, or put it inside: DistributedOptimizer(LossScaleOptimizer(opt))"
 
 
@@ -31,7 +31,7 @@ SCALED = (
 
 
 class Compression:
-    """The choices for `compression`: as they are, or as 16-bit floats on the way."""
+    """The choices for `compression`: send gradients unchanged, or as 16-bit floats."""
 
     none = "none"
     fp16 = "fp16"
@@ -54,14 +54,17 @@ def DistributedOptimizer(  # Horovod's name
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """A keras.optimizers optimizer like `optimizer` that reduces the gradients of all ranks (default: averages them).
+    """Returns a Keras optimizer like `optimizer` that reduces the gradients over the ranks (default: the average).
 
-    It is of a subclass of the optimizer's class, and saved as that class: what is saved loads without distrun. With the
-    policy mixed_float16, set before, it scales the loss too, so that an overflow on one rank skips the step on all: a
-    loop of your own takes the gradients of its scale_loss(loss).
-    backward_passes_per_step: Keras's gradient_accumulation_steps; the sum of the passes is stepped with, or their
-    average (average_aggregated_gradients). All gradients travel in one operation, so groups change nothing;
+    Its class is a subclass of the optimizer's class, and it is saved as that class. So a saved model loads without
+    distrun. If the policy mixed_float16 was set before, the optimizer scales the loss too. An overflow on one rank then
+    skips the step on all ranks. Your own loop must then take the gradients of its scale_loss(loss).
+
+    backward_passes_per_step: as Keras's gradient_accumulation_steps. The step uses the sum of the passes, or their
+    average with average_aggregated_gradients. num_groups, groups: no effect, because all gradients are one operation.
     device_dense and device_sparse are Horovod's and have no effect.
+
+    ValueError if `optimizer` is no Keras optimizer, is distributed already, or does not fit the other arguments.
     """
     del device_dense, device_sparse
     _refuse_sessions()
@@ -106,8 +109,8 @@ def _refuse_other_than_optimizers(given: Any) -> None:
 
 
 def _check_groups(number: Any, groups: Any) -> None:
-    """That they may be what they are: they have no effect, and a value that was meant for its neighbour would pass."""
-    if number is not None:  # programs pass an option of theirs on, which nobody has set
+    """Checks the types of the group arguments. They have no effect, but a value meant for another argument is found."""
+    if number is not None:  # programs pass on an option of their own that was never set
         _arguments.count("num_groups", number)
     if isinstance(groups, list | tuple):
         for index, group in enumerate(groups):
@@ -122,7 +125,7 @@ def _check_groups(number: Any, groups: Any) -> None:
 
 
 def _refuse_sessions() -> None:
-    """Of TensorFlow 1, which legacy Keras can still train in."""
+    """Raises ValueError under TensorFlow 1's graph mode, which legacy Keras can still train in."""
     if LEGACY and not importlib.import_module("tensorflow").compat.v1.executing_eagerly_outside_functions():
         raise ValueError(
             "distrun.keras needs TensorFlow's eager execution: leave out disable_eager_execution() and "
@@ -134,7 +137,11 @@ def _refuse_sessions() -> None:
 def PartialDistributedOptimizer(  # Horovod's name
     optimizer: Any, *arguments: Any, local_layers: Any = None, **options: Any
 ) -> Any:
-    """A DistributedOptimizer that leaves the variables of `local_layers`, a layer or several, to each rank."""
+    """Returns a DistributedOptimizer that does not reduce the gradients of `local_layers`, a Keras layer or a list of
+    them.
+
+    The other arguments are those of DistributedOptimizer. ValueError for a layer that is not built yet.
+    """
     made = DistributedOptimizer(optimizer, *arguments, **options)
     layers: Iterable[Any] = local_layers if isinstance(local_layers, list | tuple | set) else [local_layers]
     for layer in layers:
@@ -148,7 +155,7 @@ def PartialDistributedOptimizer(  # Horovod's name
 
 
 def _refuse_local_where_all_are_judged(optimizer: Any) -> None:
-    """By one finding over the gradients of all variables, which would be another one on each rank."""
+    """Raises ValueError if one decision depends on the gradients of all variables: it would differ among the ranks."""
     if isinstance(optimizer, SCALING):
         raise _local_with(SCALED)
     several = optimizer._inner_optimizers if isinstance(optimizer, MULTI) else [optimizer]
@@ -164,16 +171,18 @@ def _local_with(what: str) -> ValueError:
 
 
 def is_distributed(optimizer: object) -> bool:
-    """True for what DistributedOptimizer made."""
+    """True for an optimizer that DistributedOptimizer made."""
     return hasattr(distributed_part(optimizer), "distrun_reduction")
 
 
 def distributed_optimizers(model: Any) -> dict[str, Any]:
-    """Those that a model has in its attributes, `optimizer` or others, and in lists and dicts there, each once. In the
-    order of the names, which is the same on all ranks: those of a dict go by keys that are strings or numbers, which
-    ranks may have put there in another order, else by their place."""
+    """Returns {path: optimizer} for the distributed optimizers in a model's attributes, and in lists and dicts there.
+
+    Each appears once. The order is that of the names, which is the same on all ranks. In a dict an optimizer is named
+    by its key if that is a string or number, since ranks may insert keys in another order; otherwise by its position.
+    """
     found: dict[int, tuple[str, Any]] = {}
-    # Frameworks note the program's attributes in some of their own, whose names begin with an underscore.
+    # Frameworks store the program's attributes in attributes of their own too, whose names begin with an underscore.
     for name, value in sorted(vars(model).items(), key=lambda item: (item[0].startswith("_"), item[0])):
         parts = {name: value}
         if isinstance(value, dict):
@@ -192,27 +201,32 @@ def _by_key_or_place(name: str, optimizers: dict[Any, Any]) -> Iterator[tuple[st
 
 
 def _same_everywhere(key: Any) -> bool:
-    """Whether all ranks write it alike: layers and other objects hold numbers or addresses of their process."""
+    """True if a key has the same repr on all ranks. Layers and other objects show numbers or addresses of their
+    process."""
     if isinstance(key, tuple):
         return all(_same_everywhere(one) for one in key)
     return isinstance(key, str | int | float | bytes | enum.Enum)
 
 
 def with_all_ranks(optimizer: Any) -> bool:
-    """False for what DistributedOptimizer made for a process set of some ranks."""
+    """False if DistributedOptimizer was given a process set of some ranks only."""
     process_set: ProcessSet = distributed_part(optimizer).distrun_reduction.process_set
     return process_set.size() == global_process_set.size()
 
 
 def distributed_part(optimizer: Any) -> Any:
-    """Legacy Keras scales the loss around ours: its LossScaleOptimizer has the inner one reduce before it looks."""
+    """Returns the optimizer that reduces. In legacy Keras it is inside LossScaleOptimizer, which lets it reduce before
+    it checks for overflows."""
     return getattr(optimizer, "inner_optimizer", optimizer) if LEGACY else optimizer
 
 
 def config_of(optimizer: Any) -> dict[str, Any]:
-    """What makes one like it. Its schedule, the function that is its learning rate, the optimizer that it scales the
-    loss for and what chooses among several optimizers are in it as they are, where it would have them as Keras writes
-    them down: they may be nothing that Keras can write down, or of classes that it would not find again."""
+    """Returns the configuration for an optimizer like `optimizer`.
+
+    These parts stay live objects instead of Keras's serialized forms: a schedule or a function as learning rate, the
+    inner optimizer of loss scaling, and the map of a MultiOptimizer. Keras may be unable to serialize them, or to find
+    their classes again.
+    """
     key, attribute = "learning_rate", "_learning_rate"
     stand_in = keras.optimizers.schedules.ExponentialDecay(0.0, 1, 0.0)
     if isinstance(optimizer, SCALING):
@@ -226,10 +240,10 @@ def config_of(optimizer: Any) -> dict[str, Any]:
         return dict(optimizer.get_config())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of functions that are not safe to load from files
-        try:  # what a class of the program's gives is not asked for with anything else while that works
+        try:  # while it works, call a program's get_config() only with the program's own object
             config, written = dict(optimizer.get_config()), _written(live)
-        except Exception:  # such as one of the program's schedule
-            # Past __setattr__, which would track it.
+        except Exception:  # for instance of the program's schedule
+            # vars() bypasses __setattr__, which would track the stand-in.
             vars(optimizer)[attribute] = stand_in
             try:
                 config, written = dict(optimizer.get_config()), _written(stand_in)
@@ -241,20 +255,21 @@ def config_of(optimizer: Any) -> dict[str, Any]:
 
 
 def _written(what: Any) -> Any:
-    """As Keras writes it down; None if it cannot."""
+    """Returns the object in Keras's serialized form; None if Keras cannot serialize it."""
     try:
         return keras.saving.serialize_keras_object(what)
-    except Exception:  # of code of the program's
+    except Exception:  # raised by the program's code
         return None
 
 
 def copy_of(optimizer: Any) -> Any:
-    """A new one like it, without its state."""
+    """Returns a new optimizer like `optimizer`, without its state."""
     return _made(type(optimizer), config_of(optimizer))
 
 
 def _made(kind: Any, config: dict[str, Any]) -> Any:
-    """kind.from_config(), to which Keras 3 gives no inner optimizer as it is, and nothing that chooses one."""
+    """Returns kind.from_config(config). In Keras 3 that does not accept a live inner optimizer or a live map, so call
+    the constructor for these."""
     for key, around, copy in (("inner_optimizer", SCALING, copy_of), ("optimizer_map", MULTI, _map_like)):
         inner = config.get(key)
         if issubclass(kind, around) and inner is not None and not isinstance(inner, dict):
@@ -263,7 +278,8 @@ def _made(kind: Any, config: dict[str, Any]) -> Any:
 
 
 def _map_like(given: Any) -> Any:
-    """With new optimizers, one for several keys where it was one. A function of the program's, as it is."""
+    """Returns a map with new optimizers; one that had several keys keeps them. A program's function is returned as it
+    is."""
     if not isinstance(given, keras.optimizers.OptimizerMap):
         return given
     copies: dict[int, Any] = {}
@@ -275,19 +291,20 @@ def _map_like(given: Any) -> Any:
 
 
 def copy_state(old: Any, made: Any) -> None:
-    """Momenta, iterations and so on; both are built. Only `made` may add up the gradients of several passes."""
+    """Copies momenta, iterations and other state. Both optimizers are built. Only `made` may accumulate several
+    passes."""
     starts = getattr(made, "gradient_accumulation_steps", None) and not old.gradient_accumulation_steps
     added = {id(one) for one in made._accumulated_gradients} if starts else set()
     mine = [one for one in made.variables if id(one) not in added]
     for one, its in zip(mine, old.variables, strict=True):
         one.assign(its)
-    if starts:  # Keras counts passes
+    if starts:  # Keras's iterations count passes
         made._iterations.assign(old._iterations * made.gradient_accumulation_steps)
 
 
 def compression_name(given: Any) -> str:
-    """Of what Horovod's programs pass as `compression`."""
-    # The other front ends' Compression.fp16 and so on are classes of these names.
+    """Returns the name of a `compression` argument as Horovod's programs pass it; ValueError for others."""
+    # In the other front ends, Compression.fp16 and so on are classes with these names.
     name = given if isinstance(given, str) else getattr(given, "__name__", "").removesuffix("Compressor").lower()
     if name not in ("none", "fp16", "bf16"):
         raise ValueError(f"compression is Compression.none, fp16 or bf16, not {given!r}.")
@@ -331,7 +348,9 @@ def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any)
 
 
 def _with_scaled_loss(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any:
-    """Keras would put its own around ours, and leave out the reduction on the rank whose own gradients overflowed."""
+    """Scales the loss inside the reduction. Keras would scale it outside, and skip the reduction on a rank with
+    overflows.
+    """
     kind = _scaling(_class(keras.optimizers.LossScaleOptimizer, reduction))
     made = kind(_made(type(optimizer), config), name="loss_scale_optimizer")
     _exclude_alike(optimizer, made)
@@ -342,7 +361,7 @@ def _with_scaled_loss(optimizer: Any, config: dict[str, Any], reduction: Reducti
 
 
 def _exclude_alike(old: Any, made: Any) -> None:
-    """What exclude_from_weight_decay() was told is in no configuration."""
+    """Copies the effect of exclude_from_weight_decay(), which is not part of the configuration."""
     old, made = (getattr(one, "inner_optimizer", one) for one in (old, made))
     for name, value in vars(old).items():
         if name.startswith("_exclude_from_weight_decay") and not name.endswith("_cache"):
@@ -350,7 +369,8 @@ def _exclude_alike(old: Any, made: Any) -> None:
 
 
 def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any:
-    """Of a new optimizer: one that has made steps does not know the variables that its state is for."""
+    """Distributes a new legacy optimizer. One that has made steps does not know which variables its state belongs
+    to."""
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         config["inner_optimizer"] = _legacy(inner, config_of(inner), reduction)
@@ -362,19 +382,21 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
         distrun_reduction = reduction
 
         def aggregate_gradients(self, grads_and_vars: Any) -> Any:
-            """What Keras has for other strategies: before clipping, and before a LossScaleOptimizer looks."""
+            """Reduces the gradients. Keras's hook for other strategies: it runs before clipping and before loss
+            scaling."""
             pairs = list(super().aggregate_gradients(grads_and_vars))
             variables = [variable for _, variable in pairs]
             return list(zip(reduction.reduce([gradient for gradient, _ in pairs], variables), variables, strict=True))
 
         def apply_gradients(self, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
-            """A LossScaleOptimizer around it, as compile() makes one, has had them reduced and looked at by now."""
+            """Refuses local variables inside a LossScaleOptimizer, as compile() makes one. It has reduced and checked
+            the gradients before this call."""
             if reduction.local and options.get("skip_gradients_aggregation"):
                 raise _local_with(SCALED)
             return super().apply_gradients(grads_and_vars, *arguments, **options)
 
         def register_local_var(self, variable: Any) -> None:
-            """The gradient of `variable` is not reduced."""
+            """Excludes the gradient of `variable` from the reduction."""
             _refuse_local_where_all_are_judged(self)
             reduction.keep_local(variable)
 
@@ -384,8 +406,10 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
 
 
 def _amend_scaling() -> None:
-    """A LossScaleOptimizer around ours says so when it is made, as compile() makes one for the policy. It would divide
-    and look at the gradients of one rank, and skip steps that the others make."""
+    """Patches LossScaleOptimizer to refuse a distributed optimizer inside, as compile() would make one for the policy.
+
+    It would check only this rank's gradients, and skip steps that the other ranks make.
+    """
     scaling = keras.optimizers.LossScaleOptimizer
     if hasattr(scaling, "distrun_amended"):
         return
@@ -407,7 +431,10 @@ def _amend_scaling() -> None:
 
 
 def _class(base: Any, reduction: Reduction) -> Any:
-    """Keras's trainers call apply, on JAX stateless_apply; a LossScaleOptimizer's does not come by its own apply."""
+    """Returns the distributed subclass of `base`.
+
+    Keras's trainers call apply, and on JAX stateless_apply. That of a LossScaleOptimizer does not call its own apply.
+    """
     _amend_scaling()
 
     class Distributed(base):  # type: ignore[misc]
@@ -418,7 +445,7 @@ def _class(base: Any, reduction: Reduction) -> Any:
             return super().apply(reduction.reduce(list(grads), variables), trainable_variables)
 
         def register_local_var(self, variable: Any) -> None:
-            """The gradient of `variable` is not reduced."""
+            """Excludes the gradient of `variable` from the reduction."""
             _refuse_local_where_all_are_judged(self)
             reduction.keep_local(variable)
 
@@ -433,7 +460,8 @@ def _class(base: Any, reduction: Reduction) -> Any:
 
 
 def _scaling(base: Any) -> Any:
-    """For an optimizer that was given without loss scaling: a loop of the user's may not know of it."""
+    """Adds a check that the loss was scaled. The user passed an optimizer without scaling, so a loop may not scale
+    it."""
 
     class Scaling(base):  # type: ignore[misc]
         _distrun_scaled = False
@@ -464,22 +492,25 @@ def _scaling(base: Any) -> Any:
 
 
 def _are_zeros(grads: list[Any]) -> bool:
-    """Of eager gradients: a program may step with such once, to have the slots into which it loads a state."""
+    """True for eager gradients that are all zero. A program may take a step with them to create the slots for a
+    state."""
     try:
         return not any(keras.ops.convert_to_numpy(one).any() for one in grads if one is not None)
-    except Exception:  # while a step is traced they have no values, which each backend says in its own way
+    except Exception:  # in a traced step they have no values; each backend raises its own type
         return False
 
 
 def _named_as(base: Any, made: Any) -> Any:
-    """Saved as Keras's own class; a class of the user's keeps its module and what it is registered as."""
+    """Gives `made` the name of `base`, so that files name Keras's class. A user's class keeps its module and
+    registration.
+    """
     made.__name__ = made.__qualname__ = base.__name__
     made.__doc__ = base.__doc__
     of_keras = base.__module__.split(".")[0] in ("keras", "tf_keras")
     made.__module__ = "keras.optimizers" if of_keras else base.__module__
     registered = keras.saving.get_registered_name(base)
     package, packaged, name = registered.rpartition(">")
-    # Files have this name, and what is loaded is `base`. A name without a package is the class's own, which `made` has.
+    # Files contain this name and load `base`. A name without a package is the class's own name, which `made` has.
     if packaged and keras.saving.get_custom_objects().get(registered) is base:
         keras.saving.register_keras_serializable(package, name)(made)
         keras.saving.get_custom_objects()[registered] = base

@@ -1,4 +1,4 @@
-"""distrun for MXNet 1.9: `import distrun.mxnet as hvd`. Names, arguments and defaults are Horovod's."""
+"""distrun for MXNet 1.9: `import distrun.mxnet as hvd`. Functions, arguments and defaults are Horovod's."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ __all__ = [
     "synchronize",
 ]
 
-# Horovod's name of the module that has the operations.
+# Horovod's name for the module with the operations.
 mpi_ops = sys.modules[f"{__name__}.mpi_ops"] = sys.modules[__name__]

@@ -1,7 +1,7 @@
-"""MXNet's arrays as the core's tensors, where they lie.
+"""Passes MXNet's arrays to the core without copies.
 
-MXNet's engine computes in the background and does not know distrun's: an array is waited for before its memory is
-handed over, and must not be touched until the operation is complete.
+MXNet's engine computes in the background and does not know distrun's engine. So an array is waited for before the
+runtime gets its memory. The program must not touch it until the operation is complete.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _new(like: Array, shape: Sequence[int]) -> Array:
 
 
 def to_array(value: Any) -> Array:
-    """An array of MXNet for any value that it can convert. Values that are not MXNet's become float32."""
+    """Converts a value to an array of MXNet. A value that is not an array of MXNet becomes float32."""
     if isinstance(value, NDArray):
         return value
     given = np.asarray(checked(value))
@@ -85,12 +85,12 @@ class MxnetAdapter:
         return _address(tensor), tensor.shape
 
     def contiguous(self, tensor: Array) -> Array:
-        return tensor  # all are
+        return tensor  # all arrays are contiguous
 
     def writable(self, tensor: Array) -> None:
         if not isinstance(tensor, NDArray):
             raise ValueError(f"the in-place forms need an array of MXNet, not {type(tensor).__name__}.")
-        # What reads the old contents must have done so.
+        # Wait for operations that still read the old contents.
         check_call(_LIB.MXNDArrayWaitToWrite(tensor.handle))
 
     def empty_like(self, tensor: Array) -> Array:
@@ -116,7 +116,7 @@ class MxnetAdapter:
         return _new(like, (rows, *like.shape[1:]))
 
     def integers(self, values: Sequence[int]) -> Array:
-        # int32, as in Horovod, unless a count needs more: the data have arrived.
+        # int32, as in Horovod; int64 if a count needs it.
         return mx.nd.array(values, dtype="int32" if max(values, default=0) < 1 << 31 else "int64")
 
 

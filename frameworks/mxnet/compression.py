@@ -1,4 +1,4 @@
-"""Compression: arrays are made smaller for the way and get their dtype back afterwards."""
+"""Compression: arrays are sent in a smaller dtype, and get their original dtype back afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FP16Compressor(AstypeCompressor):
 
     @staticmethod
     def compress(tensor: Array) -> tuple[Array, Any]:
-        """float16, and the old dtype."""
+        """Returns the array as float16, and its original dtype."""
         if tensor.dtype in (np.float32, np.float64):
             return tensor.astype("float16"), tensor.dtype
         return tensor, None

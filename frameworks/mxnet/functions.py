@@ -1,4 +1,4 @@
-"""Initial state from one rank."""
+"""Broadcast of the initial state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _broadcast(pairs: list[tuple[str, Array]], root_rank: int) -> None:
 
 
 def _broadcast_when_made(parameter: Any, name: str, root_rank: int) -> None:
-    """A parameter whose shape the first batch decides gets its values then, on all ranks at the same place."""
+    """Broadcasts a parameter at its initialization, when the first batch has set its shape, on all ranks alike."""
     make = parameter._init_impl
 
     def made(self: Any, *arguments: Any) -> None:
@@ -36,9 +36,10 @@ def _broadcast_when_made(parameter: Any, name: str, root_rank: int) -> None:
 
 
 def broadcast_parameters(params: Mapping[str, Any], root_rank: int = 0, prefix: str | None = None) -> None:
-    """Overwrites arrays, or a block's parameters (`net.collect_params()`), with those of rank `root_rank`.
+    """Overwrites arrays, or a block's parameters (`net.collect_params()`), with those of rank `root_rank`. Collective.
 
-    prefix: put before the names, where two models have parameters of the same names.
+    A gluon Parameter without a shape is broadcast when it is initialized. prefix: a text before the names, for two
+    models with parameters of the same names. ValueError or TypeError for other values.
     """
     if not isinstance(params, Mapping) and not hasattr(params, "items"):
         raise ValueError(
@@ -46,7 +47,7 @@ def broadcast_parameters(params: Mapping[str, Any], root_rank: int = 0, prefix: 
         )
     root_rank, prefix = _arguments.root_rank(root_rank), _arguments.name(prefix, "prefix")
     named = sorted(((f"{prefix or ''}{key}", value) for key, value in params.items()), key=lambda item: item[0])
-    for name, value in named:  # all, before what any of them does
+    for name, value in named:  # check all before any is broadcast
         _arguments.name(name, "the name of a parameter")
         if not isinstance(value, mx.gluon.Parameter | NDArray):
             raise TypeError(

@@ -1,4 +1,4 @@
-"""The operations on MXNet's arrays, under Horovod's names. `priority` is Horovod's and has no effect."""
+"""The operations on MXNet's arrays, under Horovod's names. `priority` exists for Horovod's programs, without effect."""
 
 from __future__ import annotations
 

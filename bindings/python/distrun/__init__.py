@@ -1,7 +1,7 @@
 """distrun: communication between the ranks of a distributed training job.
 
-This package is the core that all front ends share. Training scripts import one of them: `import distrun.torch as hvd`,
-or `import distrun.numpy as hvd`. No framework is imported here.
+This package is the core that all front ends share. Training scripts import a front end: `import distrun.torch as hvd`,
+or `import distrun.numpy as hvd`. This package imports no framework.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The C API of distrun.h as ctypes sees it: constants, structs and prototypes. Nothing here decides anything."""
+"""The C API of distrun.h for ctypes: constants, structs and prototypes. This module has no logic."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class DType(enum.IntEnum):
 
 
 class ReduceOp(enum.IntEnum):
-    """Horovod's numbers, which its users write down, and distrun_reduce's as `native`.
+    """The reductions, with Horovod's numbers as values, because Horovod's users write the numbers in programs.
 
-    ADASUM is Horovod's alone: this library refuses it by name when it is used.
+    `native` is the number in distrun_reduce. ADASUM exists only in Horovod: distrun raises NotImplementedError for it.
     """
 
     native: int
@@ -68,7 +68,7 @@ class ReduceOp(enum.IntEnum):
 
     @classmethod
     def of_native(cls, number: int) -> ReduceOp:
-        """The one whose `native` is `number`."""
+        """Returns the member whose `native` is `number`."""
         return next(one for one in cls if one.native == number)
 
 
@@ -175,7 +175,7 @@ _CODE = ctypes.c_int32
 _VIEW = ctypes.c_void_p
 Describer = ctypes.CFUNCTYPE(None, _VIEW)
 
-# name -> (result, arguments); None as the result is C's void.
+# name -> (result, arguments). The result None is C's void.
 PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "distrun_api_version": (ctypes.c_uint32, []),
     "distrun_version": (ctypes.c_char_p, []),

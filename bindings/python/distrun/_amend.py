@@ -1,5 +1,7 @@
-"""Runs a program as `python train.py ...` or `python -m module ...` would, and amends one module of a framework as soon
-as the program has imported it. Not earlier: importing a framework here would come before what the program sets for it.
+"""Runs a program as `python train.py ...` or `python -m module ...` would, and patches one module of a framework.
+
+The patch is applied right after the program has imported the module. This file must not import the framework itself:
+that would happen before the program sets its options for the framework.
 """
 
 from __future__ import annotations
@@ -17,24 +19,24 @@ Amend = Callable[[ModuleType], object]
 
 
 class _Amending(Loader):
-    """Another loader, and then the change."""
+    """Loads a module with another loader, then patches it."""
 
     def __init__(self, loader: Loader, amend: Amend) -> None:
         self._loader = loader
         self._amend = amend
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the other loader does."""
+        """Leaves this to the other loader."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """The module, amended."""
+        """Executes the module, then patches it."""
         self._loader.exec_module(module)
         self._amend(module)
 
 
 class _Finder(MetaPathFinder):
-    """Finds the module once, as Python would without it."""
+    """Finds the module once, the way Python would without this finder."""
 
     def __init__(self, module: str, amend: Amend) -> None:
         self._module = module
@@ -43,7 +45,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's spec with our loader; nothing for all other modules."""
+        """Returns the module's spec with the patching loader; None for every other module."""
         if fullname != self._module:
             return None
         sys.meta_path.remove(self)
@@ -54,18 +56,18 @@ class _Finder(MetaPathFinder):
 
 
 def amend_when_imported(module: str, amend: Amend) -> None:
-    """`amend` gets `module` when the program has imported it."""
+    """Calls `amend(module)` right after the program has imported `module`."""
     sys.meta_path.insert(0, _Finder(module, amend))
 
 
 def run_program(module: str, amend: Amend) -> None:
-    """Runs the program that the arguments name; `amend` gets `module` when the program has imported it."""
+    """Runs the program in sys.argv, and calls `amend` as in amend_when_imported()."""
     amend_when_imported(module, amend)
     run()
 
 
 def run() -> None:
-    """Runs the program that the arguments name."""
+    """Runs the program in sys.argv: a script and its arguments, or -m, a module and its arguments."""
     if sys.argv[1] == "-m":
         del sys.argv[:2]
         _look_first_in(str(Path.cwd()))
@@ -74,11 +76,11 @@ def run() -> None:
     del sys.argv[0]
     script = Path(sys.argv[0])
     _look_first_in(str(script.resolve().parent))
-    # As Python does since 3.9, so that __file__ is right after a change of directory; here argv[0] is that path too.
+    # Python has made __file__ absolute since 3.9, so it stays right after a change of directory. Here argv[0] is too.
     runpy.run_path(str(script.absolute()), run_name="__main__")
 
 
 def _look_first_in(directory: str) -> None:
-    """Where Python looks for the program's own modules first: it was started with none for ours."""
+    """Puts `directory` first on the import path of the program. Python had set the first entry for distrun's module."""
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         sys.path[0] = directory

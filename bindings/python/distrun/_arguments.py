@@ -1,4 +1,4 @@
-"""Arguments of types that ctypes, str() and float() take without a word, or refuse without saying which it was."""
+"""Checks of arguments that ctypes, str() and float() would accept silently, or refuse without naming the argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def _shown(value: object) -> str:
-    """In one line, for reports quote the last line of an error."""
+    """The value in one line, because reports quote the last line of an error."""
     try:
         return " ".join(repr(value).split())[:60]
     except Exception:  # Python does not print an int of more than 4300 digits
@@ -18,11 +18,14 @@ def _shown(value: object) -> str:
 
 
 def number(argument: str, value: object) -> float:
-    """A number of Python, NumPy or a framework as a float: TypeError for what is none, ValueError beyond float64."""
+    """Returns a number of Python, NumPy or a framework as a float.
+
+    TypeError if `value` is no single number, ValueError if it does not fit float64.
+    """
     if type(value) is float:
         return value
     try:
-        # Not float(), which reads texts and drops the imaginary part of NumPy's complex numbers.
+        # float() would parse texts, and would drop the imaginary part of NumPy's complex numbers.
         return ctypes.c_double(value.item() if hasattr(value, "item") else value).value  # type: ignore[arg-type]
     except OverflowError:
         raise ValueError(f"{argument} is a number that fits float64, not {_shown(value)}.") from None
@@ -31,7 +34,10 @@ def number(argument: str, value: object) -> float:
 
 
 def seconds(argument: str, given: object) -> float | None:
-    """A time limit; None for none. Never is it later than nan: a wait with it would look again and again for ever."""
+    """Returns a time limit in seconds; None means no limit.
+
+    ValueError for nan: no time is later than nan, so a wait would loop forever.
+    """
     limit = None if given is None else number(argument, given)
     if limit is not None and math.isnan(limit):
         raise ValueError(f"{argument} is a number of seconds, or None for no limit, not nan.")
@@ -39,17 +45,19 @@ def seconds(argument: str, given: object) -> float | None:
 
 
 def name(given: object, argument: str = "name") -> str | None:
-    """An operation's name as a caller gives it; None: it gets one. What he passes in its place by mistake, a count or a
-    root, would name it without a word."""
+    """Returns an operation's name as the caller gave it. None: the operation gets a name from a counter.
+
+    TypeError if it is no str: a count or a root in this place would silently become the name.
+    """
     if given is None:
         return None
     if not isinstance(given, str):
         raise TypeError(
             f"{argument} is a str, the same one on all ranks, or None, not {_shown(given)}; pass str() of it."
         )
-    if "\0" in given:  # C would take what comes before it
+    if "\0" in given:  # C reads a string up to the first NUL
         raise ValueError(f"{argument} has no NUL, unlike {_shown(given)}.")
-    if "\n" in given or "\r" in given:  # reports name operations in the middle of a line
+    if "\n" in given or "\r" in given:  # reports put names in the middle of a line
         raise ValueError(f"{argument} is one line of text, unlike {_shown(given)}.")
     if not given.isascii():
         try:
@@ -60,8 +68,10 @@ def name(given: object, argument: str = "name") -> str | None:
 
 
 def root_rank(given: object) -> int:
-    """A world rank; whether there is such a one the ranks find out together. int() would read texts and cut fractions,
-    C take the lowest 32 bits."""
+    """Returns a root rank as an int. The engine checks later that all ranks agree on it.
+
+    int() would parse texts and cut fractions, and C would keep only the lowest 32 bits.
+    """
     try:
         rank = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
@@ -72,7 +82,7 @@ def root_rank(given: object) -> int:
 
 
 def count(argument: str, given: object, least: int = 0) -> int:
-    """A whole number of Python or NumPy that is not below `least`."""
+    """Returns a whole number of Python or NumPy. ValueError if it is below `least`."""
     try:
         found = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
@@ -83,7 +93,7 @@ def count(argument: str, given: object, least: int = 0) -> int:
 
 
 def whole(given: Any) -> Any:
-    """As an int of Python's, where it is a whole number of NumPy's; anything else as it is."""
+    """Returns a whole number of NumPy as a Python int. Any other value is returned unchanged."""
     try:
         return operator.index(given)
     except TypeError:
@@ -91,7 +101,7 @@ def whole(given: Any) -> Any:
 
 
 def predivide(given: object) -> float:
-    """The gradient_predivide_factor of optimizers."""
+    """Returns an optimizer's gradient_predivide_factor. ValueError for 0, nan and infinity."""
     factor = number("gradient_predivide_factor", given)
     if factor == 0.0 or not math.isfinite(factor):
         raise ValueError(f"gradient_predivide_factor divides the gradients, so it is not {factor:g}.")
@@ -99,7 +109,7 @@ def predivide(given: object) -> float:
 
 
 def settings(given: object) -> list[bytes]:
-    """What distrun_init takes for init's `settings`: name=value, as in docs/settings.md."""
+    """Converts init's `settings` to name=value texts for distrun_init. docs/settings.md lists the names."""
     if given is None:
         return []
     if not isinstance(given, Mapping):
@@ -116,7 +126,7 @@ def settings(given: object) -> list[bytes]:
                 f"settings: the value of {key!r} is a str, a number or a bool, not {_shown(value)}; {cure}."
             )
         text = f"{key}={str(value).lower() if isinstance(value, bool) else value}"
-        if "\0" in text:  # C would take what comes before it
+        if "\0" in text:  # C reads a string up to the first NUL
             raise ValueError(f"settings: a name and its value have no NUL, unlike {_shown(key)}: {_shown(value)}.")
         texts.append(text.encode())
     return texts

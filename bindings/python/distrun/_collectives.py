@@ -1,6 +1,6 @@
 """Names, arguments and memory of the operations, for the tensors of any front end.
 
-A front end gives an Adapter, which knows its tensors, and gets every operation as a Handle.
+A front end passes an Adapter, which handles its tensors. Every operation returns a Handle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Memory(NamedTuple):
-    """Where a tensor lies and what it is, as the C API wants it."""
+    """A tensor's memory, dtype, shape, device and stream, in the C API's terms."""
 
     pointer: int
     dtype: int
@@ -31,63 +31,63 @@ class Memory(NamedTuple):
 
 
 class Adapter(Protocol[T]):
-    """How a front end's tensors are looked at, made and copied."""
+    """How a front end's tensors are inspected, created and copied."""
 
     def given(self, value: Any) -> T:
-        """The tensor for what a caller passes to an operation that gives a new one."""
+        """Converts a caller's value to a tensor, for an operation with a new output tensor."""
         ...
 
     def describe(self, tensor: T) -> Memory:
-        """The memory of a contiguous tensor; ValueError for a dtype or device that cannot travel."""
+        """Returns the memory of a contiguous tensor. ValueError for a dtype or device that distrun cannot send."""
         ...
 
     def hold(self, tensor: T) -> object:
-        """What to keep so that the tensor's memory stays where it is."""
+        """Returns an object that keeps the tensor's memory alive and in place."""
         ...
 
     def pointer(self, tensor: T) -> int:
-        """Where the tensor's memory is now."""
+        """Returns the tensor's address at this moment."""
         ...
 
     def layout(self, tensor: T) -> object:
-        """Pointer, shape and strides: equal as long as a copy back goes where the copy came from."""
+        """Returns pointer, shape and strides. If they are unchanged, a result can be copied back to the tensor."""
         ...
 
     def contiguous(self, tensor: T) -> T:
-        """`tensor` itself, or a contiguous copy."""
+        """Returns `tensor` itself if it is contiguous, else a contiguous copy."""
         ...
 
     def writable(self, tensor: T) -> None:
-        """ValueError if the memory must not be written to."""
+        """Raises ValueError if the tensor's memory is read-only."""
         ...
 
     def empty_like(self, tensor: T) -> T:
-        """A new contiguous tensor of the same shape, dtype and device."""
+        """Returns a new contiguous tensor of the same shape, dtype and device."""
         ...
 
     def copy(self, target: T, source: T) -> None:
-        """Copies the contents."""
+        """Copies the elements of `source` to `target`."""
         ...
 
     def gathered(self, like: T, result: Gathered) -> T:
-        """A new tensor with a copy of an allgather's or alltoall's result."""
+        """Copies the result of an allgather or alltoall to a new tensor."""
         ...
 
     def check_share(self, tensor: T, members: int) -> None:
-        """ValueError, on all ranks alike, if one of `members` shares of the rows cannot be made."""
+        """Raises ValueError, on all ranks alike, if a share of the rows (one of `members`) cannot be allocated."""
         ...
 
     def empty_rows(self, like: T, rows: int) -> T:
-        """A new contiguous tensor like another one of at least one dimension, but with so many rows."""
+        """Returns a new contiguous tensor with `rows` rows. `like` has at least one dimension."""
         ...
 
     def integers(self, values: Sequence[int]) -> T:
-        """A new tensor of int32, of int64 where one of them needs it."""
+        """Returns a new int32 tensor, or an int64 one if a value needs it."""
         ...
 
 
 def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
-    """The operation from Horovod's two arguments, `op` and the older `average`; the default is Average."""
+    """Returns the reduction from Horovod's arguments `op` and `average` (the older one). The default is Average."""
     if average is not None:
         if not isinstance(average, bool):
             raise TypeError(
@@ -111,7 +111,7 @@ def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
 
 
 def _program_level() -> int:
-    """The `stacklevel`, for who calls this, of the program's line that called into this package."""
+    """Returns the `stacklevel`, for the function that calls this, of the program's line that called this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
         frame, level = frame.f_back, level + 1
@@ -119,7 +119,7 @@ def _program_level() -> int:
 
 
 def reduction(op: int | None, prescale: float, postscale: float, average: bool | None = None) -> dict[str, Any]:
-    """The arguments of `call` that say how tensors are reduced."""
+    """Returns the arguments of `call` that describe the reduction."""
     return {
         "reduce": reduce_op(op, average),
         "prescale": _arguments.number("prescale_factor", prescale),
@@ -131,10 +131,10 @@ EXACT, HOROVOD = "exact", "horovod"
 
 
 def gradient_factor(gradient: str, kind: Kind, process_set: ProcessSet) -> float:
-    """What the gradient of an allgather, broadcast or reducescatter is multiplied by.
+    """Returns the factor for the gradient of an allgather, broadcast or reducescatter.
 
-    The exact one is that of the sum of all ranks' losses. Horovod averages over the set where that is a sum, and
-    multiplies by the set's size what is left of the shares.
+    "exact" is the gradient of the sum of all ranks' losses, so the factor is 1. Horovod averages the gradients of
+    allgather and broadcast over the set, and multiplies the gradient of reducescatter by the set's size.
     """
     if gradient == EXACT:
         return 1.0
@@ -144,27 +144,27 @@ def gradient_factor(gradient: str, kind: Kind, process_set: ProcessSet) -> float
     return float(members) if kind == Kind.REDUCESCATTER else 1.0 / members
 
 
-# Of one group; kMaxGroup in runtime/engine/run/tensor_table.cc, which refuses more without a name and a cure.
+# The largest group. Keep equal to kMaxGroup in runtime/engine/run/tensor_table.cc, whose error has no name and no cure.
 MAX_GROUP = 4096
 
 
 def check_group(what: str, count: int) -> None:
-    """InvalidArgument for a group that is too large to run all or none. It is not cut into several, which would not."""
+    """Raises InvalidArgument if a group is too large. It is not split, because its parts would not run all or none."""
     if count > MAX_GROUP:
         raise errors.InvalidArgument(
             f"{what} has {count} tensors, and at most {MAX_GROUP} can run all or none; make several groups."
         )
 
 
-# Enums are slow: small operations notice each member that is hashed, compared by == or looked up in its class.
+# Enums are slow. In small operations, hashing, comparing or looking up a member costs a noticeable time.
 _ALLGATHER, _REDUCESCATTER = Kind.ALLGATHER, Kind.REDUCESCATTER
 _WORDS = {kind: kind.name.lower() for kind in Kind}  # a list indexed by a Kind breaks torch.compile's tracing
 
 
 class Call(NamedTuple):
-    """One call of a front end: what all its tensors have in common, and their names.
+    """One call of a front end: the names of its tensors, and the arguments that all its tensors share.
 
-    single: the handle gives one tensor, not a list. group: the C API's number; -1 lets each tensor run by itself.
+    single: the handle returns one tensor instead of a list. group: the C API's number; with -1 each tensor runs alone.
     """
 
     kind: Kind
@@ -178,10 +178,10 @@ class Call(NamedTuple):
     postscale: float = 1.0
 
     def op(self, index: int, memory: Memory, output: int, splits: tuple[int, ...] = ()) -> Op:
-        """The C API's operation for the tensor at `index`."""
+        """Returns the C API's operation for the tensor at `index`."""
         kind, names, process_set, _, group, reduce, root, prescale, postscale = self
         pointer, dtype, shape, device_type, device_index, stream = memory
-        return Op(  # by position: keywords take longer than all the rest
+        return Op(  # by position: keyword arguments would take most of this function's time
             kind, names[index], dtype, shape, pointer, output, reduce, root, prescale, postscale, process_set, group,
             device_type, device_index, stream, splits,
         )  # fmt: skip
@@ -198,7 +198,7 @@ def call(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> Call:
-    """One tensor, named by the caller or by a counter per (operation, process set)."""
+    """Returns a call with one tensor. A counter per operation and process set names it if the caller does not."""
     members = registered_id(process_set)
     operation = _WORDS[kind]
     if _arguments.name(name) is None:
@@ -207,7 +207,7 @@ def call(
 
 
 def grouped_call(kind: Kind, name: str | None, process_set: ProcessSet, count: int, **arguments: Any) -> Call:
-    """Several tensors that run all or none, named like one with their place in the group."""
+    """Returns a call with `count` tensors that run all or none. Each name has the tensor's place in the group."""
     members = registered_id(process_set)
     operation = _WORDS[kind]
     check_group(f"the grouped {operation} '{_arguments.name(name) or 'without a name'}'", count)
@@ -218,7 +218,7 @@ def grouped_call(kind: Kind, name: str | None, process_set: ProcessSet, count: i
 
 
 def batch_call(kind: Kind, names: Sequence[str], process_set: ProcessSet) -> Call:
-    """Several tensors, submitted together. Each runs when all ranks have it."""
+    """Returns a call with several tensors that are submitted together. Each runs when all ranks have submitted it."""
     operation = _WORDS[kind]
     return Call(kind, [f"{operation}.{name}" for name in names], registered_id(process_set), single=False)
 
@@ -226,7 +226,7 @@ def batch_call(kind: Kind, names: Sequence[str], process_set: ProcessSet) -> Cal
 class Collectives(Generic[T]):
     """The operations on one front end's tensors.
 
-    A single call's handle gives a tensor, every other one's a list.
+    The handle of a call with `single` returns a tensor. The other handles return a list.
     """
 
     def __init__(self, adapter: Adapter[T]) -> None:
@@ -235,7 +235,7 @@ class Collectives(Generic[T]):
     def start(
         self, what: Call, tensors: Sequence[T], process_set: ProcessSet, *, in_place: bool = False
     ) -> Handle[Any]:
-        """Any operation but alltoall; `in_place` overwrites the tensors, for allreduce and broadcast alone."""
+        """Starts any operation except alltoall. `in_place` overwrites the tensors (allreduce and broadcast only)."""
         if what.kind is _ALLGATHER:
             return self.allgather(tensors, what)
         if what.kind is _REDUCESCATTER:
@@ -243,10 +243,10 @@ class Collectives(Generic[T]):
         return self.same_size(tensors, what, in_place=in_place)
 
     def same_size(self, tensors: Sequence[T], what: Call, *, in_place: bool) -> Handle[Any]:
-        """Allreduce and broadcast: the output has the input's shape; `in_place` overwrites the tensors.
+        """Starts an allreduce or broadcast. The output has the input's shape; `in_place` overwrites the tensors.
 
-        A contiguous tensor is used where it lies. Of another one a copy is reduced in place, and copied back if the
-        caller wants his tensor changed.
+        The runtime uses a contiguous tensor without a copy. Another tensor is copied, and the copy is reduced in place.
+        If `in_place` is set, the result is copied back to the tensor.
         """
         adapter = self.adapter
         ops: list[Op] = []
@@ -269,7 +269,7 @@ class Collectives(Generic[T]):
 
         def finish(_handle: Handle[Any]) -> Any:
             self._stayed(works, ops)
-            for index, tensor, _, layout in copies:  # of all before the first is written: a group is all or none
+            for index, tensor, _, layout in copies:  # check all before writing any: a group is all or none
                 if adapter.layout(tensor) != layout:
                     raise _moved(ops[index].name, "got other memory or another shape")
             for _, tensor, work, _ in copies:
@@ -279,11 +279,11 @@ class Collectives(Generic[T]):
         return _operations.enqueue(ops, keep, finish)
 
     def allgather(self, tensors: Sequence[T], what: Call) -> Handle[Any]:
-        """Concatenates the members' tensors along dimension 0, whose size may differ."""
+        """Concatenates the members' tensors along dimension 0, which may differ among the members."""
         return self._gather(tensors, what, lambda outputs, _: outputs[0] if what.single else outputs)
 
     def allgather_sizes(self, tensors: Sequence[T], what: Call) -> Handle[tuple[list[T], list[tuple[int, ...]]]]:
-        """Like allgather, but gives the outputs and, for each, dimension 0 of every member."""
+        """Like allgather, but returns the outputs and, for each output, dimension 0 of every member's tensor."""
         return self._gather(tensors, what, lambda outputs, sizes: (outputs, sizes))
 
     def _gather(
@@ -302,7 +302,8 @@ class Collectives(Generic[T]):
         return _operations.enqueue(ops, keep, finish)
 
     def alltoall(self, tensor: T, splits: tuple[int, ...] | None, what: Call) -> Handle[Any]:
-        """The rows that each member has sent here, one after the other; with splits also how many each has sent."""
+        """Returns the rows that the members have sent to this rank, in rank order. With splits also the rows per
+        member."""
         integers = self.adapter.integers
         return self.exchange(
             tensor, splits, what, lambda output, rows: output if splits is None else (output, integers(rows))
@@ -311,13 +312,13 @@ class Collectives(Generic[T]):
     def alltoall_sizes(
         self, tensor: T, splits: tuple[int, ...] | None, what: Call
     ) -> Handle[tuple[T, tuple[int, ...]]]:
-        """Like alltoall, but always gives the output and how many rows each member has sent."""
+        """Like alltoall, but always returns the output and the number of rows from each member."""
         return self.exchange(tensor, splits, what, lambda output, rows: (output, rows))
 
     def exchange(
         self, tensor: T, splits: tuple[int, ...] | None, what: Call, make: Callable[[T, tuple[int, ...]], Any]
     ) -> Handle[Any]:
-        """Like alltoall, but gives what `make` does of the output and how many rows each member has sent."""
+        """Like alltoall, but returns make(output, rows from each member)."""
         work = self.adapter.contiguous(tensor)
         op = what.op(0, self.adapter.describe(work), 0, splits or ())
 
@@ -329,20 +330,20 @@ class Collectives(Generic[T]):
         return _operations.enqueue([op], [self.adapter.hold(work)], finish)
 
     def reducescatter(self, tensors: Sequence[T], what: Call, process_set: ProcessSet) -> Handle[Any]:
-        """This rank's share of the rows of the reduced tensors."""
+        """Returns this rank's share of the rows of the reduced tensors."""
         adapter = self.adapter
         inputs = [adapter.contiguous(tensor) for tensor in tensors]
         outputs: list[T] = []
         ops: list[Op] = []
         members = process_set.size() or 1
-        for tensor in inputs:  # all, before an output of any is made
+        for tensor in inputs:  # check all before an output is allocated
             adapter.check_share(tensor, members)
         for index, tensor in enumerate(inputs):
             memory = adapter.describe(tensor)
             if memory.shape:
                 outputs.append(adapter.empty_rows(tensor, share_of(memory.shape[0], process_set)))
             else:
-                outputs.append(adapter.empty_like(tensor))  # refused by all ranks together
+                outputs.append(adapter.empty_like(tensor))  # the engine refuses a scalar on all ranks together
             ops.append(what.op(index, memory, adapter.describe(outputs[-1]).pointer))
         keep = [adapter.hold(tensor) for tensor in (*inputs, *outputs)]
 
@@ -353,7 +354,7 @@ class Collectives(Generic[T]):
         return _operations.enqueue(ops, keep, finish)
 
     def _stayed(self, tensors: Sequence[T], ops: Sequence[Op]) -> None:
-        """InvalidArgument where a tensor has other memory than it had when it was submitted."""
+        """Raises InvalidArgument if a tensor's memory has changed since it was submitted."""
         for tensor, op in zip(tensors, ops, strict=True):
             if self.adapter.pointer(tensor) != op.input:
                 raise _moved(op.name, "got other memory")
@@ -368,24 +369,24 @@ def _moved(name: str, what: str) -> errors.InvalidArgument:
 
 
 def share(rows: int, members: int, position: int) -> int:
-    """Rows of a reducescatter for one member: equal shares, and one more for the first rows % members."""
+    """Returns one member's rows of a reducescatter. The first rows % members members get one row more."""
     return rows // members + (1 if position < rows % members else 0)
 
 
 def share_of(rows: int, process_set: ProcessSet) -> int:
-    """Rows of a reducescatter that this rank gets."""
+    """Returns the number of rows that this rank gets from a reducescatter."""
     return share(rows, process_set.size() or 1, process_set.rank() or 0)
 
 
 def split_rows(splits: object) -> tuple[int, ...] | None:
-    """The rows for each member from what alltoall takes: None, or a sequence or one-dimensional array of integers."""
+    """Converts alltoall's `splits` to rows per member: None, or a sequence or one-dimensional array of integers."""
     if splits is None:
         return None
     values = splits.tolist() if hasattr(splits, "tolist") else splits
     try:
         if isinstance(values, list | tuple):
             rows = tuple(operator.index(one) for one in values)
-            if all(-1 << 63 <= one < 1 << 63 for one in rows):  # ctypes would take the lowest 64 bits
+            if all(-1 << 63 <= one < 1 << 63 for one in rows):  # ctypes would keep only the lowest 64 bits
                 return rows
     except TypeError:
         pass
@@ -395,13 +396,14 @@ def split_rows(splits: object) -> tuple[int, ...] | None:
 
 
 def join(process_set: ProcessSet, gpu: int = -1) -> int:
-    """This rank is out of data: takes part in the others' operations until every member is. The last one's world rank.
+    """Joins: this rank is out of data, and takes part in the others' operations until every member has joined.
 
-    `gpu`: the device for their tensors on GPUs, if this rank has had none in the set. Unnamed operations are numbered
-    from 0 again, since the ranks have done different numbers of them.
+    Returns the world rank that joined last. `gpu` is the device for the others' GPU tensors, used if this rank has had
+    no GPU tensor in the set. Afterwards unnamed operations start at number 0, because the ranks have run different
+    numbers of them.
     """
     members = registered_id(process_set)
-    _session.current()  # a forked child would wait for threads that only its parent has
+    _session.current()  # raises in a forked child, which has no engine threads and would wait forever
     _session.drain_all()
     place = max(gpu, 0)
     operation = Op(Kind.JOIN, "join", process_set=members, device_type=int(gpu >= 0), device_index=place)
@@ -411,7 +413,7 @@ def join(process_set: ProcessSet, gpu: int = -1) -> int:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns when every member has called it."""
+    """Returns when every member of `process_set` has called it."""
     what = call(Kind.BARRIER, None, process_set)
     operation = Op(kind=Kind.BARRIER, name=what.names[0], process_set=what.process_set)
     _operations.enqueue([operation], None, lambda _: None).wait()

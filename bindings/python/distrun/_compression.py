@@ -1,4 +1,4 @@
-"""What every front end's compressors have in common."""
+"""The base classes of the front ends' compressors."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from typing import Any
 
 
 class Compressor:
-    """A class with these two static methods can be passed as `compression`. Tensors are the front end's."""
+    """The interface of `compression` arguments: a class with these two static methods, for the front end's tensors."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor to send, and what decompress needs to know."""
+        """Returns the tensor to send, and a context for decompress."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The received tensor in its old dtype."""
+        """Returns the received tensor in its original dtype."""
         raise NotImplementedError
 
 
 def check(compression: Any) -> None:
-    """ValueError if it is none: a program on one rank would never notice, and one on several only in backward."""
+    """Raises ValueError if `compression` is no compressor.
+
+    Without this check, a program on one rank would never fail, and one on several ranks only in backward.
+    """
     if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise ValueError(
             f"compression is a class with compress and decompress, such as hvd.Compression.fp16, not {compression!r}."
@@ -32,19 +35,19 @@ class NoneCompressor(Compressor):
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """Nothing changes."""
+        """Returns the tensor unchanged."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """Nothing changes."""
+        """Returns the tensor unchanged."""
         return tensor
 
 
 class AstypeCompressor(Compressor):
-    """A base for arrays that have NumPy's `astype`; the context is the old dtype, or None where nothing changed."""
+    """A base for arrays with NumPy's `astype`. The context is the original dtype, or None if it did not change."""
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """Back to the old dtype."""
+        """Converts the tensor back to its original dtype."""
         return tensor if ctx is None else tensor.astype(ctx)

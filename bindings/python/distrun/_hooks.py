@@ -1,4 +1,4 @@
-"""What happens at the end of the process: leaving in good order, or naming the exception that ends it."""
+"""Runs at the end of the process: leaves the job, or reports the exception that ends the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _previous_threading_hook = threading.excepthook
 
 
 def install() -> None:
-    """At init: once per process, and in front of the hooks that the program has by then."""
+    """Installs the hooks, once per process. init calls it. They wrap the hooks that the program has by then."""
     global _installed, _previous_excepthook, _previous_threading_hook
     if _installed:
         return
@@ -29,18 +29,21 @@ def install() -> None:
 
 
 def end_without_waiting() -> None:
-    """For a framework that waits at the end of each process for all others: one that an exception ends does not, since
-    they wait for it elsewhere. Outside a session the launcher learns of it by the exit code. At a prompt
-    no exception ends it."""
+    """Ends the process with code 1 after an uncaught exception outside a session, instead of waiting for other
+    processes.
+
+    Some frameworks wait for all processes at exit. The others may wait for this one elsewhere, so both would hang.
+    The launcher sees the exit code. At an interactive prompt the process goes on.
+    """
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         previous(kind, value, trace)
-        # Ctrl-C reaches all ranks. In a session the launcher gets the exception.
+        # Ctrl-C reaches all ranks. In a session, distrun's own hook reports the exception to the launcher.
         if _session.is_open() or issubclass(kind, KeyboardInterrupt) or _at_a_prompt():
             return
         with contextlib.suppress(OSError, ValueError):
-            # torch's hook, which may have called this one, would write out afterwards what it has kept.
+            # torch's hook may have called this one. It replaces stderr by a buffer, which it would print only later.
             if isinstance(sys.stderr, io.StringIO):
                 print(sys.stderr.getvalue(), end="", file=sys.__stderr__, flush=True)
         for stream in (sys.stdout, sys.stderr):
@@ -58,13 +61,13 @@ def _at_a_prompt() -> bool:
 
 
 def leave() -> None:
-    """Shutdown, and everything that belongs to it."""
+    """Shuts the session down, and unregisters the process sets."""
     if _session.forked():
         return
     try:
         _session.close_session()
     finally:
-        if not _session.is_open():  # it still is after an interrupt
+        if not _session.is_open():  # after an interrupt it is still open
             process_sets.closed()
 
 
@@ -76,24 +79,25 @@ def _leave() -> None:
 
 
 def describe(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> str:
-    """One line for the other ranks: type, text, and the line of the program, as "ValueError: bad (train.py:12)"."""
+    """Describes an exception in one line for the other ranks, as "ValueError: bad (train.py:12)"."""
     found = place(trace)
     where = f" ({os.path.basename(found[0])}:{found[1]})" if found else ""
     return f"{name(kind, value)}{where}"
 
 
 def name(kind: type[BaseException], value: BaseException | None) -> str:
-    """Type and text, as "ValueError: bad"."""
+    """Returns type and text of an exception, as "ValueError: bad"."""
     text = "" if value is None else _first_line(str(value))
     return f"{kind.__name__}{': ' if text else ''}{text}"
 
 
 def place(trace: TracebackType | None) -> tuple[str, int] | None:
-    """File and line of the program; None if there is no traceback."""
+    """Returns the file and line of the program that raised; None without a traceback."""
     found = None
     while trace is not None:
         frame = trace.tb_frame
-        # By the name that runpy gives a program too, as under --torch-backend: by now sys.modules has another __main__.
+        # By name: runpy calls a program "__main__" too (as under --torch-backend), but sys.modules has another one by
+        # now.
         if not found or frame.f_globals.get("__name__") == "__main__":
             found = (frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
@@ -101,7 +105,7 @@ def place(trace: TracebackType | None) -> tuple[str, int] | None:
 
 
 def _first_line(text: str) -> str:
-    """That says what has happened. TensorFlow puts where it was in front of that."""
+    """Returns the first line that says what happened. TensorFlow puts the location in front of it."""
     lines = [one.strip() for one in text.splitlines() if one.strip()]
     if lines[:1] == ["Graph execution error:"]:
         where = ("Detected at node", "File ", "<stack traces", "[[")
@@ -111,7 +115,7 @@ def _first_line(text: str) -> str:
 
 
 def _errors(value: BaseException | None) -> list[errors.DistrunError]:
-    """The distrun exceptions among `value` and what it was raised from or because of."""
+    """Returns the distrun exceptions in the chain of causes and contexts of `value`."""
     seen: set[int] = set()
     found = []
     while value is not None and id(value) not in seen:
@@ -125,7 +129,7 @@ def _errors(value: BaseException | None) -> list[errors.DistrunError]:
 def _abort(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> None:
     found = _errors(value)
     if not all(error.usable for error in found):
-        return  # the job had ended already: this exception is a consequence and no cause
+        return  # the job had ended before, so this exception is a consequence and not the cause
     file, line = place(trace) or ("", 0)
     tensor = next((error.tensor for error in found if error.tensor), "")
     try:
@@ -135,7 +139,7 @@ def _abort(kind: type[BaseException], value: BaseException | None, trace: Traceb
 
 
 def _excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    # The traceback is printed before the other ranks end, so the user sees the cause first.
+    # Print the traceback before the other ranks end, so that the user sees the cause first.
     try:
         _previous_excepthook(kind, value, trace)
         sys.stderr.flush()
@@ -144,7 +148,8 @@ def _excepthook(kind: type[BaseException], value: BaseException, trace: Tracebac
 
 
 def _threading_hook(arguments: threading.ExceptHookArgs) -> None:
-    """A thread that submitted operations and dies leaves others waiting: that ends the job. Other threads may die."""
+    """Ends the job if a thread dies that has submitted operations, since other ranks wait for it. Other threads may
+    die."""
     try:
         _previous_threading_hook(arguments)
     finally:

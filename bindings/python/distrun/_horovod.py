@@ -1,8 +1,8 @@
 """The operations under Horovod's names, for the tensors of any front end.
 
-A front end has an object of Operations, whose methods take tensors and a Request. `public` makes the functions that
-programs call: their arguments are the tensors and those of one of the functions below whose names end in `_options`, or
-of a front end's own, where Horovod has another order there.
+A front end has one Operations object, whose methods take tensors and a Request. `public` makes the functions that
+programs call. Their arguments are the tensors and the arguments of one of the functions below that end in `_options`.
+A front end has its own such function where Horovod's order of arguments differs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from distrun._compression import Compressor, NoneCompressor
 from distrun._operations import Handle, checked
 from distrun.process_sets import ProcessSet, global_process_set
 
-G = TypeVar("G")  # what a program may pass where it gets a new tensor
+G = TypeVar("G")  # an input of an operation that returns a new tensor
 T = TypeVar("T")
 X = TypeVar("X")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ _REDUCED = Kind.ALLREDUCE, Kind.REDUCESCATTER
 
 
 class Request(NamedTuple):
-    """The arguments of one call beside its tensors, as the program gave them."""
+    """The arguments of one call except its tensors, as the program passed them."""
 
     name: str | None
     process_set: ProcessSet
@@ -53,8 +53,11 @@ class Request(NamedTuple):
     gradient: str = EXACT
 
     def call(self, kind: Kind, group: int | None = None, *, single: bool = True) -> Call:
-        """Checked and named. group: the number of tensors that run all or none; None for one tensor. single: the handle
-        of one tensor gives that, not a list."""
+        """Checks the arguments and returns the Call.
+
+        group: the number of tensors that run all or none; None for one tensor. single: the handle of a call with one
+        tensor returns that tensor instead of a list.
+        """
         how = reduction(self.op, self.prescale, self.postscale, self.average) if kind in _REDUCED else {}
         if group is None:
             return _collectives.call(kind, self.name, self.process_set, single=single, root=self.root, **how)
@@ -69,7 +72,7 @@ def reduction_options(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Request:
-    """Of an allreduce."""
+    """The arguments of an allreduce."""
     return Request(name, process_set, op, average, prescale_factor, postscale_factor)
 
 
@@ -82,7 +85,7 @@ def compressed_reduction_options(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Request:
-    """Of an allreduce that returns its output."""
+    """The arguments of a blocking allreduce, which can compress."""
     factors = prescale_factor, postscale_factor
     return Request(name, process_set, op, average, *factors, compression=compression)
 
@@ -94,7 +97,7 @@ def share_options(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Request:
-    """Of a reducescatter."""
+    """The arguments of a reducescatter."""
     return Request(name, process_set, op, None, prescale_factor, postscale_factor)
 
 
@@ -106,31 +109,31 @@ def compressed_share_options(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Request:
-    """Of a reducescatter that returns its output."""
+    """The arguments of a blocking reducescatter, which can compress."""
     return Request(name, process_set, op, None, prescale_factor, postscale_factor, compression=compression)
 
 
 def name_options(name: str | None = None, process_set: ProcessSet = global_process_set) -> Request:
-    """Of an allgather."""
+    """The arguments of an allgather."""
     return Request(name, process_set)
 
 
 def gathered_options(
     name: str | None = None, process_set: ProcessSet = global_process_set, gradient: str = EXACT
 ) -> Request:
-    """Of an allgather that has a gradient."""
+    """The arguments of an allgather with a gradient."""
     return Request(name, process_set, gradient=gradient)
 
 
 def root_options(root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Request:
-    """Of a broadcast."""
+    """The arguments of a broadcast."""
     return Request(name, process_set, root=root_rank)
 
 
 def sent_options(
     root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set, gradient: str = EXACT
 ) -> Request:
-    """Of a broadcast that has a gradient."""
+    """The arguments of a broadcast with a gradient."""
     return Request(name, process_set, root=root_rank, gradient=gradient)
 
 
@@ -143,26 +146,28 @@ def shared_options(
     postscale_factor: float = 1.0,
     gradient: str = EXACT,
 ) -> Request:
-    """Of a reducescatter that has a gradient."""
+    """The arguments of a reducescatter with a gradient."""
     factors = prescale_factor, postscale_factor
     return Request(name, process_set, op, None, *factors, compression=compression, gradient=gradient)
 
 
 def split_options(splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> Request:
-    """Of an alltoall."""
+    """The arguments of an alltoall."""
     return Request(name, process_set, splits=splits)
 
 
 class Operations(Generic[G, T]):
     """Every operation on the tensors of one front end.
 
-    Forms with _async start it and return a Handle, whose wait() gives the output; the others block. Forms that end in
-    an underscore overwrite the tensors. The tensors of a grouped form run all or none. Every one raises ValueError for
-    tensors that cannot travel, TypeError or ValueError for arguments, NotInitialized before init(), and the blocking
-    ones and wait() raise DistrunError for what the ranks find out together.
+    Forms with _async start the operation and return a Handle; its wait() returns the output. The others block. Forms
+    that end in an underscore overwrite the tensors. The tensors of a grouped form run all or none.
 
-    module: of the functions that `public` makes. noun: what their docstrings call a tensor. given, tensor: G and T, as
-    their signatures show them.
+    All raise ValueError for tensors that distrun cannot send, TypeError or ValueError for wrong arguments, and
+    NotInitialized before init(). The blocking forms and wait() raise DistrunError for errors that the ranks find
+    together, for instance different shapes.
+
+    module: the module of the functions that `public` makes. noun: the word for a tensor in their docstrings.
+    given, tensor: the types G and T in their signatures.
     """
 
     def __init__(self, collectives: Collectives[T], module: str, *, noun: str, given: str, tensor: str) -> None:
@@ -174,14 +179,14 @@ class Operations(Generic[G, T]):
     def begin(
         self, kind: Kind, tensors: list[T], ask: Request, *, grouped: bool = False, in_place: bool = False
     ) -> Handle[Any]:
-        """Starts it."""
+        """Starts the operation and returns its handle."""
         what = ask.call(kind, len(tensors) if grouped else None)
         return self.collectives.start(what, tensors, ask.process_set, in_place=in_place)
 
     def run(
         self, kind: Kind, tensors: list[T], ask: Request, *, grouped: bool = False, in_place: bool = False
     ) -> list[T]:
-        """Blocks until the outputs are there."""
+        """Runs the operation, blocks until it is complete, and returns the outputs."""
         what = ask.call(kind, len(tensors) if grouped else None, single=False)
         outputs: list[T] = self.collectives.start(what, tensors, ask.process_set, in_place=in_place).wait()
         return outputs
@@ -199,7 +204,7 @@ class Operations(Generic[G, T]):
         return [decompress(output, context) for output, (_, context) in zip(outputs, small, strict=True)]
 
     def allreduce_async(self, tensor: G, ask: Request) -> Handle[T]:
-        """Starts a reduction over the ranks into a new tensor; synchronize() gives it."""
+        """Starts a reduction of one tensor over the ranks; synchronize() returns the result as a new tensor."""
         return self.begin(Kind.ALLREDUCE, self._given([tensor]), ask)
 
     def allreduce_async_(self, tensor: T, ask: Request) -> Handle[T]:
@@ -207,7 +212,10 @@ class Operations(Generic[G, T]):
         return self.begin(Kind.ALLREDUCE, [tensor], ask, in_place=True)
 
     def allreduce(self, tensor: G, ask: Request) -> T:
-        """The reduction (default: the average) of the tensors of all ranks, as a new tensor."""
+        """Reduces the tensors of all ranks (default: their average), and returns the result as a new tensor.
+
+        The tensors have the same shape and dtype on every rank.
+        """
         return self._compressed(Kind.ALLREDUCE, [tensor], ask)[0]
 
     def allreduce_(self, tensor: T, ask: Request) -> T:
@@ -223,7 +231,7 @@ class Operations(Generic[G, T]):
         return self.begin(Kind.ALLREDUCE, list(tensors), ask, grouped=True, in_place=True)
 
     def grouped_allreduce(self, tensors: Sequence[G], ask: Request) -> list[T]:
-        """The reductions of several tensors, which run all or none."""
+        """Reduces several tensors, which run all or none. Returns new tensors."""
         return self._compressed(Kind.ALLREDUCE, tensors, ask, grouped=True)
 
     def grouped_allreduce_(self, tensors: Sequence[T], ask: Request) -> list[T]:
@@ -231,11 +239,14 @@ class Operations(Generic[G, T]):
         return self.run(Kind.ALLREDUCE, list(tensors), ask, grouped=True, in_place=True)
 
     def allgather_async(self, tensor: G, ask: Request) -> Handle[T]:
-        """Starts an allgather; synchronize() gives the new tensor."""
+        """Starts an allgather; synchronize() returns the new tensor."""
         return self.begin(Kind.ALLGATHER, self._given([tensor]), ask)
 
     def allgather(self, tensor: G, ask: Request) -> T:
-        """The tensors of all ranks one after the other along dimension 0, whose size may differ."""
+        """Concatenates the tensors of all ranks along dimension 0, in rank order, and returns a new tensor.
+
+        Dimension 0 may differ among the ranks; the dtype and the other dimensions are the same.
+        """
         return self.run(Kind.ALLGATHER, self._given([tensor]), ask)[0]
 
     def grouped_allgather_async(self, tensors: Sequence[G], ask: Request) -> Handle[list[T]]:
@@ -243,11 +254,11 @@ class Operations(Generic[G, T]):
         return self.begin(Kind.ALLGATHER, self._given(tensors), ask, grouped=True)
 
     def grouped_allgather(self, tensors: Sequence[G], ask: Request) -> list[T]:
-        """The allgathers of several tensors, which run all or none."""
+        """Concatenates each of several tensors as allgather does. The tensors run all or none."""
         return self.run(Kind.ALLGATHER, self._given(tensors), ask, grouped=True)
 
     def broadcast_async(self, tensor: G, ask: Request) -> Handle[T]:
-        """Starts a broadcast into a new tensor."""
+        """Starts a broadcast; synchronize() returns a new tensor."""
         return self.begin(Kind.BROADCAST, self._given([tensor]), ask)
 
     def broadcast_async_(self, tensor: T, ask: Request) -> Handle[T]:
@@ -255,7 +266,7 @@ class Operations(Generic[G, T]):
         return self.begin(Kind.BROADCAST, [tensor], ask, in_place=True)
 
     def broadcast(self, tensor: G, ask: Request) -> T:
-        """The tensor of world rank `root_rank`, as a new tensor of the same shape and dtype on every member."""
+        """Returns the tensor of world rank `root_rank`, as a new tensor of the same shape and dtype on every member."""
         return self.run(Kind.BROADCAST, self._given([tensor]), ask)[0]
 
     def broadcast_(self, tensor: T, ask: Request) -> T:
@@ -263,26 +274,27 @@ class Operations(Generic[G, T]):
         return self.run(Kind.BROADCAST, [tensor], ask, in_place=True)[0]
 
     def alltoall_async(self, tensor: G, ask: Request) -> Handle[Any]:
-        """Starts an alltoall; synchronize() gives what alltoall returns."""
+        """Starts an alltoall; synchronize() returns the result of alltoall."""
         rows = split_rows(ask.splits)
         return self.collectives.alltoall(self.collectives.adapter.given(tensor), rows, ask.call(Kind.ALLTOALL))
 
     def alltoall(self, tensor: G, ask: Request) -> Any:
-        """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
+        """Sends a block of rows to each rank, and returns the blocks from all ranks, in rank order.
 
-        splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum are not sent. With splits
-        the result is the pair of the output and the rows received from each rank (int32, or int64 from 2^31 rows on).
+        splits: the number of rows for each rank; None: equal shares of dimension 0. Rows beyond their sum are not sent.
+        With splits the result is a pair: the output, and the rows received from each rank (int32, or int64 from 2^31
+        rows on).
         """
         return self.alltoall_async(tensor, ask).wait()
 
     def reducescatter_async(self, tensor: G, ask: Request) -> Handle[T]:
-        """Starts a reducescatter; synchronize() gives this rank's share as a new tensor."""
+        """Starts a reducescatter; synchronize() returns this rank's share as a new tensor."""
         return self.begin(Kind.REDUCESCATTER, self._given([tensor]), ask)
 
     def reducescatter(self, tensor: G, ask: Request) -> T:
-        """Reduces the tensors of all ranks (default: the average) and gives each rank its share of the rows.
+        """Reduces the tensors of all ranks (default: their average), and returns this rank's share of the rows.
 
-        Shares are equal, and one row longer on the first ranks where the rows cannot be shared equally.
+        The shares are equal. If the rows cannot be divided equally, each of the first ranks gets one row more.
         """
         return self._compressed(Kind.REDUCESCATTER, [tensor], ask)[0]
 
@@ -291,12 +303,13 @@ class Operations(Generic[G, T]):
         return self.begin(Kind.REDUCESCATTER, self._given(tensors), ask, grouped=True)
 
     def grouped_reducescatter(self, tensors: Sequence[G], ask: Request) -> list[T]:
-        """The reducescatters of several tensors, which run all or none."""
+        """Reduces several tensors as reducescatter does, and returns this rank's shares. The tensors run all or
+        none."""
         return self._compressed(Kind.REDUCESCATTER, tensors, ask, grouped=True)
 
 
 def public(method: Callable[[X, Request], R], options: Callable[P, Request]) -> Callable[Concatenate[X, P], R]:
-    """The function for programs: `method` of an object of Operations, with the arguments of `options` after the
+    """Makes the function for programs: `method` of an Operations object, with the arguments of `options` after the
     tensors."""
     operations: Operations[Any, Any] = method.__self__  # type: ignore[attr-defined]
     found = inspect.signature(method)
@@ -305,7 +318,7 @@ def public(method: Callable[[X, Request], R], options: Callable[P, Request]) -> 
     def shown(annotation: str) -> str:
         return re.sub(r"\b[GT]\b", lambda word: operations.shown[word[0]], annotation)
 
-    # Under the method's name, which Python says where a program passes other arguments.
+    # A copy of `options` with the method's name, because Python's errors about wrong arguments show the name.
     plain: Any = options
     read: Any = types.FunctionType(plain.__code__, plain.__globals__, method.__name__, plain.__defaults__)
     read.__qualname__ = method.__name__
@@ -332,20 +345,21 @@ def public(method: Callable[[X, Request], R], options: Callable[P, Request]) -> 
 
 
 def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
-    """For a rank that has run out of data: takes part in what the others do until they have too.
+    """Joins: this rank is out of data, and takes part in the others' operations until every member has joined.
 
-    It contributes the neutral element to reductions and no rows to allgathers, and drops what they give. An average
-    still divides by the size of the set. Returns the rank that joined last. `device` is Horovod's and has no effect.
+    It contributes the neutral element to reductions and no rows to allgathers, and ignores the results. An average
+    still divides by the size of the set. Blocks, and returns the world rank that joined last. `device` exists for
+    Horovod's programs and has no effect.
     """
     del device
     return _collectives.join(process_set)
 
 
 def poll(handle: Handle[Any]) -> bool:
-    """True once the operation is complete: synchronize() will not block."""
+    """Returns True once the operation is complete, so that synchronize() will not block."""
     return checked(handle).poll()
 
 
 def synchronize(handle: Handle[Any]) -> Any:
-    """Waits for the operation and gives its output, or raises its exception."""
+    """Waits for the operation and returns its output, or raises its exception."""
     return checked(handle).wait()

@@ -1,6 +1,6 @@
-"""`python -m distrun._keras3_mwms train.py ...`: what ranks run under distrun --tf-keras3-mwms.
+"""`python -m distrun._keras3_mwms train.py ...`: ranks run this under distrun --tf-keras3-mwms.
 
-As soon as the program has imported Keras 3's TensorFlow trainer, patch_keras_mwms() mends it.
+It calls patch_keras_mwms() as soon as the program has imported Keras 3's TensorFlow trainer.
 """
 
 from __future__ import annotations

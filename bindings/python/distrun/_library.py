@@ -1,4 +1,4 @@
-"""Finds and loads libdistrun.so. The one place that knows where it lies; it is loaded at first use, not at import."""
+"""Finds and loads libdistrun.so. Only this module knows its path. It is loaded at first use, not at import."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _FILE = pathlib.PurePath("lib", "libdistrun.so")
 
 
 def candidates() -> list[pathlib.Path]:
-    """`lib/libdistrun.so` in every directory of the package.
+    """Returns `lib/libdistrun.so` in every directory of the package.
 
-    A wheel has one directory. An editable install has two (the sources, and site-packages with the built files), both
-    in the package's __path__; the package staged in a build folder has a link there. No environment variable is read.
+    A wheel has one directory. An editable install has two, both in the package's __path__: the sources, and
+    site-packages with the built files. The package in a build folder has a link there. No environment variable is read.
     """
     return [pathlib.Path(directory) / _FILE for directory in sys.modules[__package__].__path__]
 
 
 @functools.cache
 def library_file() -> pathlib.Path:
-    """Where libdistrun.so is; what belongs to a framework lies beside it."""
+    """Returns the path of libdistrun.so. The libraries for frameworks are in the same folder."""
     places = candidates()
     found = next((place for place in places if place.exists()), None)
     if found is None:
@@ -38,12 +38,12 @@ def library_file() -> pathlib.Path:
 
 
 def _cure(error: str) -> str:
-    """What to do where a library that the wheel needs is missing. pip does not look for it."""
+    """Returns the cure if a library is missing that the wheel needs. pip does not check for such libraries."""
     libc, version = platform.libc_ver()
     lacks = re.search(r"`GLIBC_([\d.]+)'", error)
     if libc != "glibc" or lacks:
         here = f"{libc} {version}" if libc else "another C library (musl, as in Alpine?)"
-        # A wheel that was built on a newer machine than the oldest that we serve needs that one's.
+        # A wheel that was built on a machine newer than the oldest supported one needs that machine's glibc.
         needs = lacks[1] if lacks and lacks[1] != "2.34" else "2.34 or newer, as in Debian 12, Ubuntu 22.04 and RHEL 9"
         return f"It needs glibc {needs}; here is {here}."
     if "libstdc++" in error:
@@ -56,7 +56,7 @@ def _cure(error: str) -> str:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The loaded library with its prototypes set; every call through it releases the GIL."""
+    """Returns the loaded library with its prototypes. Every call through it releases the GIL."""
     found = library_file()
     try:
         loaded = ctypes.CDLL(str(found))
@@ -82,6 +82,6 @@ def library() -> ctypes.CDLL:
 
 
 def native_version() -> str:
-    """The version of the native library, as "0.1.0"."""
+    """Returns the version of the native library, as "0.1.0"."""
     text: bytes = library().distrun_version()
     return text.decode()

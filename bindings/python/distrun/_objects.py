@@ -1,4 +1,4 @@
-"""broadcast_object and allgather_object: any encodable object, on top of byte tensors. All front ends share them."""
+"""broadcast_object and allgather_object for all front ends. They send any encodable object as byte tensors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from distrun.process_sets import ProcessSet, global_process_set, registered_id
 _OK, _FAILED = 0, 1
 
 _Mac = Callable[[bytes | bytearray], bytes]
-_WORDS = struct.Struct(f"<qq{MAC_SIZE}s")  # what is broadcast before an object: its status, length and MAC
+_WORDS = struct.Struct(f"<qq{MAC_SIZE}s")  # the header broadcast before an object: status, length and MAC
 
 
 def _mac(session: _session.Session, process_set: int, name: str, sender: int) -> _Mac:
-    """Objects are sent as tensors, and nothing protects tensors between hosts."""
+    """Returns the MAC function for an object of `sender`. Objects are sent as tensors, which have no other
+    protection."""
     return functools.partial(session.mac, f"object {process_set} {sender} {name}")
 
 
@@ -34,7 +35,8 @@ def _changed(name: str, sender: int) -> codec.CodecError:
 
 
 def _encode(obj: object, allow_pickle: bool, mac: _Mac | None) -> tuple[int, bytearray, Exception | None]:
-    """What to send. A failure is sent too: the others wait for this rank and raise the same."""
+    """Returns the status, the bytes to send and the error. An error is sent too, since the others wait and raise it
+    too."""
     try:
         return _OK, codec.encode(obj, allow_pickle=allow_pickle, mac=mac), None
     except Exception as error:  # pickling runs code of the user's classes
@@ -52,7 +54,7 @@ def _name(name: str | None, number: int) -> str:
 
 
 def broadcast_buffer(name: str, data: Any, dtype: DType, count: int, root: int, process_set: int) -> None:
-    """Blocks; `data` is a ctypes array of `count` elements, in place."""
+    """Broadcasts `data`, a ctypes array of `count` elements, in place. Blocks."""
     address = ctypes.addressof(data)
     operation = Op(
         kind=Kind.BROADCAST,
@@ -80,9 +82,11 @@ def broadcast_object(
     *,
     allow_pickle: bool = False,
 ) -> Any:
-    """The object of rank `root_rank`, on every member: itself there, elsewhere equal ones. Collective.
+    """Returns the object of rank `root_rank` on every member. Collective; blocks.
 
-    See codec for what can be sent.
+    The root gets `obj` itself, the others an equal copy. `root_rank` is a world rank. distrun.codec lists the types
+    that can be sent; `allow_pickle` permits others, and must be set on all ranks. If the object cannot be sent, the
+    root raises its exception, and the others TypeError. CodecError if the object was changed on the network.
     """
     members, root_rank = registered_id(process_set), _arguments.root_rank(root_rank)
     session = _session.current()
@@ -93,13 +97,14 @@ def broadcast_object(
     data = bytearray()
     own: Exception | None = None
     if is_root:
-        status, data, own = _encode(obj, allow_pickle, mac=None)  # all of it has one
+        status, data, own = _encode(obj, allow_pickle, mac=None)  # no MAC here: of_data covers all bytes
         words = _WORDS.pack(status, len(data), of_data(data))
         header[:] = words + of_words(words)
     _broadcast_bytes(f"{name}.sz", header, root_rank, members)
     words, proof = bytes(header[: _WORDS.size]), bytes(header[_WORDS.size :])
     if not is_root and not hmac.compare_digest(of_words(words), proof):
-        # The others wait for this rank, which cannot know how much comes: without a byte it tells them.
+        # The others wait for this rank, which cannot know the length. Its empty tensor makes the broadcast fail for
+        # them.
         with contextlib.suppress(errors.DistrunError):
             _broadcast_bytes(f"{name}.t", data, root_rank, members)
         raise _changed(name, root_rank)
@@ -115,7 +120,8 @@ def broadcast_object(
 
 
 def _bytes_at(address: int | None, size: int) -> bytes:
-    """ctypes.string_at takes an int for the size: above 2 GiB it fails, and above 4 it gives something else."""
+    """Copies memory. ctypes.string_at takes a C int as size: it fails above 2 GiB, and returns other data above 4
+    GiB."""
     return (ctypes.c_char * size).from_address(address).raw if address and size else b""
 
 
@@ -139,9 +145,11 @@ def _allgather(name: str, data: Any, dtype: DType, count: int, process_set: int)
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set, *, allow_pickle: bool = False
 ) -> list[Any]:
-    """The objects of all members, in rank order, on every member. Collective. See codec for what can be sent.
+    """Returns the objects of all members, in rank order, on every member. Collective; blocks.
 
-    Ranks that have joined send none: the list is shorter then.
+    Ranks that have joined send none, so the list is shorter then. distrun.codec lists the types that can be sent;
+    `allow_pickle` permits others, and must be set on all ranks. If an object cannot be sent, its rank raises the
+    exception, and the others TypeError. CodecError if an object was changed on the network.
     """
     members = registered_id(process_set)
     session = _session.current()
@@ -151,7 +159,7 @@ def allgather_object(
     gathered, lengths = _allgather(
         f"{name}.t", (ctypes.c_uint8 * len(data)).from_buffer(data), DType.uint8, len(data), members
     )
-    # A rank that has joined sends nothing, not even a state.
+    # A rank that has joined contributes no row, not even its state.
     ranks = [rank for rank, count in zip(process_set.ranks or (), present, strict=True) if count]
     parts, start = [], 0
     for length in filter(None, lengths):

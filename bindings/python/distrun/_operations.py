@@ -1,11 +1,11 @@
-"""Operations in flight: many tensors are handed over in one C call, and one Handle stands for all of them.
+"""Operations in flight. One C call submits many tensors, and one Handle represents all of them.
 
 Memory: a Handle owns references to its tensors until no thread and no device can touch them any more. While it is in
-flight the session owns the Handle too, so that a caller who drops it (or is interrupted) frees nothing too early.
+flight the session owns the Handle too. So a caller who drops it, or is interrupted, frees nothing too early.
 
-Signal handlers run between any two lines of this file, and may wait for the same handle, hand over others or shut down.
-So no lock is held while an output is made, except one that the same thread may take again. An exception of a handler is
-not the operation's outcome: the handle stays as it was.
+Signals: a signal handler may run between any two lines of this file. It may wait for the same handle, submit other
+operations or shut down. So this file holds only a reentrant lock while it makes an output. An exception of a signal
+handler is not the operation's outcome; the handle then stays unchanged.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from distrun._library import library
 
 R = TypeVar("R")
 
-# A signal that arrives between Python's last look and the C wait is only noticed when the wait ends: so the main
-# thread, which runs the handlers, looks this often.
+# If a signal arrives after Python's last check and before the C wait, Python notices it only when the wait ends.
+# So the main thread, which runs the handlers, ends each C wait after this time.
 _LOOK_SECONDS = 0.5
-# From this number of handles in flight on, complete ones that were never waited for are settled.
+# With this many handles in flight, the complete ones without a waiting caller are settled.
 _SWEEP_AT = 32
 
 _OK = int(_abi.Code.OK)
@@ -38,7 +38,8 @@ _RESULT_SIZE = ctypes.sizeof(_abi.ResultStruct)
 
 
 class Op(NamedTuple):
-    """One operation of a batch. Pointers stay valid until the handle is complete: the handle's `keep` sees to it."""
+    """One operation of a batch. Its pointers must stay valid until the handle is complete; `keep` in enqueue() owns
+    them."""
 
     kind: int
     name: str
@@ -59,9 +60,9 @@ class Op(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """The result of an allgather or alltoall; `data` is the runtime's memory, valid only inside the `finish` function.
+    """The result of an allgather or alltoall. `data` points to the runtime's memory, valid only inside `finish`.
 
-    Of a join, only first_dims says something: the rank that joined last.
+    For a join, only first_dims has a meaning: the rank that joined last.
     """
 
     shape: tuple[int, ...]
@@ -77,9 +78,11 @@ def _shape_array(shape: tuple[int, ...]) -> tuple[ctypes.Array[ctypes.c_int64], 
 
 
 def fill(struct: _abi.OpStruct, op: Op) -> object:
-    """Writes `op` into the C struct. Gives the memory that the struct points to: a caller that uses the
-    struct later keeps it alive too."""
-    # ctypes and C would take another one: the lowest 32 bits, and what comes before the NUL.
+    """Writes `op` into the C struct, and returns the memory that the struct points to.
+
+    A caller that uses the struct later keeps that memory alive too.
+    """
+    # Unchecked, ctypes would keep the lowest 32 bits of the root, and C the part of the name before a NUL.
     root = op.root if type(op.root) is int else _arguments.root_rank(op.root)
     if not -1 << 31 <= root < 1 << 31:
         raise ValueError(f"the root of '{op.name}' is a rank of the job, not {root}.")
@@ -108,14 +111,14 @@ def fill(struct: _abi.OpStruct, op: Op) -> object:
 
 
 class _Scratch(threading.local):
-    """The array of C structs that this thread fills again and again; the runtime copies what it needs."""
+    """An array of C structs that this thread reuses for each call. The runtime copies its contents."""
 
     def __init__(self) -> None:
         self.ops: ctypes.Array[_abi.OpStruct] | None = None
         self.submitted = False
 
     def take(self, count: int) -> ctypes.Array[_abi.OpStruct]:
-        """For the caller alone: a signal handler that comes before he has put it back into `ops` gets another one."""
+        """Takes the array for the caller, who puts it back into `ops`. A signal handler in between gets a new array."""
         ops, self.ops = self.ops, None
         return ops if ops is not None and len(ops) >= count else (_abi.OpStruct * (2 * count))()
 
@@ -124,12 +127,15 @@ _scratch = _Scratch()
 
 
 def this_thread_submitted() -> bool:
-    """True if the calling thread ever handed over an operation: others may wait for its next one."""
+    """True if the calling thread has ever submitted an operation. Other ranks may then wait for its next one."""
     return _scratch.submitted
 
 
 class Handle(Generic[R]):
-    """One or more operations in flight, handed over together. Made by `enqueue`, finished by `wait`."""
+    """One or more operations in flight that were submitted together. `enqueue` makes it, and `wait` finishes it.
+
+    Any thread may call its methods, and several at once.
+    """
 
     __slots__ = (
         "_count",
@@ -159,14 +165,14 @@ class Handle(Generic[R]):
         self._keep = keep
         self._ops = ops  # for their names
         self._finish: Callable[[Handle[R]], R] | None = finish
-        self._lock = RLock()  # of who settles it
+        self._lock = RLock()  # held by the thread that settles the handle
         self._inside: list[None] = []  # one for each call that uses the native handles
         self._settled = False
         self._failure: Exception | None = None
         self._value: R | None = None
 
     def poll(self) -> bool:
-        """True once the operation is complete, whatever its outcome. Never blocks."""
+        """Returns True once the operation is complete, whether it succeeded or failed. Never blocks."""
         if not self._settled and self._enter():
             try:
                 handles, native = self._handles, library()
@@ -174,19 +180,22 @@ class Handle(Generic[R]):
                 return all(native.distrun_poll(handles[i]) for i in range(self._count))
             finally:
                 self._leave()
-        # One that is only being handed over is not complete: its native handles are about to be there.
+        # If the handle is being submitted at this moment, it has no native handles yet, so it is not complete.
         return self._settled
 
     def wait(self, timeout: float | None = None) -> R:
-        """The output, or the operation's exception. Timeout is raised, and the handle stays as it was, after `timeout`
-        seconds. Signal handlers run during the wait. May be called again, and by several threads."""
+        """Waits for the operation and returns its output, or raises its exception.
+
+        After `timeout` seconds it raises Timeout; the operation stays in flight, and wait() may be called again. None
+        waits without a limit. Signal handlers run during the wait. Several threads may wait at once.
+        """
         timeout = _arguments.seconds("timeout", timeout)
         if not self._settled and self._enter():
             try:
                 failed = self._wait_native(timeout)
                 try:
                     self._settle(failed)
-                except errors.DistrunError:  # the operation's, if it comes again; else a signal handler's
+                except errors.DistrunError:  # if it comes again, it is the operation's; else a signal handler's
                     self._settle(failed, kept=errors.DistrunError)
                     if self._failure is None:
                         raise
@@ -197,7 +206,7 @@ class Handle(Generic[R]):
         return self._value  # type: ignore[return-value]
 
     def gathered(self, index: int) -> Gathered:
-        """The runtime's result for the operation at `index` of the batch; only inside `finish`."""
+        """Returns the runtime's result for the operation at `index` of the batch. Call it only inside `finish`."""
         raw = _abi.ResultStruct(struct_size=_RESULT_SIZE)
         assert self._handles is not None
         errors.check(library().distrun_get_result(self._handles[index], ctypes.byref(raw)))
@@ -209,9 +218,10 @@ class Handle(Generic[R]):
         )
 
     def guard(self, check: Callable[[], errors.DistrunError | None]) -> None:
-        """What `check` gives when the operation is complete is the outcome, unless the output cannot be made at all.
+        """Adds a check that runs when the operation is complete. Call this before anyone waits for the handle.
 
-        It runs once at least, and not again after None: an output writes to tensors too. Called before anybody waits.
+        If `check` returns an error, that is the outcome, unless making the output fails. After it has returned None
+        once, it is not called again, because making the output may write to tensors.
         """
         finish = self._finish
         passed: list[None] = []
@@ -226,15 +236,16 @@ class Handle(Generic[R]):
                 raise error
             return value
 
-        if finish is not None:  # else it is settled, by another thread
+        if finish is not None:  # else another thread has settled it
             self._finish = guarded
 
     def keeps(self, what: object) -> bool:
-        """True if `what` is what owns its memory, and it is not settled."""
+        """True if `what` is the object that owns the handle's memory, and the handle is not settled."""
         return self._keep is what
 
     def settle_if_complete(self) -> None:
-        """Lets tensors and native memory go if nothing is in flight. For handles without a waiting caller."""
+        """Releases the tensors and the native memory if the operation is complete. For handles without a waiting
+        caller."""
         try:
             if self.poll() and not self._settled and self._enter():
                 try:
@@ -242,10 +253,11 @@ class Handle(Generic[R]):
                 finally:
                     self._leave()
         except errors.NotInitialized:
-            pass  # shutdown has come first and does all that is left to do
+            pass  # the shutdown was first, and releases them
 
     def _wait_native(self, timeout: float | None) -> bool:
-        """Returns when every operation is complete; nothing less lets their memory go. True if one may have failed."""
+        """Returns when every operation is complete, since only then is their memory free. True if one may have
+        failed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         look = _LOOK_SECONDS if threading.current_thread() is threading.main_thread() else -1.0
         handles, native = self._handles, library()
@@ -265,7 +277,7 @@ class Handle(Generic[R]):
             if missing is None:
                 return True
             if code not in (_INTERRUPTED, _TIMEOUT):
-                waiting = missing  # one of several failed: the others are waited for one by one
+                waiting = missing  # one of several failed: wait for the others one by one
             if deadline is not None and time.monotonic() >= deadline:
                 raise self._too_late(handles, timeout)
 
@@ -281,8 +293,10 @@ class Handle(Generic[R]):
         )
 
     def _enter(self) -> bool:
-        """Keeps the native handles alive until `_leave`; False if they are gone because everything is settled, or if
-        the operation is still being handed over, where nothing is settled."""
+        """Keeps the native handles alive until `_leave`.
+
+        Returns False if they are released, because everything is settled, or if the operation is still being submitted.
+        """
         _session.refuse_in_fork()
         handles = self._handles
         if self._settled or not handles or handles[0] is None:
@@ -290,10 +304,10 @@ class Handle(Generic[R]):
         try:
             self._session.enter()
         except errors.NotInitialized:
-            if self._settled:  # by the shutdown
+            if self._settled:  # the shutdown has settled it
                 return False
             raise
-        # Entered first, checked second. The thread that settles does both in the other order, so one sees the other.
+        # Enter first, check second. The settling thread does both in the other order, so one of the two sees the other.
         self._inside.append(None)
         if self._settled:
             self._leave()
@@ -303,15 +317,18 @@ class Handle(Generic[R]):
     def _leave(self) -> None:
         try:
             self._inside.pop()
-            # Of several who are the last, one gets the handle out.
+            # If several threads leave last at the same time, the pop succeeds in one of them.
             if self._settled and not self._inside and self._session.in_flight.pop(id(self), None) is not None:
                 self._release()
         finally:
             self._session.leave()
 
     def _settle(self, failed: bool, kept: type[Exception] | tuple[()] = ()) -> None:
-        """Takes over outcome and output; all native handles are complete. An exception that is not `kept` leaves the
-        handle as it was: a signal handler's exception, or no memory for the output, which the next wait may find."""
+        """Takes the outcome and makes the output. All native handles are complete.
+
+        An exception outside `kept` leaves the handle unchanged. It may be a signal handler's, or a MemoryError for the
+        output; the next wait may succeed.
+        """
         with self._lock:
             finish = self._finish
             if self._settled or finish is None:
@@ -331,14 +348,15 @@ class Handle(Generic[R]):
             self._ops = ()
 
     def _settle_unasked(self) -> None:
-        # Another thread that has the lock settles it; it may stand in a signal handler that waits for this one.
+        # If another thread has the lock, it settles the handle. It may be in a signal handler that waits for this
+        # thread.
         if not self._lock.acquire(blocking=False):
             return
         try:
             self._settle(failed=True)
         except Exception as error:
-            # The operation's exception comes again, and is kept for the waiting caller. A signal handler's does not,
-            # and is raised here. A MemoryError is over if the second try found memory.
+            # Try again. The operation's exception comes again, and is kept for the waiting caller. A signal handler's
+            # does not, and is raised here. A MemoryError is dropped if the second try found memory.
             self._settle(failed=True, kept=Exception)
             if self._failure is None and not isinstance(error, MemoryError):
                 raise
@@ -360,28 +378,31 @@ class Handle(Generic[R]):
 
 
 def checked(handle: object) -> Handle[Any]:
-    """`handle`, if it is one: what an ..._async call returned."""
+    """Returns `handle` if it is a Handle, as every ..._async call returns; TypeError otherwise."""
     if not isinstance(handle, Handle):
         raise TypeError(f"poll and synchronize take the handle that an ..._async call returned, not {handle!r}.")
     return handle
 
 
 def enqueue(ops: Sequence[Op], keep: object, finish: Callable[[Handle[R]], R]) -> Handle[R]:
-    """Hands over all of `ops` or none. `keep` owns the memory; `finish` makes the output when all have succeeded."""
+    """Submits all of `ops` or none, and returns their handle.
+
+    `keep` owns the operations' memory. `finish` makes the output after all have succeeded.
+    """
     if not ops:
         return _nothing_to_do(finish)
     array = _scratch.take(len(ops))
     try:
         shapes = [fill(struct, op) for struct, op in zip(array, ops, strict=False)]
         handle = enqueue_array(array, len(ops), keep, finish, ops)
-        del shapes  # the runtime has read them
+        del shapes  # the runtime has copied them
         return handle
     finally:
         _scratch.ops = array
 
 
 def _nothing_to_do(finish: Callable[[Handle[R]], R]) -> Handle[R]:
-    """The handle of an empty group: complete at once, without the other ranks."""
+    """Returns the handle of an empty group. It is complete at once, without the other ranks."""
     handle: Handle[R] = Handle(_session.current(), (ctypes.c_void_p * 0)(), None, finish)
     handle._settle(failed=False)
     return handle
@@ -394,13 +415,13 @@ def enqueue_array(
     finish: Callable[[Handle[R]], R],
     ops: Sequence[Op] = (),
 ) -> Handle[R]:
-    """Like `enqueue`, for C structs that the caller keeps from step to step. `ops`: what they were filled from."""
+    """Like `enqueue`, for C structs that the caller reuses in every step. `ops` are the operations in them."""
     session = _session.current()
     handles = (ctypes.c_void_p * count)()
     handle: Handle[R] = Handle(session, handles, keep, finish, ops)
     session.enter()
     try:
-        # Registered first: a signal handler that raises right after the C call must not free the tensors.
+        # Register the handle first: a signal handler that raises right after the C call must not free the tensors.
         session.in_flight[id(handle)] = handle
         code = library().distrun_enqueue(session.pointer, array, count, handles)
         if code != _OK:
@@ -418,15 +439,18 @@ def enqueue_array(
 
 
 def handed_over(keep: object) -> Handle[Any] | None:
-    """The handle of what was handed over with this very `keep`, unless it is settled: for whom an exception, of a
-    signal handler say, has kept from having it. None too if that handler has shut down."""
+    """Returns the unsettled handle of the operations submitted with this same `keep` object; None if there is none.
+
+    For a caller that lost the handle to an exception, for instance of a signal handler. That handler may have shut
+    down.
+    """
     session = _session._current
     flying = [] if session is None else list(session.in_flight.values())
     return next((one for one in flying if isinstance(one, Handle) and one.keeps(keep)), None)
 
 
 def _sweep(session: _session.Session) -> None:
-    """Settles what is complete but was never waited for; the cost per operation stays constant."""
+    """Settles the complete handles without a waiting caller. The cost per operation stays constant."""
     for handle in list(session.in_flight.values()):
         handle.settle_if_complete()
     session.sweep_at = max(_SWEEP_AT, 2 * len(session.in_flight))

@@ -1,4 +1,4 @@
-"""Parameters as programs give them: to broadcast_parameters in every front end, and as the layers of Keras."""
+"""Reads the parameters that programs pass: to broadcast_parameters in every front end, and the layers of Keras."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ T = TypeVar("T")
 
 
 def named(params: Mapping[str, T] | Iterable[tuple[str, T]] | Iterable[T], tensor_type: type[T]) -> list[tuple[str, T]]:
-    """Names and tensors, of a dict, pairs of both or tensors, in an order that is the same on all ranks: dicts by key,
-    everything else as it comes."""
+    """Returns (name, tensor) pairs of a dict, of such pairs, or of tensors. The order is the same on all ranks.
+
+    A dict is sorted by key; other iterables keep their order.
+    """
     if isinstance(params, Mapping):
         pairs: Sequence[object] = sorted(params.items())
     elif isinstance(params, Iterable) and not isinstance(params, str | bytes | tensor_type):
@@ -33,9 +35,12 @@ def named(params: Mapping[str, T] | Iterable[tuple[str, T]] | Iterable[T], tenso
 
 
 def local_variables(layer: Any) -> Sequence[Any]:
-    """Of a layer whose gradients are not reduced. Those that it makes in build() later would be."""
-    for one in layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ():  # not public; with itself
-        builds = not getattr(one.build, "_is_default", False)  # how Keras marks layers without a build() of their own
+    """Returns the variables of a layer whose gradients are not reduced.
+
+    ValueError if a part of the layer is not built yet: the gradients of its later variables would be reduced.
+    """
+    for one in layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ():  # not public; includes itself
+        builds = not getattr(one.build, "_is_default", False)  # Keras's mark of a layer without its own build()
         if builds and not one.built and not one.trainable_variables:
             raise ValueError(
                 f"the local layer {one.name!r} is not built, and gradients of the variables that it makes later would "
@@ -46,18 +51,23 @@ def local_variables(layer: Any) -> Sequence[Any]:
 
 
 def without_numbers(name: str) -> str:
-    """The name of a variable or layer without Keras's numbers of layers: another rank may have made more of them."""
+    """Removes Keras's counters of layers from a name. Another rank may have created more layers."""
     return re.sub(r"_\d+(?=[_/:]|$)", "", name)
 
 
 def layer_path(path: str) -> str:
-    """Of a Keras variable: the layer and what it is there ("lstm_cell/recurrent_kernel"). What other scopes Keras has
-    around is not the same on a rank that has made its model and on one that has it from a file."""
+    """Returns a Keras variable's layer and its name in the layer ("lstm_cell/recurrent_kernel").
+
+    The outer scopes are left out. They differ between a rank that has made its model and one that has loaded it.
+    """
     return "/".join(without_numbers(path).split("/")[-2:])
 
 
 def slot_path(path: str) -> str:
-    """The same of one that may be an optimizer's ("adam/momentum"), whose own name has such scopes in it
-    ("adam/sequential_dense_kernel_momentum", "adam/dense_kernel_momentum")."""
+    """Like layer_path, for a variable that may be an optimizer's ("adam/momentum").
+
+    An optimizer puts such scopes into the variable's own name ("adam/sequential_dense_kernel_momentum",
+    "adam/dense_kernel_momentum").
+    """
     layer, _, own = layer_path(path).rpartition("/")
     return "/".join(part for part in (layer, own.rpartition("_")[2]) if part)

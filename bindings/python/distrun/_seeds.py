@@ -1,8 +1,9 @@
-"""Seeds of random numbers that are variables: of SeedGenerator in Keras 3, and of TensorFlow's Generator.
+"""Random seeds that are variables: those of Keras 3's SeedGenerator and of TensorFlow's Generator.
 
-Ranks with one seed would drop the same units in row i of their batches, in every step. So where variables are
-broadcast, each rank's seed becomes a function of the root's seed and of the rank. The root keeps its own. How many
-numbers were drawn is part of the state, and stays the root's: a restored run goes on as the first one would have.
+With equal seeds, all ranks would drop the same units in row i of their batches, in every step. So when variables are
+broadcast, each rank's seed becomes a function of the root's seed and of the rank. The root keeps its own seed. The
+count of drawn numbers is part of the state and is the root's on every rank, so a restored run continues like the
+original one.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-# By which element ranks differ, where the generator itself is not found: the collector does not show frozen objects.
+# The element that differs among ranks, if the generator itself is not found: gc does not list frozen objects.
 _KEYS_BY_NAME = {"seed_generator_state": 0, "StateVar": -1}
 
 
 def places(variables: Sequence[Any]) -> dict[int, int]:
-    """The places of those that are seeds, and which of their elements is the key: [key, count] in Keras, [count, ...,
-    key] in TensorFlow. Not those of an optimizer: what it draws changes the weights, on all ranks alike."""
+    """Returns {index of a seed in `variables`: index of its key element}.
+
+    The key is the first element in Keras ([key, count]), and the last in TensorFlow ([count, ..., key]). Seeds of
+    optimizers are left out: their numbers change the weights, which must be equal on all ranks.
+    """
     likely = [index for index, one in enumerate(variables) if _may_be_seed(one)]
     if not likely:
         return {}
@@ -34,9 +38,11 @@ def places(variables: Sequence[Any]) -> dict[int, int]:
 
 
 def mask(rank: int, root_rank: int) -> int:
-    """What the key of the root is combined with, by exclusive or: another one for each rank, 0 on the root. 31 bits, as
-    some backends of Keras have signed seeds."""
-    return ((rank - root_rank) * 0x9E3779B1) & 0x7FFFFFFF  # an odd factor: no two ranks have the same
+    """Returns the value that the root's key is XORed with: different on each rank, and 0 on the root.
+
+    It has 31 bits, because some Keras backends have signed seeds.
+    """
+    return ((rank - root_rank) * 0x9E3779B1) & 0x7FFFFFFF  # an odd factor: the product differs for every rank
 
 
 def _may_be_seed(variable: Any) -> bool:
@@ -46,7 +52,7 @@ def _may_be_seed(variable: Any) -> bool:
 
 
 def _states() -> tuple[dict[int, int], set[int]]:
-    """By id(): the key's element in each state that some generator has, and the states that optimizers use."""
+    """Returns the key's index for the id() of each generator's state, and the ids of the states of optimizers."""
     keras, tensorflow = sys.modules.get("keras"), sys.modules.get("tensorflow")
     of_keras = _kinds(keras, "random", "SeedGenerator")
     of_tensorflow = _kinds(tensorflow, "random", "Generator")
@@ -71,7 +77,7 @@ def _kinds(module: Any, part: str, name: str) -> tuple[type, ...]:
 
 
 def _ids(generator: Any) -> Iterator[int]:
-    """Of its state, and of the framework's variable in it."""
+    """Yields the id of a generator's state, and the id of the framework's variable in it."""
     state = getattr(generator, "state", None)
     for one in (state, getattr(state, "_value", None)):
         if one is not None:

@@ -1,13 +1,13 @@
-"""The job that this process is part of: one session at a time, opened by init and closed by shutdown.
+"""The job that this process is part of. A process has one session at a time; init opens it, and shutdown closes it.
 
-Threads: `current()` may be called from any thread. Every C call on a session is noted with its thread (`calling`), and
-the native session is freed when no call is inside it. A caller first adds itself to the list and then checks whether
-the session closes. The closing thread first sets the flag and then reads the list, so one of the two sees the other.
-The list is changed and copied by single calls, which the interpreter runs one after the other, free-threaded too.
+Threads: any thread may call `current()`. Every C call on a session is listed with its thread (`calling`). The native
+session is freed when no call is inside. A caller first adds itself to the list, and then checks whether the session
+closes. The closing thread first sets the flag, and then reads the list. So one of the two sees the other. The list is
+changed and copied by single calls, which are atomic in the interpreter, with the GIL and without.
 
-Signal handlers run between any two lines of this file, and may make any call of a program, also shutdown. The calls of
-the interrupted thread continue only when the handler returns. So shutdown does not wait for them, and the last call
-that leaves frees the session.
+Signals: a signal handler may run between any two lines of this file, and may make any call, also shutdown. The calls
+of the interrupted thread continue only after the handler. So shutdown does not wait for them, and the last call that
+leaves frees the session.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from typing import Any, Literal, Protocol, overload
 from distrun import _abi, _arguments, _blocking, errors
 from distrun._library import library
 
-# How long shutdown waits for other threads to come back from calls that have nothing left to wait for.
+# How long shutdown waits for other threads to leave their calls, which have nothing left to wait for.
 _DRAIN_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """Where this process stands in the job."""
+    """This process's place in the job."""
 
     rank: int
     size: int
@@ -47,43 +47,47 @@ class World:
     cross_size: int
     host: str
     job_id: str
-    gpus: tuple[int, ...]  # this rank's own, numbered among those that it sees; empty: none, or not told
+    gpus: tuple[int, ...]  # this rank's GPUs, as indices among the visible ones; empty: none, or not known
 
 
 class InFlight(Protocol):
-    """A handle, as far as a session uses it."""
+    """The part of a handle that a session uses."""
 
     def settle_if_complete(self) -> None:
-        """Lets go of tensors and native memory if every operation of the handle is complete."""
+        """Releases tensors and native memory if every operation of the handle is complete."""
         ...
 
 
 class Session:
-    """Owns the native session. `in_flight` keeps handles, and by them tensors, alive until they are complete."""
+    """Owns the native session. `in_flight` keeps handles, and thus their tensors, alive until they are complete."""
 
     def __init__(self, pointer: int) -> None:
         self.pointer = pointer
         self.world = _read_world(pointer)
         self.in_flight: dict[int, InFlight] = {}
-        self.sweep_at = 0  # so many handles in flight make enqueue look for forgotten ones, and say when next
+        self.sweep_at = 0  # with this many handles in flight, enqueue sweeps, and sets the next limit
         self.homogeneous = True
         self._counters: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
         self._callers: list[int] = []  # the thread of each call that is inside
         self._closers: list[int] = []  # the threads that are in shutdown
         self._closing = False
-        self._failure: errors.DistrunError | None = None  # what leaving the job has said
-        self._known = False  # the job had ended before, and the caller knows
-        # Not None: closed. The thread that takes the pointer out of the list frees it.
+        self._failure: errors.DistrunError | None = None  # the error of leaving the job
+        self._known = False  # the job had ended before, and the caller knows it
+        # None until closed. The thread that pops the pointer from the list frees it.
         self._to_free: list[int] | None = None
-        self._news = allocate_lock()  # held unless there are some for close, about _callers and _closers
+        self._news = allocate_lock()  # released when _callers or _closers change, to wake close()
         self._news.acquire()
 
     def number(self, operation: str, process_set: int) -> int:
-        """The next number of an unnamed operation: equal on all ranks that issue them in the same order."""
+        """Returns the next number of an unnamed operation. Ranks that issue them in the same order get the same
+        numbers."""
         return next(self._counters[(operation, process_set)])
 
     def forget_numbers(self, process_set: int) -> None:
-        """Operations start again at 0: the set is new, or its members, whose numbers differ by then, have joined."""
+        """Restarts the numbers of unnamed operations at 0: the set is new, or its members have joined.
+
+        After a join the members' numbers differ.
+        """
         for key in [key for key in list(self._counters) if key[1] == process_set]:
             del self._counters[key]
         for extension in _extensions:
@@ -91,7 +95,7 @@ class Session:
 
     @contextlib.contextmanager
     def calling(self) -> Iterator[int]:
-        """The native session, which stays valid inside the with statement."""
+        """Yields the native session, which stays valid inside the with statement."""
         self.enter()
         try:
             yield self.pointer
@@ -99,21 +103,21 @@ class Session:
             self.leave()
 
     def enter(self) -> None:
-        """Like the start of `calling`, without its cost; `leave` must follow."""
+        """Does what the start of `calling` does, but faster. `leave` must follow."""
         self._callers.append(get_ident())
         if self._closing:
             self.leave()
             raise _not_initialized("distrun has been shut down")
 
     def leave(self) -> None:
-        """Ends what `enter` began."""
+        """Ends what `enter` began. Frees the session if it closes and this is the last call."""
         self._callers.remove(get_ident())
         if self._closing:
             self._tell()
             self._free_if_last()
 
     def _tell(self) -> None:
-        with contextlib.suppress(RuntimeError):  # told already
+        with contextlib.suppress(RuntimeError):  # it is released already
             self._news.release()
 
     def _free_if_last(self) -> None:
@@ -127,7 +131,7 @@ class Session:
         self.in_flight.clear()
 
     def mac(self, purpose: str, data: bytes | bytearray) -> bytes:
-        """What only this job's ranks can make of `data`; another one for each purpose."""
+        """Returns the MAC of `data`, which only this job's ranks can compute. Each `purpose` gives another one."""
         made = ctypes.create_string_buffer(_abi.MAC_SIZE)
         memory = data if isinstance(data, bytes) else (ctypes.c_char * len(data)).from_buffer(data)
         with self.calling() as pointer:
@@ -136,7 +140,7 @@ class Session:
 
     @contextlib.contextmanager
     def shutting_down(self) -> Iterator[None]:
-        """For a thread that is going to `close`: its own calls cannot end before that."""
+        """Marks this thread as one that will `close`. Its other calls cannot end before that."""
         self._closers.append(get_ident())
         try:
             self._tell()
@@ -145,13 +149,15 @@ class Session:
             self._closers.remove(get_ident())
 
     def close(self) -> None:
-        """Leaves the job, completes every handle and frees the native session, or has it freed by the last call that is
-        inside. Under `shutting_down`. A signal handler may call it in the middle of itself: that one does it all.
+        """Leaves the job, completes every handle and frees the native session.
 
-        What this rank has submitted and never completed is raised as Timeout; a job that has ended already is what the
-        caller knows, unless it ended only now.
+        If calls are still inside, the last of them frees the session. Call this under `shutting_down`. A signal handler
+        may call close in the middle of close; the inner call then does everything.
+
+        Raises the error of leaving, for instance Timeout if an operation of this rank never completed. It raises
+        nothing if another rank was lost, has left or aborted, or if the job had ended before and the caller knows that.
         """
-        if self._failure is None:  # else it is of a shutdown that was interrupted after it
+        if self._failure is None:  # else it is from an earlier shutdown, which was interrupted afterwards
             self._known = errors.end_told()
         self._callers.append(get_ident())
         closing = self._closing
@@ -165,7 +171,7 @@ class Session:
             self._detach()
         finally:
             if self._to_free is None:
-                self._closing = closing  # interrupted: to be closed again
+                self._closing = closing  # interrupted: close() must run again
             self.leave()
         error = self._failure
         left = (_abi.Code.RANK_LOST, _abi.Code.RANK_LEFT, _abi.Code.ABORTED)
@@ -174,7 +180,8 @@ class Session:
         raise error
 
     def _drain(self) -> None:
-        """Waits until threads that are not in shutdown themselves have left; one that does not come frees later."""
+        """Waits until the threads that are not in shutdown have left. A thread that stays longer frees the session
+        later."""
         deadline = time.monotonic() + _DRAIN_SECONDS
         while any(thread not in self._closers for thread in self._callers.copy()):
             if not self._news.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -182,11 +189,11 @@ class Session:
 
     def _detach(self) -> None:
         if self._to_free is None:
-            # A thread that is still inside an extension would use freed memory: then the session is leaked on purpose.
+            # A thread inside an extension would use freed memory, so the session is leaked on purpose.
             self._to_free = [self.pointer] if _detach_all() else []
 
     def _leave_job(self) -> errors.DistrunError | None:
-        # Not while an exception ends the program: the others may wait for operations that it prevented.
+        # Do not drain while an exception ends the program: the other ranks may wait for operations that it prevented.
         raised = sys.exc_info()[1]
         if raised is None or (isinstance(raised, SystemExit) and raised.code in (None, 0)):
             drain_all()
@@ -197,8 +204,8 @@ class Session:
             if code != _abi.Code.INTERRUPTED:
                 break
         error = errors.last_error()
-        # Nobody waits for what is still in flight: complete it, so that its memory can be let go. A job that has ended
-        # already has done that, and leaving it is no failure of this rank's.
+        # Nothing waits for the operations still in flight. Abort completes them, so that their memory can be released.
+        # If the job had ended before, that is done, and leaving it is no failure of this rank.
         if error.usable:
             cause = f"shutdown failed: {error}"
             library().distrun_abort_at(self.pointer, cause.encode(), None, 0, error.tensor.encode())
@@ -207,9 +214,10 @@ class Session:
 
 
 def overlaps(world: World) -> bool:
-    """True if it pays to hand operations over while the program computes on the CPU: their data comes over a network,
-    or a core is free to move it. Otherwise each byte that moves, and each switch to the thread that moves it, takes
-    its time from the program.
+    """True if submitting operations early pays off, while the program computes on the CPU.
+
+    It does if the data crosses a network, or if a core is free to move it. Otherwise each byte moved, and each switch
+    to the thread that moves it, takes time from the program.
     """
     cores = min(len(os.sched_getaffinity(0)), (os.cpu_count() or 1) // world.local_size)
     return world.size > world.local_size or cores > 1
@@ -233,32 +241,35 @@ def _read_world(pointer: int) -> World:
 
 _lock = threading.RLock()  # init and shutdown, one at a time
 _current: Session | None = None
-_forked_from: str | None = None  # in a child made by fork after init: whom it was forked from
+_forked_from: str | None = None  # in a child forked after init: a text that names the parent
 
 
 class Extension:
-    """A front end's part in opening and closing: TensorFlow's ops and JAX's handler use the native session."""
+    """A front end's part of opening and closing a session. TensorFlow's ops and JAX's handler use the native
+    session."""
 
-    packages: tuple[str, ...] = ()  # of the framework, in whose calls a program may wait for operations
+    packages: tuple[str, ...] = ()  # the framework's packages; inside their calls a program may wait for operations
 
     def attach(self, session: int) -> None:
-        """The native session, just opened. An exception makes init fail with it."""
+        """Gets the native session right after it was opened. If this raises, init raises the same."""
 
     def detach(self) -> bool:
-        """Returns when the library no longer uses the session, which is freed next; everything is complete then.
+        """Returns when the library no longer uses the session, which is freed next. All operations are complete by
+        then.
 
-        False: a thread is still inside, as this one is in a signal handler that ran in an operation.
+        Returns False if a thread is still inside, for instance this one, in a signal handler that ran during an
+        operation.
         """
         return True
 
     def drain(self) -> None:
-        """Returns when the operations of all that the program has dispatched are complete, or have failed."""
+        """Returns when the operations of everything the program has dispatched are complete, or have failed."""
 
     def forget_numbers(self, process_set: int) -> None:
-        """The extension's own numbers of unnamed operations start again at 0, as Session.forget_numbers says."""
+        """Restarts the extension's own numbers of unnamed operations at 0; see Session.forget_numbers."""
 
     def error_of(self, failure: BaseException) -> errors.DistrunError | None:
-        """The distrun exception that an exception of the framework stands for, as compiled programs raise; or None."""
+        """Returns the distrun exception that a framework's exception stands for, as in compiled programs; or None."""
         del failure
         return None
 
@@ -267,25 +278,27 @@ _extensions: list[Extension] = []
 
 
 def frameworks() -> tuple[str, ...]:
-    """The packages in whose calls a program may wait for operations that it did not submit itself."""
+    """Returns the packages in whose calls a program may wait for operations that it did not submit itself."""
     return tuple(package for extension in _extensions for package in extension.packages)
 
 
 def _detach_all() -> bool:
-    """Every extension lets go of the session, also where one of them cannot."""
+    """Detaches every extension from the session, even after one of them has failed to."""
     drained = [extension.detach() for extension in _extensions]
     return all(drained)
 
 
 def drain_all() -> None:
-    """Before join, shutdown and the end of a process set, after which this rank submits nothing more: a framework may
-    not have got to it yet."""
+    """Waits for operations that a framework has dispatched but not submitted yet.
+
+    Called before join, shutdown and the removal of a process set, because this rank submits nothing afterwards.
+    """
     for extension in _extensions:
         extension.drain()
 
 
 def error_of(failure: BaseException) -> errors.DistrunError | None:
-    """`failure`, if it is a distrun exception, or the one that it stands for; or None."""
+    """Returns `failure` if it is a distrun exception, or the one that it stands for; else None."""
     if isinstance(failure, errors.DistrunError):
         return failure
     for extension in _extensions:
@@ -295,7 +308,7 @@ def error_of(failure: BaseException) -> errors.DistrunError | None:
 
 
 def extend(extension: Extension) -> None:
-    """Attaches `extension` to the open session, if there is one, and to every later one."""
+    """Attaches `extension` to the open session, if any, and to every later one."""
     with _lock:
         if extension in _extensions:
             return
@@ -304,7 +317,7 @@ def extend(extension: Extension) -> None:
         _extensions.append(extension)
 
 
-# A DataLoader's worker that is started anew knows nothing of its parent's session, and runs a program without a guard.
+# A spawned DataLoader worker has no session, and imports the program, which may call init without a __main__ guard.
 _FOR_A_CHILD = (
     "If its parent is a rank, as a DataLoader worker's is, pass it what it is to know (hvd.rank()), or have it forked "
     '(DataLoader(..., multiprocessing_context="fork")).'
@@ -312,7 +325,7 @@ _FOR_A_CHILD = (
 
 
 def _is_child() -> bool:
-    # While the child imports the program's file, it has no parent yet.
+    # While a spawned child imports the program's file, parent_process() is still None.
     importing = getattr(multiprocessing.current_process(), "_inheriting", False)
     return importing or multiprocessing.parent_process() is not None
 
@@ -326,7 +339,7 @@ def _not_initialized(what: str) -> errors.NotInitialized:
 
 
 def _refused(error: errors.DistrunError) -> errors.DistrunError:
-    """What init() raises: the runtime cannot see that it is the program's own child that asks to be the rank."""
+    """Returns the error that init() raises. The runtime cannot see that a child process of the rank calls init."""
     if _is_child() and error.code in (_abi.Code.INVALID_ARGUMENT, _abi.Code.PROTOCOL):
         error.args = (
             "hvd.init() was refused in this process, which multiprocessing has started. Put the program under "
@@ -345,12 +358,12 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def forked() -> bool:
-    """True in a child that was forked from an initialised process."""
+    """True in a child that was forked from an initialized process."""
     return _forked_from is not None
 
 
 def refuse_in_fork() -> None:
-    """Raises NotInitialized in a child that was forked from an initialised process."""
+    """Raises NotInitialized in a child that was forked from an initialized process."""
     if _forked_from is not None:
         raise errors.NotInitialized(
             f"this process was forked from {_forked_from} after distrun was initialised, and the connections belong to "
@@ -359,7 +372,7 @@ def refuse_in_fork() -> None:
 
 
 def current() -> Session:
-    """The open session; raises NotInitialized without one and in a forked child."""
+    """Returns the open session. Raises NotInitialized without one, and in a forked child."""
     if _forked_from is not None:
         refuse_in_fork()
     session = _current
@@ -369,7 +382,7 @@ def current() -> Session:
 
 
 def world() -> World:
-    """Like current().world, but answers in a forked child too: a DataLoader worker may ask for its rank."""
+    """Returns current().world. Works in a forked child too, because a DataLoader worker may ask for its rank."""
     session = _current
     if session is None:
         raise _not_initialized("distrun has not been initialized")
@@ -382,7 +395,10 @@ def is_open() -> bool:
 
 
 def open_session(settings: Mapping[str, object] | None) -> bool:
-    """Joins the job; False if that was done before. Blocks until all ranks have come or start_timeout is over."""
+    """Joins the job. Returns False if this process has joined already.
+
+    Blocks until all ranks have joined, or start_timeout is over.
+    """
     global _current
     refuse_in_fork()
     texts = _arguments.settings(settings)
@@ -414,7 +430,7 @@ def open_session(settings: Mapping[str, object] | None) -> bool:
 
 
 def close_session() -> bool:
-    """Leaves the job; False if there was none."""
+    """Leaves the job. Returns False if no session was open."""
     global _current
     if _forked_from is not None:
         return False
@@ -424,7 +440,7 @@ def close_session() -> bool:
     with session.shutting_down(), _lock:
         if _current is not session:
             return False
-        # An interrupted close leaves the session as it was, to be closed again.
+        # An interrupted close leaves the session open, so that it can be closed again.
         try:
             session.close()
         except errors.DistrunError:
@@ -437,8 +453,11 @@ def close_session() -> bool:
 
 
 def abort(cause: str, file: str = "", line: int = 0, tensor: str = "") -> None:
-    """Tells the other ranks that this one ends because of `cause`, and the launcher where in the program, and by which
-    tensor; "": not known, or none. Without a session, nothing happens."""
+    """Ends the job because of `cause`: the other ranks and the launcher get it.
+
+    The launcher also gets the place in the program and the tensor; "" means unknown, or none. Without a session this
+    does nothing.
+    """
     session = _current
     if session is None or _forked_from is not None:
         return
@@ -452,8 +471,11 @@ def query(what: str, *, json: Literal[False] = False) -> str: ...
 @overload
 def query(what: str, *, json: Literal[True]) -> Any: ...
 def query(what: str, *, json: bool = False) -> Any:
-    """An answer of the runtime: "settings", "backends", "control" or "why". A text for people; with `json` the same
-    facts as fields, for "backends" and "why"."""
+    """Returns an answer of the runtime about "settings", "backends", "control" or "why" (the choice of the backend).
+
+    The answer is a text for people. With `json`, "backends" and "why" return the same facts as parsed JSON. Raises
+    InvalidArgument for other questions.
+    """
     if not isinstance(what, str):
         raise errors.InvalidArgument(f"query takes the name of a question, not {what!r}")
     if json and what not in ("backends", "why"):

@@ -12,17 +12,18 @@ _INTERRUPTED = int(_abi.Code.INTERRUPTED)
 
 
 def should_stop(request: bool = False) -> bool:
-    """True on every rank, from the same call on, once a rank got SIGTERM, SIGUSR1 or SIGUSR2, or passed request=True.
+    """Returns True on every rank, from the same call on, after one rank was asked to stop.
 
-    Every rank calls it once per step. It costs two microseconds and no message until a rank asks; the ranks then
-    agree, in one round trip, on the first call that none of them has made. From the first call on these signals no
-    longer end the process at once, unless the program handles them itself; a second one does.
+    A rank is asked by SIGTERM, SIGUSR1 or SIGUSR2, or by request=True. Every rank calls this once per step. A call
+    takes 2 us and sends no message until a rank asks. The ranks then agree, in one round trip, on the first call that
+    none of them has made yet. From the first call on, the first of these signals does not end the process, but a second
+    one does. If the program handles a signal itself, its handler stays.
     """
     stop = ctypes.c_int32()
     session = current()
     session.enter()
     try:
-        # Interrupted: Python's handlers run before the next call.
+        # Interrupted by a signal: Python runs its handlers before the next call.
         while (code := library().distrun_should_stop(session.pointer, request, stop)) == _INTERRUPTED:
             pass
         errors.check(code)

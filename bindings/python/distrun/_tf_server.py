@@ -1,8 +1,8 @@
-"""`python -m distrun._tf_server`: what ps and worker ranks of a ParameterServerStrategy cluster run.
+"""`python -m distrun._tf_server`: the ps and worker ranks of a ParameterServerStrategy cluster run this.
 
-The launcher starts it with the ranks' Python in place of the user's program (--tf-roles with ps) and ends it when the
-chief has ended: a TensorFlow server never does by itself. The only place where this package imports TensorFlow for
-itself.
+The launcher starts it with the ranks' Python instead of the user's program (--tf-roles with ps). It ends it after the
+chief has ended, because a TensorFlow server never ends by itself. This is the only module of this package that
+imports TensorFlow on its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def main() -> int:
-    # A worker that is asked for a variable of a dead ps is to fail, not to wait for it to come back.
+    # If a ps is dead, a worker must fail when it reads a variable from it, instead of waiting for it to come back.
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     try:
         import tensorflow as tf

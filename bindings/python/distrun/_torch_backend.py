@@ -1,8 +1,8 @@
-"""`python -m distrun._torch_backend train.py ...`: what ranks run under distrun --torch-backend distrun.
+"""`python -m distrun._torch_backend train.py ...`: ranks run this under distrun --torch-backend distrun.
 
-Every group that the program asks of gloo, with init_process_group or later, is made by the backend distrun; asked for
-its backend, torch says the name that the program gave. In the spelling cpu:gloo,cuda:gloo it stays gloo's, for what
-distrun has not.
+The backend distrun makes every group that the program requests from gloo, with init_process_group or later. torch
+still reports the backend's name as the program gave it. The spelling cpu:gloo,cuda:gloo keeps gloo, for operations
+that distrun does not have.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _GLOO = ("gloo", "cpu:gloo")
 
 
 def use_distrun(c10d: ModuleType) -> None:
-    """Changes torch.distributed.distributed_c10d, where all groups are made."""
+    """Patches torch.distributed.distributed_c10d, which makes all groups."""
     begin, make = c10d.init_process_group, c10d._new_process_group_helper
 
     @functools.wraps(begin)
     def init_process_group(backend: Any = None, *arguments: Any, **more: Any) -> None:
         if str(backend).lower() in _GLOO:
-            # Its way for the ranks to meet, which they do first.
+            # The ranks meet first, before the group is made. Let distrun's rendezvous do that for gloo too.
             importlib.import_module("distrun.torch.c10d._rendezvous").OURS.add("gloo")
         begin(backend, *arguments, **more)
 
@@ -34,9 +34,9 @@ def use_distrun(c10d: ModuleType) -> None:
             return make(size, rank, ranks, backend, *arguments, **more)
         importlib.import_module("distrun.torch.c10d")
         group, store = make(size, rank, ranks, c10d.Backend("distrun"), *arguments, **more)
-        if group in c10d._world.pg_map:  # no such group on ranks that are not in it
-            # Libraries choose by dist.get_backend(): ignite's auto_model leaves a model alone, and each rank trains
-            # its own, where the name is one that it does not know.
+        if group in c10d._world.pg_map:  # ranks outside the group have no such group
+            # Libraries branch on dist.get_backend(). For an unknown name, ignite's auto_model does not wrap the model,
+            # and each rank would train its own.
             c10d._world.pg_map[group] = (backend, store)
         return group, store
 

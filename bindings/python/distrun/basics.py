@@ -1,4 +1,4 @@
-"""What every front end offers under Horovod's names: starting, leaving, who am I, process sets, timeline, features."""
+"""The functions that every front end offers under Horovod's names: start and end, ranks, process sets, timeline."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _OF_ELASTIC = {
 
 
 class _Elastic:
-    """Stands for Horovod's elastic module: every use of it says what to do instead."""
+    """Stands for Horovod's elastic module. Every use of it raises an error that says what to do instead."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name not in _OF_ELASTIC:  # pickle looks for its names in all modules
@@ -132,12 +132,16 @@ def init(
     *,
     settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Joins the job that the launcher describes, or makes a world of one; again: no effect.
+    """Joins the job that the launcher describes, or makes a world of one rank. A second call has no effect.
 
-    comm: None, the list of all ranks, or a communicator of mpi4py's that has all of them in the same order; a part of
-    them is what process sets are for. process_sets: sets to register,
-    the same ones on every rank ("dynamic" is accepted: sets can always be added later). settings: names and values as
-    in docs/settings.md; they win over the environment.
+    Blocks until all ranks have called it, or start_timeout is over.
+
+    comm: None, the list of all ranks, or an mpi4py communicator with all of them in the same order; for a part of the
+    ranks use process sets. process_sets: sets to register, the same ones on every rank. "dynamic" is accepted, because
+    sets can always be added later. settings: names and values as in docs/settings.md; they override the environment.
+
+    NotImplementedError for another comm, ValueError or TypeError for wrong process_sets or settings, DistrunError if
+    the ranks cannot be joined.
     """
     place, sets = _place_in(comm), _sets_in(process_sets)
     if _session.open_session(settings):
@@ -157,7 +161,7 @@ def init(
 
 
 def _sets_in(process_sets: object) -> list[ProcessSet]:
-    """Those to register. A list of ranks is refused: the program would have no set to pass to a call."""
+    """Returns the sets to register. A list of ranks is refused: the program would have no set to pass to a call."""
     if process_sets in (None, "dynamic"):
         return []
     given = list(process_sets) if isinstance(process_sets, Iterable) else [process_sets]
@@ -170,7 +174,7 @@ def _sets_in(process_sets: object) -> list[ProcessSet]:
 
 
 def _place_in(comm: Any) -> list[int] | tuple[int, int] | None:
-    """The ranks of a list; this rank and the number of ranks of a communicator; None for everybody."""
+    """Returns the ranks of a list, or this rank and the size of a communicator; None for all ranks."""
     if comm is None or isinstance(comm, list | tuple | range):
         return sorted(comm or ()) or None
     if not (hasattr(comm, "Get_rank") and hasattr(comm, "Get_size")):
@@ -184,7 +188,7 @@ def _opened() -> None:
     session = _session.current()
     world = session.world
     process_sets.opened(world.size)
-    # With one host every rank skips this. The condition is the same on all ranks.
+    # On one host every rank skips this. The condition is the same on all ranks.
     if world.local_size != world.size:
         session.homogeneous = _all_equal(world.local_size)
 
@@ -205,13 +209,14 @@ def _all_equal(value: int) -> bool:
 
 
 def shutdown() -> None:
-    """Leaves the job: waits for the operations in flight and for the other ranks, at most shutdown_timeout. Before that
-    for the programs that JAX has in front of it, however long they take, unless an exception other than that of
-    sys.exit(0) is on its way out.
+    """Leaves the job: waits for the operations in flight and for the other ranks, at most for shutdown_timeout.
 
-    Then a warning names the ranks that have not left, and it returns; on rank 0, which coordinates, when they have.
-    Where something that this rank has submitted is in flight by then, it raises Timeout, and the job has ended.
-    Happens by itself at the end of the program. init may be called again afterwards.
+    First it waits, without a limit, for the programs that JAX has queued. It skips this if the process ends by an
+    exception other than sys.exit(0). After shutdown_timeout a warning names the ranks that have not left, and shutdown
+    returns. Rank 0 coordinates the job, so it returns only when they have left.
+
+    Raises Timeout if an operation of this rank is still in flight by then; the job has then ended. The end of the
+    program calls this by itself. init may be called again afterwards.
     """
     _hooks.leave()
 
@@ -222,45 +227,45 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """This process's number in the job, from 0."""
+    """Returns this process's rank in the job, from 0. NotInitialized before init."""
     return _session.world().rank
 
 
 def size() -> int:
-    """The number of processes in the job."""
+    """Returns the number of processes in the job. NotInitialized before init."""
     return _session.world().size
 
 
 def local_rank() -> int:
-    """This process's number among those on its host, from 0."""
+    """Returns this process's rank among those on its host, from 0. NotInitialized before init."""
     return _session.world().local_rank
 
 
 def local_size() -> int:
-    """The number of processes on this host."""
+    """Returns the number of processes on this host. NotInitialized before init."""
     return _session.world().local_size
 
 
 def cross_rank() -> int:
-    """The number of this host among those that have a process with this local rank, from 0."""
+    """Returns the number of this host among those that have a process with this local rank, from 0."""
     return _session.world().cross_rank
 
 
 def cross_size() -> int:
-    """The number of hosts that have a process with this local rank."""
+    """Returns the number of hosts that have a process with this local rank."""
     return _session.world().cross_size
 
 
 def is_homogeneous() -> bool:
-    """True if every host has the same number of processes."""
+    """Returns True if every host has the same number of processes. Raises NotInitialized in a forked child."""
     _session.world()
     return _session.current().homogeneous
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Writes a Chrome trace of all ranks to one file. Collective: every rank calls it with the same path.
+    """Starts a Chrome trace of all ranks in one file. Collective: every rank calls it with the same path; blocks.
 
-    mark_cycles is accepted and has no effect: there are no cycles here.
+    mark_cycles is accepted and has no effect, because distrun has no cycles.
     """
     session = _session.current()
     _blocking.call(lambda: _start_timeline(session, file_path.encode()))
@@ -272,7 +277,7 @@ def _start_timeline(session: _session.Session, path: bytes) -> None:
 
 
 def stop_timeline() -> None:
-    """Ends the trace, which is complete when this returns on rank 0; no effect if there is none."""
+    """Ends the trace. The file is complete when this returns on rank 0. No effect if no trace was started."""
     session = _session.current()
     _blocking.call(lambda: _stop_timeline(session))
 

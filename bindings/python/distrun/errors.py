@@ -1,4 +1,4 @@
-"""The exceptions. Each carries what the runtime knows about the failure as attributes: no text needs parsing."""
+"""The exceptions. Each has the runtime's facts about the failure as attributes, so a program need not parse texts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from distrun._library import library
 class DistrunError(RuntimeError):
     """Any failure that the runtime reports.
 
-    tensor: name of the tensor concerned, or "". ranks: the odd, missing or dead world ranks. host: where, or "".
-    cause: the first cause in a few words, or "". usable: False when the job cannot go on. code: the C API's code.
+    tensor: name of the tensor concerned, or "". ranks: the world ranks that disagree, are missing or died. host: their
+    host, or "". cause: the first cause in a few words, or "". usable: False if the job cannot go on. code: the C API's
+    code.
     """
 
     code: Code = Code.INTERNAL
-    _of: type[DistrunError] | None = None  # in a class that is made by _ending(): what of
+    _of: type[DistrunError] | None = None  # in a class made by _ending(): the class it was made from
 
     def __init__(
         self,
@@ -47,25 +48,26 @@ class DistrunError(RuntimeError):
 
 
 class InvalidArgument(DistrunError, ValueError):
-    """The caller's mistake, refused on this rank; on all, where only together it is one (a rank has joined, say)."""
+    """The caller's mistake. Raised on this rank, or on all ranks if they find it together (one has joined, for
+    instance)."""
 
     code = Code.INVALID_ARGUMENT
 
 
 class DuplicateName(DistrunError, ValueError):
-    """An operation of this name is still in flight on this rank."""
+    """An operation with this name is still in flight on this rank."""
 
     code = Code.DUPLICATE_NAME
 
 
 class Mismatch(DistrunError):
-    """The ranks disagree on dtype, shape, operation, scale, root, group or device; raised on every rank."""
+    """The ranks disagree on dtype, shape, operation, scale, root, group or device. Raised on every rank."""
 
     code = Code.MISMATCH
 
 
 class JobEnded(DistrunError):
-    """The job cannot go on. Any error that ended it is one, also a Timeout, which is both then (`usable` is False).
+    """The job cannot go on. Every error that ended the job is an instance, also a Timeout (`usable` is then False).
 
     Horovod's name for it is HorovodInternalError.
     """
@@ -80,25 +82,25 @@ class RankLost(JobEnded):
 
 
 class RankLeft(JobEnded):
-    """A rank left the job while others still wait for it."""
+    """A rank left the job while other ranks wait for it."""
 
     code = Code.RANK_LEFT
 
 
 class Timeout(DistrunError):
-    """A time limit passed: of a wait, after which the job goes on, or one that ended the job (`usable` is False)."""
+    """A time limit passed. After a wait's limit the job goes on; if the limit ended the job, `usable` is False."""
 
     code = Code.TIMEOUT
 
 
 class NotInitialized(DistrunError, ValueError):
-    """No init() yet, shut down, or called in a forked child."""
+    """Called before init(), after shutdown(), or in a forked child."""
 
     code = Code.NOT_INITIALIZED
 
 
 class Unsupported(DistrunError):
-    """No backend can do this; the text says why."""
+    """No backend can do this. The text says why."""
 
     code = Code.UNSUPPORTED
 
@@ -123,7 +125,7 @@ _endings: dict[type[DistrunError], type[DistrunError]] = {}
 
 
 def _ending(kind: type[DistrunError]) -> type[DistrunError]:
-    """`kind` where the job has ended: a JobEnded too, of the same name."""
+    """Returns the class of the same name that is both `kind` and JobEnded, for a job that has ended."""
     if issubclass(kind, JobEnded):
         return kind
     if kind is DistrunError:
@@ -139,7 +141,7 @@ def _restored(kind: type[DistrunError], message: str) -> DistrunError:
 
 
 def end_job(error: DistrunError) -> None:
-    """The job does not go on after `error`, though the runtime says that it could."""
+    """Marks the job as ended by `error`, although the runtime says that it could go on."""
     error.usable = False
     error.__class__ = _ending(type(error))
 
@@ -149,23 +151,24 @@ _end_told = False
 
 
 def set_own_rank(rank: int) -> None:
-    """Called by init: an abort by another rank is that rank's loss, an abort by this one is not."""
+    """Stores this process's rank; init calls it. An abort by another rank becomes RankLost, one by this rank does
+    not."""
     global _own_rank, _end_told
     _own_rank = rank
     _end_told = False
 
 
 def end_told() -> bool:
-    """True once an error has said that the job of this session has ended."""
+    """Returns True once an error has reported that this session's job has ended."""
     return _end_told
 
 
 def from_struct(error: ErrorStruct) -> DistrunError:
-    """The exception that a filled struct tells of."""
+    """Returns the exception for a filled struct."""
     global _end_told
     _end_told = _end_told or not error.usable
     kind = _CLASSES.get(error.code, DistrunError)
-    # Whether a rank's exception arrives from that rank or from the launcher is a matter of microseconds.
+    # An exception of a rank may arrive from that rank or from the launcher first. Both must give the same class.
     if error.code == Code.ABORTED and error.num_ranks and _own_rank not in error.ranks[: error.num_ranks]:
         kind = RankLost
     if not error.usable:
@@ -182,14 +185,14 @@ def from_struct(error: ErrorStruct) -> DistrunError:
 
 
 def last_error() -> DistrunError:
-    """The exception for the call that just failed on this thread."""
+    """Returns the exception for the call that just failed on this thread."""
     error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
     library().distrun_last_error(ctypes.byref(error))
     return from_struct(error)
 
 
 def handle_error(handle: int) -> DistrunError | None:
-    """The exception of a completed operation; None if it succeeded."""
+    """Returns the exception of a completed operation; None if it succeeded."""
     error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
     library().distrun_get_error(handle, ctypes.byref(error))
     return None if error.code == Code.OK else from_struct(error)

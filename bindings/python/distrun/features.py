@@ -1,4 +1,4 @@
-"""What this build can do and what this job uses: Horovod's *_built and *_enabled queries."""
+"""Queries about this build and this job: Horovod's *_built and *_enabled functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from distrun import _session
 
-# MPI's libraries with their number for MPI_THREAD_MULTIPLE, which the standard binary interface has changed.
+# MPI's libraries and their values of MPI_THREAD_MULTIPLE. The standard ABI has changed that value.
 _MPI = {
     "libmpi.so.40": 3,
     "libmpich.so.12": 3,
@@ -19,111 +19,122 @@ _MPI = {
 
 
 def _built(backend: str) -> bool:
-    """Whether the runtime lists the backend as usable here."""
+    """True if the runtime lists the backend as usable on this machine."""
     return _usable(backend) is not None
 
 
 def _usable(backend: str) -> dict[str, Any] | None:
-    """What query("backends") tells of it, None where it is not usable here."""
+    """Returns the backend's entry of query("backends"); None if it is not usable on this machine."""
     listed = _session.query("backends", json=True)["backends"]
     return next((one for one in listed if one["backend"] == backend and one["usable"]), None)
 
 
 def _enabled(backend: str) -> bool:
-    """Whether this job moves tensors with the backend, in any process set."""
+    """True if this job moves tensors with the backend, in any process set."""
     _session.world()
     return any(choice["backend"] == backend for choice in _session.query("why", json=True))
 
 
 def mpi_built() -> bool:
-    """Whether the MPI plug-in is usable on this machine."""
+    """Returns True if the MPI plug-in is usable on this machine."""
     return _built("mpi")
 
 
 def gloo_built() -> bool:
-    """Whether the Gloo plug-in is usable on this machine."""
+    """Returns True if the Gloo plug-in is usable on this machine."""
     return _built("gloo")
 
 
 def nccl_built() -> int:
-    """NCCL's version code if the NCCL plug-in is usable on this machine, else 0."""
+    """Returns NCCL's version code if the NCCL plug-in is usable on this machine, else 0."""
     nccl = _usable("nccl")
     return int(nccl.get("library_version", 1)) if nccl else 0
 
 
 def cuda_built() -> bool:
-    """Whether tensors on CUDA devices can be reduced on this machine."""
+    """Returns True if distrun can reduce CUDA tensors on this machine."""
     return nccl_built() != 0
 
 
 def rocm_built() -> bool:
-    """False: there is no ROCm backend."""
+    """Returns False, because distrun has no ROCm backend."""
     return False
 
 
 def sycl_built() -> bool:
-    """False: there is no SYCL backend."""
+    """Returns False, because distrun has no SYCL backend."""
     return False
 
 
 def ddl_built() -> bool:
-    """False: IBM DDL is not supported."""
+    """Returns False, because distrun does not support IBM DDL."""
     return False
 
 
 def ccl_built() -> bool:
-    """False: oneCCL is not supported."""
+    """Returns False, because distrun does not support oneCCL."""
     return False
 
 
 def mpi_enabled() -> bool:
-    """Whether MPI by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
+    """Returns True if MPI alone moves the tensors of a process set. MPI within `hierarchical` does not count; see
+    query("why")."""
     return _enabled("mpi")
 
 
 def gloo_enabled() -> bool:
-    """Whether Gloo by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
+    """Returns True if Gloo alone moves the tensors of a process set. Gloo within `hierarchical` does not count; see
+    query("why")."""
     return _enabled("gloo")
 
 
 def nccl_enabled() -> bool:
-    """Whether NCCL by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
+    """Returns True if NCCL alone moves the tensors of a process set. NCCL within `hierarchical` does not count; see
+    query("why")."""
     return _enabled("nccl")
 
 
 def shm_enabled() -> bool:
-    """Whether shared memory by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
+    """Returns True if shared memory alone moves the tensors of a process set. Its part in `hierarchical` does not
+    count; see query("why")."""
     return _enabled("shm")
 
 
 def tcp_enabled() -> bool:
-    """Whether our own TCP by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
+    """Returns True if distrun's own TCP alone moves the tensors of a process set. Its part in `hierarchical` does not
+    count; see query("why")."""
     return _enabled("tcp")
 
 
 def moves_cuda(process_set: int) -> bool:
-    """Whether the members of the set move tensors on CUDA devices where they lie, by whichever backend. They know it
-    alike: all of them must be able to."""
+    """True if a backend moves CUDA tensors of the set without copies to the host's memory.
+
+    All members must be able to, so every member gets the same answer.
+    """
     _session.world()
     choices = _session.query("why", json=True)
     return any((choice["process_set"], choice["device"]) == (process_set, "cuda") for choice in choices)
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI may be called from several threads of this process: it has been initialised so by the program (as by
-    mpi4py), or is the backend, which is used only with such an MPI. Where MPI has started the job and nobody has
-    initialised it yet, it may: mpi4py asks for that level."""
+    """Returns True if several threads of this process may call MPI.
+
+    That holds if the program has initialized MPI so, as mpi4py does. It also holds if MPI is the backend, because
+    distrun uses only such an MPI. If MPI started the job and is not initialized yet, the answer is True as well:
+    mpi4py requests that level.
+    """
     known = [has for library, multiple in _MPI.items() if (has := _has_threads(library, multiple)) is not None]
     return mpi_enabled() or (any(known) if known else _started_by_mpi())
 
 
 def _started_by_mpi() -> bool:
-    """What lets a process find the others of an MPI job; distrun takes it out of what its ranks inherit."""
+    """True if MPI's variables are set. A process finds its MPI job by them; distrun does not pass them on to its
+    ranks."""
     return "PMIX_RANK" in os.environ or "PMI_RANK" in os.environ
 
 
 def _has_threads(library: str, multiple: int) -> bool | None:
-    """Asks the MPI that the process has loaded, and loads none; None where it is not initialised."""
+    """Asks the MPI that the process has loaded; never loads one. None if it is not initialized."""
     level, flags = ctypes.c_int(), (ctypes.c_int(), ctypes.c_int())
     try:
         mpi = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)

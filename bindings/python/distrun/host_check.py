@@ -1,5 +1,5 @@
-"""What `distrun check -H ...` runs, one rank per host: gathers what the hosts have, times the ways between them, and
-says what does not fit together. Needs no framework; versions are read from what is installed, nothing is imported.
+"""`distrun check -H ...` runs this, with one rank per host. It collects the hosts' facts, measures the connections
+between the hosts, and reports what does not fit together. It imports no framework: it reads the installed versions.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Facts = dict[str, Any]
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "keras", "jax", "mxnet", "mpi4py")
 NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 MIB = 1 << 20
-# DataLoader workers hand batches over through it.
+# DataLoader workers pass batches through /dev/shm. In bytes.
 SHM_WANTED = 64 * MIB
 FILES_WANTED = 4096
-# Logs, certificates and checkpoints' names go wrong from about here.
+# Seconds. With larger offsets, logs, certificates and names of checkpoints become wrong.
 CLOCK_WANTED = 1.0
-# Of the median pair of hosts.
+# Limits as multiples of the median over all pairs of hosts.
 LATENCY_FACTOR, BANDWIDTH_FACTOR = 5.0, 0.3
 LATENCY_FLOOR = 1e-3
 PINGS, BULK = 10, 4 * MIB
@@ -55,7 +55,7 @@ def version_of(package: str) -> str:
 
 
 def gpus(root: Path) -> list[str]:
-    """The models in the order of the PCI bus."""
+    """Returns the GPUs' models in the order of the PCI bus."""
     found = []
     for folder in sorted((root / "proc/driver/nvidia/gpus").glob("*")):
         lines = (folder / "information").read_text(errors="replace").splitlines()
@@ -70,7 +70,7 @@ def driver(root: Path) -> str:
 
 
 def limit(which: int) -> int:
-    """The soft limit; -1: none."""
+    """Returns the soft limit; -1 means no limit."""
     return resource.getrlimit(which)[0]
 
 
@@ -79,12 +79,12 @@ def hard_limit(which: int) -> int:
 
 
 def build() -> str:
-    """Tells builds of one version apart, as while distrun is worked on."""
+    """Returns a hash of the library, to distinguish builds of one version during development."""
     return hashlib.sha256(library_file().read_bytes()).hexdigest()[:12]
 
 
 def unshared() -> str:
-    """Why ranks here cannot share memory; empty: they can."""
+    """Returns why ranks on this host cannot share memory; "" if they can."""
     (shm,) = (one for one in basics.query("backends", json=True)["backends"] if one["backend"] == "shm")
     return "" if shm["usable"] else shm["reason"]
 
@@ -110,11 +110,12 @@ def facts(root: Path = Path("/")) -> Facts:
     }
 
 
-# --- what needs the others ---
+# --- measurements with other hosts ---
 
 
 def tournament(count: int) -> list[list[tuple[int, int]]]:
-    """All pairs of `count` hosts, in rounds in which each host has one partner at most (the circle method)."""
+    """Returns all pairs of `count` hosts in rounds. In a round each host has at most one partner (the circle
+    method)."""
     seats: list[int | None] = [*range(count)]
     if count % 2:
         seats.append(None)
@@ -128,7 +129,7 @@ def tournament(count: int) -> list[list[tuple[int, int]]]:
 
 
 def there_and_back(pair: tuple[int, int], process_set: ProcessSet, size: int, times: int) -> float:
-    """Seconds one way: the best of `times` times there and back."""
+    """Returns the time of one message in seconds: half of the best of `times` round trips."""
     data = (ctypes.c_uint8 * size)()
     members = registered_id(process_set)
     best = float("inf")
@@ -141,10 +142,10 @@ def there_and_back(pair: tuple[int, int], process_set: ProcessSet, size: int, ti
 
 
 def measure_pairs(rank: int, count: int) -> dict[str, tuple[float, float]]:
-    """`a-b` -> seconds for a byte, bytes per second; of the pairs of which this rank is the first."""
+    """Returns `a-b` -> (seconds for one byte, bytes per second), for the pairs with this rank as the first."""
     measured = {}
     for number, pairs in enumerate(tournament(count)):
-        # Two hosts are the whole job, which is a set already.
+        # With two hosts, the pair is the global set, which is registered already.
         sets = {pair: add_process_set(pair) if count > 2 else global_process_set for pair in pairs}
         for pair, process_set in sets.items():
             if rank in pair:
@@ -160,7 +161,7 @@ def measure_pairs(rank: int, count: int) -> dict[str, tuple[float, float]]:
 
 
 def clock_offset() -> float:
-    """Seconds that this host's clock is ahead of rank 0's, give or take the time of a message."""
+    """Returns how many seconds this host's clock is ahead of rank 0's. The error is about the time of a message."""
     offsets: list[float] = []
     for _ in range(5):
         allgather_object(0, name="check.clock.start")
@@ -169,7 +170,7 @@ def clock_offset() -> float:
     return statistics.median(offsets)
 
 
-# --- verdicts ---
+# --- problems ---
 
 
 def named(hosts: Iterable[str]) -> str:
@@ -177,7 +178,7 @@ def named(hosts: Iterable[str]) -> str:
 
 
 def odd_ones(rows: list[Facts], key: str) -> str:
-    """Empty where all hosts have the same; else who has what, the most common first."""
+    """Returns "" if all hosts have the same value; else the values with their hosts, the most common first."""
     groups: dict[str, list[str]] = {}
     for row in rows:
         value = row[key]
@@ -209,7 +210,7 @@ def about_hosts(rows: list[Facts]) -> list[str]:
                 "allow memfd_create in the container's seccomp profile, or more memory."
             )
         if 0 <= row["files"] < FILES_WANTED:
-            # Ranks have the soft limit of where distrun was typed, as far as their host's hard limit goes.
+            # A rank's soft limit is the one where the user typed distrun, limited by the hard limit of the rank's host.
             hard = 0 <= row.get("files_at_most", -1) < FILES_WANTED
             cure = (
                 f"raise the hard limit there (limits.conf) to {FILES_WANTED} or more"
@@ -250,7 +251,7 @@ def about_pairs(hosts: list[str], pairs: Mapping[str, tuple[float, float]]) -> l
 
 
 def worst(hosts: list[str], pairs: Mapping[str, tuple[float, float]], rank: int) -> tuple[str, str]:
-    """The slowest message and the least bandwidth of a host, with whom."""
+    """Returns the slowest message and the lowest bandwidth of a host, each with the other host."""
     own = {pair: value for pair, value in pairs.items() if str(rank) in pair.split("-")}
     if not own:
         return "-", "-"

@@ -1,5 +1,8 @@
-"""Process sets: operations among some of the ranks. Sets are made and removed by all ranks of the job together, or by
-their members alone; these also in no order with other calls (`add_unordered`, `drop_process_set`)."""
+"""Process sets: operations among some of the ranks.
+
+All ranks of the job add and remove a set together, or only its members do. `add_unordered` and `drop_process_set` may
+be called in any order with other calls.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ from distrun._library import library
 
 
 class ProcessSet:
-    """A set of world ranks. It takes part in operations once it is registered: by init or add_process_set."""
+    """A set of world ranks. Operations can use it once it is registered, by init() or add_process_set().
+
+    ranks: the world ranks in ascending order. process_set_id: the set's number; None while it is not registered.
+    NotImplementedError for an mpi4py communicator, ValueError for ranks that are not integers.
+    """
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         if not isinstance(ranks_or_comm, Iterable):
@@ -31,11 +38,11 @@ class ProcessSet:
         self._kept: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
 
     def size(self) -> int | None:
-        """The number of members; None while the set is not registered."""
+        """Returns the number of members; None while the set is not registered."""
         return None if self.process_set_id is None or self.ranks is None else len(self.ranks)
 
     def rank(self) -> int | None:
-        """This process's position in the set; None while it is not registered, ValueError for a non-member."""
+        """Returns this process's position in the set; None while it is not registered. ValueError for a non-member."""
         if self.process_set_id is None or self.ranks is None:
             return None
         mine = _session.world().rank
@@ -44,7 +51,7 @@ class ProcessSet:
         return self.ranks.index(mine)
 
     def included(self) -> bool | None:
-        """Whether this process is a member; None while the ranks are not known."""
+        """Returns True if this process is a member; None while the ranks are not known."""
         return None if self.ranks is None else _session.world().rank in self.ranks
 
     def __str__(self) -> str:
@@ -52,7 +59,7 @@ class ProcessSet:
 
     __repr__ = __str__
 
-    # A set is an identity, as a process group is: the copy of a layer that has one works with the same ranks.
+    # A set is an identity, like a process group. A deep copy of a layer with a set works with the same ranks.
     def __deepcopy__(self, memo: object) -> ProcessSet:
         return self
 
@@ -68,7 +75,7 @@ _registered: dict[int, ProcessSet] = {}
 
 
 def checked(process_set: object) -> ProcessSet:
-    """`process_set`, if it is one, registered or not: for what keeps it until it communicates."""
+    """Returns `process_set` if it is a ProcessSet, registered or not; TypeError otherwise. For objects that keep it."""
     if not isinstance(process_set, ProcessSet):
         raise TypeError(
             f"process_set is a ProcessSet, as add_process_set returns it, or left out for all ranks, "
@@ -78,7 +85,7 @@ def checked(process_set: object) -> ProcessSet:
 
 
 def registered_id(process_set: ProcessSet) -> int:
-    """The id for the C API; ValueError for a set that is not registered, NotInitialized before init."""
+    """Returns the set's id for the C API. ValueError if it is not registered, NotInitialized before init."""
     number = checked(process_set).process_set_id
     if number is None:
         _session.current()
@@ -87,28 +94,32 @@ def registered_id(process_set: ProcessSet) -> int:
 
 
 def number_kept(what: str, process_set: ProcessSet) -> int:
-    """The next number of what all members make in the same order and keep (an optimizer, a layer). None comes twice:
-    what was made before the set was added again, or in an earlier session, goes on with the set too."""
+    """Returns the next number for an object that all members create in the same order (an optimizer, a layer).
+
+    A number never comes twice: an object may outlive the registration of its set, or the session.
+    """
     registered_id(process_set)
     return next(process_set._kept[what])
 
 
 def has_peers(process_set: ProcessSet) -> bool:
-    """Whether this rank reduces with others there. As registered_id for a set that is not registered: who trains with
-    it would otherwise train alone without a word."""
+    """True if this rank reduces with other ranks in the set.
+
+    ValueError for a set that is not registered, as in registered_id. Otherwise a program would silently train alone.
+    """
     registered_id(process_set)
     return bool(process_set.included()) and process_set.size() != 1
 
 
 def opened(size: int) -> None:
-    """After init: the global set has all ranks."""
+    """Registers the global set with all ranks. Called by init."""
     global_process_set.process_set_id = 0
     global_process_set.ranks = list(range(size))
     _registered[0] = global_process_set
 
 
 def closed() -> None:
-    """After shutdown: no set is registered any more."""
+    """Unregisters all sets. Called by shutdown."""
     for process_set in _registered.values():
         process_set.process_set_id = None
     _registered.clear()
@@ -116,11 +127,15 @@ def closed() -> None:
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int], *, members_only: bool = False) -> ProcessSet:
-    """Registers a set. Every rank of the job calls this with the same ranks, members or not; blocks until all did.
+    """Registers a set. Every rank of the job calls this with the same ranks, members or not. Blocks until all have.
 
-    With members_only the members alone call it (ValueError elsewhere) and the other ranks do not know the set; it may
-    have the ranks of another one. Such a set is removed by its members alone too. Ranks make the calls that they share
-    in the same order; where they do not, each of them gets a Mismatch.
+    process_set: a ProcessSet or a sequence of world ranks. Returns the set.
+
+    members_only: only the members call it, and the other ranks do not know the set. Its ranks may equal those of
+    another set. Only the members remove it, too. Ranks must make the calls that they share in the same order; otherwise
+    each of them gets a Mismatch.
+
+    ValueError for wrong ranks, for a set that is registered already, and with members_only on a rank outside the set.
     """
     session = _session.current()
     if not isinstance(process_set, ProcessSet):
@@ -140,7 +155,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int], *, members_only: bo
         )
     with _lock:
         for other in () if members_only else list(_registered.values()):  # add_unordered adds on another thread
-            # What every rank refuses: a set that its members alone know of does not count.
+            # Every rank must refuse the same sets, so sets that only their members know are ignored.
             if other.ranks == ranks and not other._members_only:
                 raise ValueError(f"a process set with the same ranks is registered already: {other}.")
         number = _blocking.call(lambda: _add(session, ranks, members_only))
@@ -161,10 +176,10 @@ def _add(session: _session.Session, ranks: list[int], members_only: bool) -> int
 
 
 def add_unordered(ranks: Sequence[int]) -> ProcessSet:
-    """Registers a set of this rank and others, called by them alone, in no order with the ranks' other calls.
+    """Registers a set of this rank and others. Only its members call this, in any order with their other calls.
 
     Blocks until all members have called it, without a limit. Other threads run, and may make such calls themselves.
-    Sets with the same ranks are matched by the order in which each member adds them.
+    If several sets have the same ranks, they are matched in the order of each member's calls.
     """
     process_set = ProcessSet(ranks)
     members = process_set.ranks or []
@@ -180,8 +195,10 @@ def add_unordered(ranks: Sequence[int]) -> ProcessSet:
 
 
 def drop_process_set(process_set: ProcessSet) -> None:
-    """Unregisters a set here at once; the ranks call this in any order, and the set ends after the last
-    of them. No effect for the global set and for one that is not registered."""
+    """Unregisters a set on this rank at once. The members call this in any order; the set ends after the last call.
+
+    No effect for the global set, and for a set that is not registered.
+    """
     number = process_set.process_set_id
     if number is None or number == 0 or _registered.pop(number, None) is not process_set:
         return
@@ -198,9 +215,9 @@ def _remove(session: _session.Session, number: int) -> None:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Unregisters a set, on all ranks together, or on its members if they alone added it.
+    """Unregisters a set. All ranks call this together, or only the members if they alone added it. Blocks.
 
-    False for the global set and for one that is not registered.
+    Returns False, without any effect, for the global set and for a set that is not registered.
     """
     number = checked(process_set).process_set_id
     if number is None or number == 0 or _registered.get(number) is not process_set:
@@ -220,7 +237,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def find(number: int) -> ProcessSet:
-    """The registered set with this id; ValueError if there is none."""
+    """Returns the registered set with this id. ValueError if there is none."""
     found = _registered.get(number)
     if found is None:
         _session.current()
@@ -229,5 +246,5 @@ def find(number: int) -> ProcessSet:
 
 
 def registered() -> dict[int, list[int]]:
-    """The registered sets as {id: ranks}."""
+    """Returns the registered sets as {id: ranks}."""
     return {number: list(process_set.ranks or ()) for number, process_set in sorted(_registered.items())}

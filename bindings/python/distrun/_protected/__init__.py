@@ -1,8 +1,8 @@
-"""Under distrun --encrypt and --checksum what would send tensors around distrun is refused on several hosts, as soon as
-the program asks for it: process groups of torch.distributed by another backend, jax.distributed, and tf.distribute.
+"""Refuses tensors that would leave the host outside distrun, under distrun --encrypt and --checksum on several hosts.
 
-Ranks run Python programs by way of `python -m distrun._protected train.py ...` then. `import distrun.torch` does it for
-torch.distributed, in programs that come to be run in other ways.
+The program gets Unsupported as soon as it asks for a process group of torch.distributed by another backend, for
+jax.distributed, or for tf.distribute. Under these options ranks run Python programs through
+`python -m distrun._protected train.py ...`. `import distrun.torch` protects torch.distributed in all other programs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _YES = ("1", "true", "yes", "on")
 
 
 def asked() -> str:
-    """The option that asks for protection, "--encrypt" or "--checksum"; empty if none does, or the job has one host."""
+    """Returns the option that asks for protection, "--encrypt" or "--checksum". "" without one, or in a job on one
+    host."""
     if os.environ.get("DISTRUN_SIZE", "1") == os.environ.get("DISTRUN_LOCAL_SIZE", "1"):
         return ""
     for name in ("encrypt", "checksum"):
@@ -37,7 +38,7 @@ def _refuse(what: str, instead: str) -> None:
 
 
 def protect_torch(c10d: ModuleType) -> None:
-    """Changes torch.distributed.distributed_c10d, where all groups are made: by distrun or not at all."""
+    """Patches torch.distributed.distributed_c10d, which makes all groups. Only the backend distrun may make one."""
     make = c10d._new_process_group_helper
     if getattr(make, "protects", False):
         return
@@ -58,7 +59,7 @@ def protect_torch(c10d: ModuleType) -> None:
 
 
 def _instead_of(owner: Any, name: str, what: str, instead: str) -> None:
-    """Puts a refusal before a function of a class."""
+    """Makes a function of a class raise Unsupported, if protection is on."""
     call: Callable[..., Any] = getattr(owner, name)
 
     @functools.wraps(call)
@@ -70,18 +71,18 @@ def _instead_of(owner: Any, name: str, what: str, instead: str) -> None:
 
 
 def _protect_jax(distributed: ModuleType) -> None:
-    """Changes jax._src.distributed."""
+    """Patches jax._src.distributed."""
     _instead_of(distributed.State, "initialize", "jax.distributed", "Use distrun.jax without it")
 
 
 def _protect_workers(strategies: ModuleType) -> None:
-    """Changes tensorflow.python.distribute.collective_all_reduce_strategy."""
+    """Patches tensorflow.python.distribute.collective_all_reduce_strategy."""
     workers = strategies.CollectiveAllReduceExtended
     _instead_of(workers, "_initialize_multi_worker", "MultiWorkerMirroredStrategy", "Use distrun.tensorflow")
 
 
 def _protect_servers(strategies: ModuleType) -> None:
-    """Changes tensorflow.python.distribute.parameter_server_strategy_v2."""
+    """Patches tensorflow.python.distribute.parameter_server_strategy_v2."""
     _instead_of(strategies.ParameterServerStrategyV2, "__init__", "ParameterServerStrategy", "Use distrun.tensorflow")
 
 

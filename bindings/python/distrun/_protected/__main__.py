@@ -1,4 +1,4 @@
-"""Runs a program that cannot send tensors around distrun."""
+"""Runs a program that can send tensors to other hosts only through distrun."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the threads of this process are, for the launcher's report of a hang.
+"""Reports where the threads of this process are, for the launcher's report of a hang.
 
-The runtime asks on a thread of its own, and only when ranks have waited for long: until then nothing here runs. The
-thread needs the interpreter's lock, so that no frame changes while it looks.
+The runtime calls this from its own thread, only after ranks have waited for a long time. The thread takes the GIL, so
+no frame changes while it reads them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distrun import _abi, _hooks, _session, errors
 from distrun._library import library
 
 _MOST_FRAMES = 16
-# A frame of these waits for another thread or process of the program.
+# A frame of these modules waits for another thread or process of the program.
 _WAITS_OF_OTHERS = (
     "threading",
     "queue",
@@ -33,7 +33,7 @@ _FUTEX = {"x86_64": "202", "aarch64": "98"}.get(os.uname().machine)
 
 
 def install(pointer: int) -> None:
-    """For the session that has just been opened."""
+    """Registers the callback with the session that was just opened."""
     errors.check(library().distrun_describe_by(pointer, _describer))
 
 
@@ -57,8 +57,8 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def shown(frame: FrameType | None) -> list[FrameType]:
-    """The frames to show, innermost first. Those inside a call of distrun say nothing to a user: the report has the
-    operation."""
+    """Returns the frames to show, innermost first. Frames inside a call of distrun are left out: the report names the
+    operation instead."""
     frames = list(_outwards(frame))
     first = next((index for index, one in enumerate(frames) if _is_ours(one)), 0)
     while first < len(frames) and _is_ours(frames[first]):
@@ -67,9 +67,10 @@ def shown(frame: FrameType | None) -> list[FrameType]:
 
 
 def waits(frame: FrameType | None) -> bool | None:
-    """Whether the wait of distrun that the main thread is in ends by itself; None: it is in no such wait."""
+    """True if distrun's wait in the main thread has a time limit, False if not; None if the thread is in no such
+    wait."""
     frames = list(_outwards(frame))
-    while frames and _in(frames[0], ("threading",)):  # joins the thread of a call that blocks
+    while frames and _in(frames[0], ("threading",)):  # joins the thread of a blocking call
         frames.pop(0)
     if not frames:
         return None
@@ -79,12 +80,12 @@ def waits(frame: FrameType | None) -> bool | None:
     packages = _session.frameworks()
     if _in(frames[0], packages) and not _in(frames[0], ("tensorflow.python.data",)):
         return False
-    # A call into a framework's library that the program makes itself, as x.block_until_ready().
+    # The program called a framework's library itself, as with x.block_until_ready().
     return False if packages and not _in(frame or frames[0], _WAITS_OF_OTHERS) and _waits_for_a_lock() else None
 
 
 def _waits_for_a_lock() -> bool:
-    """True if the kernel says that the main thread waits in its library, and neither reads nor sleeps."""
+    """True if the main thread waits in a futex system call, so that it neither reads nor sleeps."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/syscall") as file:
             return file.read().split(" ", 1)[0] == _FUTEX
@@ -93,7 +94,7 @@ def _waits_for_a_lock() -> bool:
 
 
 def _exception_of(thread: int) -> tuple[type[BaseException], BaseException | None, Any] | None:
-    """What sys.exc_info() says there."""
+    """Returns sys.exc_info() of another thread."""
     found: Any = sys._current_exceptions().get(thread)
     if isinstance(found, tuple):  # before Python 3.12
         return found if found[0] is not None else None
@@ -120,7 +121,7 @@ def _describe(view: int) -> None:
         library().distrun_view_wait(view, limited)
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     _tell_thread(view, "", frames.get(main))
-    inside = [main]  # the main thread, and others that are inside a call of distrun
+    inside = [main]  # the main thread, and other threads inside a call of distrun
     for thread, frame in frames.items():
         if thread == main or names.get(thread) in (None, "distrun-call"):
             continue
@@ -138,10 +139,10 @@ def _describe(view: int) -> None:
 def _describe_safely(view: int) -> None:
     try:
         _describe(view)
-    except Exception:  # a thread that ends at this moment, a program that has replaced a part of Python
+    except Exception:  # a thread that ends at this moment, or a program that has replaced a part of Python
         return
 
 
 _describer = _abi.Describer(_describe_safely)
-# Called by threads that Python does not know of, perhaps when this module is gone: never freed.
+# Never freed: threads that Python does not know call it, perhaps after this module is gone.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_describer))

@@ -1,12 +1,12 @@
-"""Objects as bytes, without pickle: what is decoded is data only, so a peer's bytes can never run code.
+"""Encodes objects as bytes without pickle. Decoding makes only data, so a peer's bytes can never run code.
 
-Carried: None, bool, int, float, complex, str, bytes, list, tuple, dict, OrderedDict, Counter, set, frozenset, NumPy
-arrays, scalars and dtypes, and what a front end registers (tensors). Anything else is refused with its place in the
-object, unless the caller allows pickle, on the sending and on the receiving side. With a `mac` (a function of the
-pickle's bytes, the same on both sides) bytes that were changed on their way are refused before they can run.
+Types: None, bool, int, float, complex, str, bytes, list, tuple, dict, OrderedDict, Counter, set, frozenset, NumPy
+arrays, scalars and dtypes, and the types that a front end registers (tensors). Other types are refused with their
+place in the object, unless both the sender and the receiver allow pickle. A `mac` is a function of the pickle's bytes,
+the same on both sides. With it, bytes that were changed on the way are refused before they can run.
 
-Layout: two magic bytes, then one value: a tag byte and what belongs to it. Lengths and counts are 8 bytes, little
-endian, and are checked against the bytes that are left before anything is allocated.
+Layout: two magic bytes, then one value. A value is a tag byte and its contents. Lengths and counts are 8 bytes, little
+endian. They are checked against the remaining bytes before anything is allocated.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _COMPLEX = struct.Struct("<dd")
 
 
 class CodecError(ValueError):
-    """The bytes are not what `encode` makes."""
+    """The bytes were not made by `encode`, or were changed."""
 
 
 class Extension(NamedTuple):
-    """How the values of one library travel: as a small plain description and one run of bytes.
+    """How the values of one library are encoded: as a small plain description and one run of bytes.
 
-    encode returns None for a value that it does not carry. decode raises CodecError for a description that is not
-    its own.
+    encode returns None for a value that it does not support. decode raises CodecError for a description that encode
+    does not make.
     """
 
     encode: Callable[[Any], tuple[object, Any] | None]
@@ -43,16 +43,16 @@ class Extension(NamedTuple):
 
 
 _extensions: dict[str, Extension] = {}
-_LAZY = {"numpy": "distrun.codec._numpy"}  # imported when such a value or such bytes are met
+_LAZY = {"numpy": "distrun.codec._numpy"}  # imported when such a value or such bytes appear
 
 
 def register(package: str, extension: Extension) -> None:
-    """Carries values whose type is defined in `package` (the first part of the module's name)."""
+    """Registers the encoding of values whose type is defined in `package` (the first part of the module's name)."""
     _extensions[package] = extension
 
 
 def encode(value: object, *, allow_pickle: bool = False, mac: _Mac | None = None) -> bytearray:
-    """The bytes for `value`. TypeError for something that cannot be carried, naming its place."""
+    """Returns the bytes for `value`. TypeError, with the place, for a part that cannot be encoded."""
     out = bytearray(_MAGIC)
     try:
         _encode(out, value, "object", 0)
@@ -67,7 +67,7 @@ def encode(value: object, *, allow_pickle: bool = False, mac: _Mac | None = None
 
 
 def decode(data: Any, *, allow_pickle: bool = False, mac: _Mac | None = None) -> Any:
-    """The value in `data` (any object with the buffer protocol). CodecError if the bytes are malformed."""
+    """Returns the value in `data` (any object with the buffer protocol). CodecError if the bytes are malformed."""
     view = memoryview(data).cast("B")
     if bytes(view[: len(_MAGIC)]) != _MAGIC:
         raise CodecError("these bytes are not an encoded object: the first two are wrong.")

@@ -1,4 +1,4 @@
-"""NumPy values in the safe object format."""
+"""NumPy values for distrun.codec."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from distrun import codec
 
-# Byte order, kind and size of a plain dtype; a time unit may follow. No objects, no records, no sub-arrays.
+# Byte order, kind and size of a plain dtype, then possibly a time unit. Objects, records and sub-arrays do not match.
 _DTYPE = re.compile(r"[<>|=][biufcmMSU][1-9]\d{0,9}(\[\w{1,10}\])?")
 
 
@@ -20,7 +20,7 @@ def _encode(value: Any) -> tuple[object, Any] | None:
     if not isinstance(value, np.ndarray | np.generic) or not _plain(value.dtype):
         return None
     if type(value) is not np.ndarray and isinstance(value, np.ndarray):
-        return None  # a masked array or a matrix would come out as something else
+        return None  # a masked array or a matrix would be decoded as another type
     data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     kind = "array" if isinstance(value, np.ndarray) else "scalar"
     return [kind, value.dtype.str, *value.shape], data
@@ -42,7 +42,7 @@ def _decode(description: Any, payload: memoryview) -> object:
             raise ValueError("unknown kind or shape")
         if math.prod(shape) * dtype.itemsize != len(payload):
             raise ValueError(f"{len(payload)} bytes do not fill the shape {tuple(shape)}")
-        # Copied: the result owns its memory and can be written to.
+        # A copy, so that the result owns its memory and is writable.
         array = np.frombuffer(bytearray(payload), np.uint8).view(dtype).reshape(shape)
         return array if kind == "array" else array[()]
     except (TypeError, ValueError, OverflowError) as error:
