@@ -1,7 +1,7 @@
-// In which order the pieces of one tensor are given to a device that reduces and gathers. Its work occupies it until
-// all members have come to it, so two members that give it in different orders would wait for each other for ever; and
-// between the two a piece is with the other hosts, for a time that each member sees differently. So the order is fixed:
-// reduce-scatters 0 to kLead - 1, then all-gather i and reduce-scatter i + kLead in turn. Pure.
+// The order in which the pieces of one tensor are submitted to a device that reduces and gathers. A submitted step
+// occupies the device until all members have submitted it. So two members with different orders would deadlock. Between
+// the two steps a piece is exchanged with the other hosts, and this takes a different time on each member. Therefore
+// the order is fixed: reduce-scatters 0 to kLead - 1, then all-gather i and reduce-scatter i + kLead in turn. Pure.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace distrun::backend::hierarchical {
 
-// Pieces on their way between the hosts while the device waits for none of them.
+// Number of pieces that may be in transit between the hosts before the device waits for one.
 inline constexpr std::size_t kLead = 4;
 
-// Whether reduce-scatter `piece` may be given when the first `gathered` all-gathers have been.
+// Whether reduce-scatter `piece` may be submitted after the first `gathered` all-gathers.
 constexpr bool may_scatter(std::size_t piece, std::size_t gathered) { return piece < gathered + kLead; }
 
-// Whether all-gather `piece` of `pieces` may be given when the first `scattered` reduce-scatters have been.
+// Whether all-gather `piece` of `pieces` may be submitted after the first `scattered` reduce-scatters.
 constexpr bool may_gather(std::size_t piece, std::size_t pieces, std::size_t scattered) {
   return scattered >= std::min(piece + kLead, pieces);
 }

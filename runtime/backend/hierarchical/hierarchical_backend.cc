@@ -4,7 +4,7 @@
 
 namespace distrun::backend::hierarchical {
 
-// The executor packs and scales: a piece is cut from one row of elements.
+// No scatter_gather: the executor packs and scales, because a piece is cut from one row of elements.
 Capabilities hierarchical_capabilities(const Capabilities& between) {
   return {.ops = between.ops,
           .dtypes = between.dtypes,
@@ -15,7 +15,7 @@ Capabilities hierarchical_capabilities(const Capabilities& between) {
 
 namespace {
 
-// On a device nobody else can pack, and the pipeline scales.
+// On a device the executor cannot pack, so this backend takes any number of segments, and the pipeline scales.
 Capabilities capabilities_of(const Parts& parts) {
   if (parts.device == DeviceType::kCpu) return hierarchical_capabilities(parts.across);
   Capabilities can = parts.flat->capabilities();
@@ -50,7 +50,8 @@ bool HierarchicalBackend::progress() {
   for (Backend* stage : stages_) moved = (stage != nullptr && stage->progress()) || moved;
   moved = parts_.flat->progress() || moved;
   if (!collect()) return moved;
-  // A piece that failed in one stage will be missed in the others: they end too, on this member, and its peers notice.
+  // A piece that failed in one stage never reaches the next ones. So abort all stages of this member; its peers notice
+  // it.
   if (!pipeline_.failure().ok()) abort(pipeline_.failure());
   pipeline_.progress();
   return true;

@@ -1,5 +1,5 @@
-// Two ways in one backend: all-reduces go through a Pipeline (shared memory, or for tensors on GPUs nccl, inside each
-// host; another backend between them), everything else over a flat group of all members.
+// Two methods in one backend. All-reduces go through a Pipeline: shared memory inside each host (or nccl, for tensors
+// on GPUs), and another backend between the hosts. All other operations use a flat group of all members.
 #pragma once
 
 #include <atomic>
@@ -13,16 +13,16 @@
 
 namespace distrun::backend::hierarchical {
 
-// For tensors in the memory of the host. `between`: of the backend between the hosts.
+// For tensors in host memory. `between` are the capabilities of the backend between the hosts.
 Capabilities hierarchical_capabilities(const Capabilities& between);
 
 struct Parts {
   DeviceType device = DeviceType::kCpu;
   Layout layout;
   std::size_t members = 0;
-  Capabilities across;  // of what is between the hosts, on members without a lane too
+  Capabilities across;  // of the backend between the hosts; also set on members without a lane
   std::unique_ptr<Backend> scatter;
-  std::unique_ptr<Backend> between;  // null without a lane
+  std::unique_ptr<Backend> between;  // null for a member without a lane
   std::unique_ptr<Backend> gather;
   std::unique_ptr<Backend> flat;
   std::size_t piece_bytes = kPieceBytes;

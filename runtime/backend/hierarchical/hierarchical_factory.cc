@@ -24,10 +24,10 @@ constexpr int kHierarchicalScore = 60;  // above tcp's, below nccl's
 constexpr const char* kOneHost = "all ranks are on one host";
 constexpr const char* kNoPair = "no host has two of the ranks";
 
-// Each piece costs calls of CUDA's and NCCL's on top.
+// Factor for the size of pieces on a device, where each piece has the extra cost of calls to CUDA and NCCL.
 constexpr std::size_t kOnDevice = 4;
 
-// This group and its own ones, apart from those for another kind of device.
+// The id of this group with its device, so that groups for other devices have other ids. Its subgroups extend this id.
 std::string id_of(const GroupSpec& group) { return group.id + "/" + std::string(name_of(group.device)); }
 
 std::string keys_of(const std::string& group) { return "hierarchical/" + group + "/"; }
@@ -44,7 +44,7 @@ Result<std::vector<int>> unpack(const std::string& bytes, std::size_t expected) 
   return ranks;
 }
 
-// For each member the lowest world rank on its host. The first member collects.
+// For each member, the lowest world rank on its host. The first member collects and publishes them.
 Result<std::vector<int>> exchange_hosts(const GroupSpec& group, const Services& services, TimePoint deadline) {
   const int mine = ranks_here(group, services).front();
   if (group.index > 0) {
@@ -98,7 +98,7 @@ std::string name_between(const Services& services) {
 
 bool has(std::uint32_t mask, auto bit) { return (mask >> static_cast<unsigned>(bit) & 1U) != 0; }
 
-// Why what one backend offers cannot be used between hosts; empty if it can.
+// Why the backend of this offer cannot be used between hosts; empty if it can.
 std::string obstacle(const Offer& offer) {
   if (!offer.available) return offer.reason;
   if (!has(offer.capabilities.devices, DeviceType::kCpu)) return "it moves no cpu tensors";
@@ -148,12 +148,12 @@ class HierarchicalFactory final : public Factory {
     hierarchical::Parts parts{.device = group.device, .layout = *std::move(layout), .members = group.members.size()};
     parts.across = chosen_between(services).offer(group, services).capabilities;
     parts.piece_bytes = group.device == DeviceType::kCpu ? piece_bytes_ : kOnDevice * piece_bytes_;
-    // Agreed on before anybody goes on: who waits for a member that has failed does so until the deadline, and never
-    // hears why.
+    // Agree before the next step. Otherwise a member that waits for a failed one would wait until the deadline and
+    // would not learn the cause.
     const Status local = make_inside(parts, group, services, deadline);
     DISTRUN_RETURN_IF_ERROR(agree(key_of(group, "inside"), local, group, *services.store, deadline));
-    // All members together, before the lanes: to start MPI takes every one of them, also those without a lane. For GPUs
-    // it moves nothing, and is there until all have their lanes.
+    // Make a group of all members before the lanes, because MPI can start only with all of them, also those without a
+    // lane. For GPUs this group moves no data. It then exists only until all members have their lanes.
     std::unique_ptr<Backend> together;
     DISTRUN_RETURN_IF_ERROR(
         make(together, chosen_between(services), subgroup_of_all(group, DeviceType::kCpu), services, deadline));
@@ -185,14 +185,14 @@ class HierarchicalFactory final : public Factory {
     return services.factories == nullptr ? nullptr : find_factory(*services.factories, "nccl");
   }
 
-  // Between hosts nccl moves all that is no allreduce, which it cannot protect.
+  // For tensors on GPUs, nccl runs all operations except allreduces between the hosts too, and it cannot protect them.
   static bool moves_gpus(const GroupSpec& group, const Services& services) {
     if (!asked_protection(services).empty()) return false;
     const Factory* nccl = find_nccl(services);
     return nccl != nullptr && nccl->offer(group, services).available;
   }
 
-  // What serves the members on one host.
+  // The factory for groups inside a host, and for GPUs also for the flat group.
   const Factory& inside(const GroupSpec& here, const Services& services) const {
     if (here.device == DeviceType::kCpu) return here.members.size() == 1 ? *self_ : *shm_;
     const Factory* nccl = find_nccl(services);
@@ -220,7 +220,8 @@ class HierarchicalFactory final : public Factory {
     return make(parts.between, chosen_between(services), lane, services, deadline);
   }
 
-  // The built-in one needs no list; and a list that names this one would go in a circle.
+  // tcp is built in, so it needs no list of factories. The hierarchical backend itself is excluded, because it would
+  // call itself.
   [[nodiscard]] const Factory* factory_between(const Services& services) const {
     const std::string between = name_between(services);
     if (between == tcp_->name()) return tcp_.get();
@@ -252,7 +253,7 @@ class HierarchicalFactory final : public Factory {
   const std::unique_ptr<Factory> self_ = make_self_factory();
   const std::unique_ptr<Factory> shm_ = make_shm_factory();
   const std::unique_ptr<Factory> tcp_ = make_tcp_factory();
-  mutable std::atomic<const Factory*> gpus_{nullptr};  // once a group for GPUs was made
+  mutable std::atomic<const Factory*> gpus_{nullptr};  // set when a group for GPUs has been made
 };
 
 }  // namespace

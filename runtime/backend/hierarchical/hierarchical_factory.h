@@ -7,8 +7,8 @@
 
 namespace distrun::backend {
 
-// Shared memory inside each host, and what the setting between_hosts names between them: for groups over several hosts
-// of which one has several members.
+// Uses shared memory inside each host, and the backend of the setting between_hosts between them. For groups on several
+// hosts, where at least one host has several members.
 std::unique_ptr<Factory> make_hierarchical_factory(std::size_t piece_bytes = hierarchical::kPieceBytes);
 
 }  // namespace distrun::backend

@@ -19,7 +19,7 @@ std::vector<std::size_t> Layout::lane(std::size_t number) const {
 
 Layout layout_of(const std::vector<std::size_t>& first, std::size_t self) {
   Layout layout;
-  std::map<std::size_t, std::size_t> number;  // of the host whose first member this is
+  std::map<std::size_t, std::size_t> number;  // number of a host, by its first member
   for (std::size_t i = 0; i < first.size(); ++i) {
     const auto [host, fresh] = number.try_emplace(first[i], layout.hosts.size());
     if (fresh) layout.hosts.emplace_back();

@@ -14,8 +14,8 @@ constexpr std::size_t kBetween = 1;
 constexpr std::size_t kGather = 2;
 constexpr std::size_t kStages = 3;
 
-// Pieces under way together: enough to keep three stages busy. A member waits with the next one only for pieces before
-// it, and so do all others: nobody waits in a circle.
+// Pieces in flight together: enough to keep three stages busy. Before its next piece, a member waits only for earlier
+// pieces. All members do so, and therefore there is no deadlock.
 constexpr std::size_t kAhead = 8;
 
 ReduceOp without_division(ReduceOp op) { return op == ReduceOp::kAverage ? ReduceOp::kSum : op; }
@@ -33,8 +33,8 @@ Status Pipeline::start(const Operation& operation, std::uint64_t token) {
   return {};
 }
 
-// All parts at once, before the first operation: memory that a device reaches is had by waiting for the device, and
-// what is on it may be waiting for peers that wait for this rank. The executor starts such an operation alone.
+// Allocates all parts at once, before the first operation. Allocating memory that a device can reach waits for the
+// device, whose work may wait for peers that wait for this rank. The executor starts such an operation alone.
 Status Pipeline::reserve(Device device) {
   for (; reserved_ < kAhead; ++reserved_) {
     auto part = make_part(device);
@@ -44,7 +44,7 @@ Status Pipeline::reserve(Device device) {
   return {};
 }
 
-// Cuts the next piece from the first operation that is not all cut.
+// Cuts the next piece from the first operation that has elements left.
 bool Pipeline::take_piece() {
   if (pieces_.size() >= kAhead || !failure_.ok()) return false;
   const auto next = std::ranges::find_if(allreduces_, [](const auto& whole) { return whole->taken < whole->pieces; });
@@ -94,7 +94,7 @@ bool Pipeline::progress() {
   return moved;
 }
 
-// Into the next stage, if it is this piece's turn there.
+// Moves the piece into its next stage, if it is this piece's turn there.
 bool Pipeline::advance(Piece& piece) {
   if (!piece.ready || !failure_.ok() || piece.stage == kStages) return false;
   if (piece.stage == kBetween && stages_.between == nullptr) piece.stage = kGather;
@@ -115,7 +115,7 @@ bool Pipeline::may_enter(const Piece& piece) const {
   const auto given = [&](std::size_t stage) { return next_in_[stage] - std::min(next_in_[stage], whole.first); };
   const std::size_t place = piece.number - whole.first;
   if (piece.stage == kGather) return may_gather(place, whole.pieces, given(kScatter));
-  // Also after the last piece of the operation before.
+  // The last piece of the previous operation must also have entered the gather stage.
   return next_in_[kGather] >= whole.first && may_scatter(place, given(kGather));
 }
 
@@ -154,7 +154,7 @@ void Pipeline::ended(std::size_t number, const Completed& what) {
   piece.ready = true;
 }
 
-// The sum over all members is there: what an average divides by is their number.
+// The part now has the sum over all members, so an average divides by the number of all members.
 void Pipeline::leave_scatter(Piece& piece) const {
   const Operation& operation = piece.whole->operation;
   const kernels::Finish finish = kernels::finish_of(operation.reduce, operation.postscale, members_);
@@ -164,7 +164,7 @@ void Pipeline::leave_scatter(Piece& piece) const {
   kernels::reduce(divide, source, piece.part.get(), piece.parts[layout_.local]);
 }
 
-// Whatever the stage means by it: after this nothing goes through any more.
+// Replaces the codes that fail only a tensor. After any failure, nothing goes through the pipeline any more.
 void Pipeline::fail(const Status& why) {
   if (!failure_.ok()) return;
   ErrorInfo info = why.info();

@@ -1,4 +1,4 @@
-// Compiled with -mavx512{f,bw,vl,dq} -mf16c: nothing here may run before kernels.cc has asked the processor.
+// Compiled with -mavx512{f,bw,vl,dq} -mf16c. kernels.cc must check the processor before anything here runs.
 #include "runtime/backend/kernels/loops.h"
 
 namespace distrun::backend::kernels {

@@ -14,15 +14,16 @@ namespace distrun::backend::kernels {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kLikelyByString = 1024;  // bytes of which memcpy() may make a `rep movsb`
+constexpr std::size_t kLikelyByString = 1024;  // from this size on, memcpy() may use `rep movsb`
 
-// Bytes in front of the first whole line of the destination, at most `bytes`.
+// Bytes before the first whole cache line of the destination, at most `bytes`.
 std::size_t head_of(const std::byte* to, std::size_t bytes) {
   const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(to) % kLine;
   return std::min(misaligned == 0 ? 0 : kLine - misaligned, bytes);
 }
 
-// By their places within pages, by which processors guess whether a load meets an earlier store.
+// Whether the page offset of `to` is a few bytes greater than that of `from`. Processors compare page offsets to guess
+// whether a load depends on an earlier store.
 bool follows_closely(const std::byte* to, const std::byte* from) {
   const std::size_t behind = (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from)) % kPage;
   return behind > 0 && behind < kLine;
@@ -44,8 +45,8 @@ void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__x86_64__)
-  // Whole lines only: a partly written line costs a read of the rest from memory. The fence waits for the lines to
-  // leave, so a few of them are not worth it.
+  // Only whole lines: a partly written line needs a read of its rest from memory. The fence waits until the lines are
+  // written, so it does not pay for a few lines.
   constexpr std::size_t kWorthIt = 1024;
   if (bytes < kWorthIt) return copy(to, from, bytes);
   const std::size_t head = head_of(to, bytes);

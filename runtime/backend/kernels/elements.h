@@ -1,5 +1,5 @@
-// How one element is read, held and written, per dtype. Included by each per-instruction-set file; everything is in an
-// unnamed namespace so that each gets its own copy, compiled with its own options (see table.h).
+// How one element of each dtype is read, held and written. Each file for an instruction set includes this. Everything
+// is in an unnamed namespace, so each file gets its own copy, compiled with its own options (see table.h).
 #pragma once
 
 #include <cstddef>
@@ -30,12 +30,12 @@ inline void put(std::byte* to, std::size_t i, T value) {
   reinterpret_cast<Packed<T>*>(to)[i].value = value;
 }
 
-// Saturating; NaN gives 0.
+// Saturates. NaN becomes 0.
 template <class T>
 inline T truncated(double value) {
   constexpr T kLow = std::numeric_limits<T>::min();
   constexpr T kHigh = std::numeric_limits<T>::max();
-  // The first double above the range: 2^63 for int64, whose kHigh is no double.
+  // The first double above the range. It is 2^63 for int64, because kHigh is not a double there.
   constexpr double kTooHigh = static_cast<double>(kHigh / 2 + 1) * 2.0;  // NOLINT(bugprone-integer-division)
   if (!(value > static_cast<double>(kLow))) return value == value ? kLow : T{0};
   if (value >= kTooHigh) return kHigh;
@@ -54,7 +54,7 @@ template <class T>
 struct Plain {
   using Stored = T;
   using Held = T;
-  static constexpr bool kSimple = true;  // held as stored: no conversion
+  static constexpr bool kSimple = true;  // held as stored, without conversion
   static Held widen(Stored value) { return value; }
   static Stored narrow(Held value) { return value; }
   static Held finish(Held value, const FinishArgs& how) { return finished(value, how); }
@@ -69,8 +69,8 @@ struct Bool {
   static Held finish(Held value, const FinishArgs&) { return value; }
 };
 
-// bfloat16 is the upper half of a float32; rounding is to nearest even. The AVX512-BF16 instructions are not used: they
-// flush denormals, so their results would depend on the processor.
+// bfloat16 is the upper half of a float32. Rounds to nearest even. The AVX512-BF16 instructions flush denormals, so the
+// result would depend on the processor; they are not used.
 struct BFloat16 {
   using Stored = std::uint16_t;
   using Held = float;
@@ -85,7 +85,7 @@ struct BFloat16 {
   static Held finish(Held value, const FinishArgs& how) { return finished(value, how); }
 };
 
-// IEEE half in integer arithmetic, bit for bit what the F16C instructions do (NaN payloads included).
+// IEEE half precision in integer arithmetic. It gives the same bits as the F16C instructions, also for NaN payloads.
 struct Float16 {
   using Stored = std::uint16_t;
   using Held = float;
@@ -115,7 +115,7 @@ struct Float16 {
   static Held finish(Held value, const FinishArgs& how) { return finished(value, how); }
 };
 
-// A block of elements into registers' form and back; with F16C eight halves at a time.
+// Converts a block of elements to their held form and back. With F16C it converts eight halves at a time.
 template <class E>
 inline void widen_block(const std::byte* from, typename E::Held* to, std::size_t count) {
   std::size_t i = 0;

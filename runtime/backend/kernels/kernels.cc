@@ -15,8 +15,9 @@
 namespace distrun::backend::kernels {
 namespace {
 
-// A caller's thread may flush denormals or round differently (torch.set_flush_denormal, libraries built with
-// -ffast-math); then its results would differ from the other ranks'. Costs one register read when all is as usual.
+// Sets the default floating-point mode for its scope. A caller's thread may flush denormals or round differently
+// (torch.set_flush_denormal, libraries built with -ffast-math), and its results would then differ from the other ranks'
+// results. If the mode is the default, this costs one register read.
 class DefaultFloatMode {
  public:
 #if defined(__x86_64__)
@@ -48,7 +49,7 @@ const Table* table_of(Level level) {
 }
 
 #if defined(__x86_64__)
-// Asked of the processor itself: clang 14's __builtin_cpu_supports does not know the name.
+// Reads CPUID directly, because clang 14's __builtin_cpu_supports does not know the name.
 bool processor_has_f16c() {
   unsigned int eax = 0;
   unsigned int ebx = 0;
@@ -86,7 +87,8 @@ int column_of(ReduceOp op) {
   return 0;
 }
 
-// Never inlined: the compiler, which knows of one rounding mode only, would be free to divide before that is set.
+// Never inlined: the compiler assumes a fixed rounding mode, so it could move the division before the change of the
+// mode.
 __attribute__((noinline)) FinishArgs args_of(const Finish& finish) {
   const double both = finish.factor / static_cast<double>(finish.divisor);
   return {.identity = finish.factor == 1.0 && finish.divisor == 1,
@@ -109,7 +111,7 @@ void run(const Table& table, const Reduction& what, Sources sources, std::byte* 
   table.reduce[static_cast<int>(what.dtype)][column_of(what.op)](sources, out, count, finish);
 }
 
-// The lines that `out` covers whole leave past the caches, what is before and after them does not.
+// Writes the cache lines that `out` covers fully past the caches. The parts before and after them are written normally.
 void reduce_with(const Table& table, const Reduction& what, Sources sources, std::byte* out, std::size_t count,
                  bool stream) {
   const std::size_t size = size_of(what.dtype);

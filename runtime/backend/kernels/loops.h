@@ -1,5 +1,5 @@
-// The reduction loops and the table of them, instantiated once per instruction set by the files that include this.
-// Plain loops that the compiler vectorises; -ffp-contract=off keeps every rounding where it is written.
+// The reduction loops and their table. The files that include this instantiate it once per instruction set. These are
+// plain loops that the compiler vectorises. -ffp-contract=off keeps every rounding as written.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 namespace distrun::backend::kernels {
 namespace {
 
-// Unsigned and at least as wide as int: wraps modulo 2^bits without undefined behaviour.
+// Unsigned and at least as wide as int. It wraps modulo 2^bits without undefined behaviour.
 template <class T>
 using Wrapping = std::conditional_t<
     sizeof(T) < sizeof(unsigned), unsigned,
@@ -40,7 +40,7 @@ struct Product {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
 };
-// A NaN on any rank is the result; of equal values (+0 and -0) the first rank's is kept.
+// If any rank has a NaN, the result is NaN. Of equal values (+0 and -0) the first rank's value is kept.
 struct Min {
   template <class T>
   static T apply(T a, T b) {
@@ -54,11 +54,11 @@ struct Max {
   }
 };
 
-// Elements that stay in the first-level cache between the sources.
+// The elements of a block stay in the L1 cache from one source to the next.
 inline constexpr std::size_t kBlock = 512;
 
-// Two sources whose conversion the compiler vectorises: no detour over a block. Never inlined: of two NaN the first
-// one's payload stays, and the compiler may take another one for the first in each copy.
+// For two sources whose conversion the compiler vectorises; needs no block in between. Never inlined: of two NaNs the
+// first one's payload is kept, and in each inlined copy the compiler might choose a different one as the first.
 template <class E, class Op>
 __attribute__((noinline)) void reduce_pair(Sources sources, std::byte* out, std::size_t count,
                                            const FinishArgs& finish) {
@@ -78,7 +78,7 @@ __attribute__((noinline)) void reduce_pair(Sources sources, std::byte* out, std:
   }
 }
 
-// Past the caches; whole lines, aligned both.
+// Writes past the caches. Both pointers are at cache lines, and `bytes` is a multiple of the line.
 inline void stream_lines(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__AVX__)
   for (std::size_t at = 0; at < bytes; at += sizeof(__m256i)) {
@@ -93,7 +93,7 @@ inline void stream_lines(std::byte* to, const std::byte* from, std::size_t bytes
 #endif
 }
 
-// By way of so few lines that the processor reads the next ones while these leave.
+// Uses a block of only a few lines, so that the processor reads the next input while this block is written.
 template <class E, class Op>
 inline void stream_pair(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
   constexpr std::size_t kSize = sizeof(typename E::Stored);
@@ -156,7 +156,7 @@ inline constexpr std::size_t kRegister = 32;
 inline constexpr std::size_t kRegister = 16;
 #endif
 
-// Four registers are loaded before one is stored; and no compiler makes a memcpy() of it.
+// Loads four registers before it stores one. The code is written so that no compiler turns it into memcpy().
 void copy_blocks(std::byte* to, const std::byte* from, std::size_t bytes) {
   using Part = unsigned char __attribute__((vector_size(kRegister), aligned(1), may_alias));
   static_assert(kCopyBlock % (4 * sizeof(Part)) == 0);
@@ -182,7 +182,7 @@ constexpr void fill_row(ReduceFn* row) {
   row[3] = &reduce<E, Product>;
 }
 
-// Values are 0 and 1: or is max, and is min.
+// All values are 0 or 1, so a logical or is max, and a logical and is min.
 template <>
 constexpr void fill_row<Bool>(ReduceFn* row) {
   row[0] = row[2] = &reduce<Bool, Max>;

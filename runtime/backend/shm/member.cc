@@ -25,7 +25,7 @@ WindowMember::WindowMember(net::HostLink* link, const std::vector<int>& members,
 
 void WindowMember::publish_tiny(std::uint64_t number) {
   std::atomic_ref<std::uint64_t>(window_.tiny(self_, number).number).store(number, std::memory_order_seq_cst);
-  if (tiny_arrived(number)) bells_.ring();  // the last one in; as in Tally::publish
+  if (tiny_arrived(number)) bells_.ring();  // this member was the last one; see Tally::publish
 }
 
 }  // namespace distrun::backend::shm

@@ -1,5 +1,5 @@
-// One member at the window of its group: its own slots and counters, and what it has seen of the others'. Each path
-// (paths.h) moves chunks through it.
+// One member's view of the window of its group: its own slots and counters, and what it has read of the others'
+// counters. Each path (paths.h) moves chunks through it.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace distrun::backend::shm {
 
 class WindowMember {
  public:
-  // `members` are world ranks; this one is at `self`. The link outlives this.
+  // `members` are world ranks; this member is at `self`. The link outlives this object.
   WindowMember(net::HostLink* link, const std::vector<int>& members, std::size_t self, const Window& window);
 
   [[nodiscard]] std::size_t size() const { return sources_.size(); }
@@ -25,22 +25,22 @@ class WindowMember {
   [[nodiscard]] std::byte* slot(std::size_t member, std::uint64_t chunk) const { return window_.slot(member, chunk); }
   [[nodiscard]] std::byte* own_slot(std::uint64_t chunk) const { return window_.slot(self_, chunk); }
 
-  // All members are done with what lay in the slot before.
+  // Whether all members are done with the slot's previous chunk.
   [[nodiscard]] bool slot_free(std::uint64_t chunk) { return chunk < kSlots || done_.all_reached(chunk - kSlots + 1); }
   [[nodiscard]] bool all_packed(std::uint64_t chunk) { return ready_.all_reached(chunk + 1); }
   [[nodiscard]] bool packed_by(std::size_t member, std::uint64_t chunk) { return ready_.reached(member, chunk + 1); }
   [[nodiscard]] bool all_reduced(std::uint64_t chunk) { return reduced_.all_reached(chunk + 1); }
 
   void packed(std::uint64_t chunk) { ready_.publish(chunk + 1, bells_); }
-  // All others wait for this member alone; or the next member does.
+  // The variants of packed() for a chunk for which all others, or only the next member, wait for this member alone.
   void packed_for_all(std::uint64_t chunk) { ready_.publish_and_ring(chunk + 1, bells_); }
   void packed_for_next(std::uint64_t chunk) { ready_.publish_to(chunk + 1, bells_, next_rank_); }
   void reduced(std::uint64_t chunk) { reduced_.publish(chunk + 1, bells_); }
   void done(std::uint64_t chunk) { done_.publish(chunk + 1, bells_); }
 
-  // Tiny operations have numbers and lines of their own. The line that operation t uses was last used by t - 2. This
-  // member starts t only after it has read t - 1 from all members, and each of them published t - 1 only after it had
-  // read t - 2: nobody reads the line any more.
+  // Tiny operations have their own numbers and lines. Operation t uses the line that t - 2 used. This member starts t
+  // only after it has read t - 1 from all members. Each of them published t - 1 only after it had read t - 2. So no
+  // member reads the line any more.
   [[nodiscard]] bool tiny_free(std::uint64_t number) const { return tiny_read_ + 1 == number; }
   [[nodiscard]] std::byte* tiny_payload(std::size_t member, std::uint64_t number) const {
     return window_.tiny(member, number).payload;
@@ -55,7 +55,8 @@ class WindowMember {
   }
   void read_tiny(std::uint64_t number) { tiny_read_ = number; }
 
-  // One address for each member, of what a path reads next; it may change them. Valid until the next such call.
+  // The addresses that a path reads next, one for each member. The path may change them. Valid until the next call of
+  // one of these two functions.
   [[nodiscard]] std::span<const std::byte*> sources(std::uint64_t chunk, std::size_t offset) {
     for (std::size_t i = 0; i < sources_.size(); ++i) sources_[i] = window_.slot(i, chunk) + offset;
     return sources_;
@@ -64,7 +65,7 @@ class WindowMember {
     for (std::size_t i = 0; i < sources_.size(); ++i) sources_[i] = window_.tiny(i, number).payload + offset;
     return sources_;
   }
-  // Memory for what is computed before it is streamed.
+  // Scratch memory for results that are then streamed to the window.
   [[nodiscard]] std::span<std::byte> block() { return block_; }
 
  private:

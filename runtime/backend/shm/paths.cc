@@ -28,7 +28,7 @@ void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) 
   }
 }
 
-// The next `count` elements of the input, scaled.
+// Packs the next `count` elements of the input, scaled.
 void pack_elements(WindowMember& member, WindowTransfer& transfer, std::size_t count, std::byte* to, bool stream) {
   const DType dtype = transfer.operation.dtype;
   const double factor = transfer.operation.kind == OpKind::kAllreduce ? transfer.operation.prescale : 1.0;
@@ -47,7 +47,7 @@ void pack_elements(WindowMember& member, WindowTransfer& transfer, std::size_t c
   });
 }
 
-// The part of the own block that belongs to the chunk; blocks shorter than the longest end earlier.
+// Packs this chunk's part of this member's block. Blocks that are shorter than the longest one end earlier.
 void pack_block(const WindowTransfer& transfer, std::byte* to, bool stream) {
   const Segment& segment = transfer.operation.segments[0];
   const std::size_t from =
@@ -56,8 +56,8 @@ void pack_block(const WindowTransfer& transfer, std::byte* to, bool stream) {
   copy(to, segment.in + from * transfer.unit, std::min(segment.count - from, limit) * transfer.unit, stream);
 }
 
-// Elements [from, from + limit) of every member's block, from `sources` into the output. The own block comes from the
-// input; it may be there already.
+// Copies elements [from, from + limit) of every member's block from `sources` to the output. This member's own block
+// comes from the input. It may already be in place.
 void collect_blocks(const WindowMember& member, const WindowTransfer& transfer,
                     std::span<const std::byte* const> sources, std::size_t from, std::size_t limit) {
   const Segment& segment = transfer.operation.segments[0];
@@ -70,7 +70,7 @@ void collect_blocks(const WindowMember& member, const WindowTransfer& transfer,
   }
 }
 
-// The next `count` elements of the output, which lie at `from` one after the other.
+// Copies the next `count` elements of the output. At `from` they are contiguous.
 void unpack_elements(WindowTransfer& transfer, std::size_t count, const std::byte* from) {
   transfer.unpack_at.advance(count, [&](const Segment& segment, std::size_t offset, std::size_t here) {
     copy(segment.out + offset * transfer.unit, from, here * transfer.unit, transfer.streams_to(segment));
@@ -78,7 +78,7 @@ void unpack_elements(WindowTransfer& transfer, std::size_t count, const std::byt
   });
 }
 
-// Calls work(slot, stream) when the own slot is free.
+// Calls work(slot, stream) if this member's slot is free.
 template <class Work>
 bool pack_into_slot(WindowMember& member, const StorePolicy& stores, WindowTransfer& transfer, Work&& work) {
   const std::uint64_t chunk = transfer.first + transfer.packed;
@@ -89,7 +89,7 @@ bool pack_into_slot(WindowMember& member, const StorePolicy& stores, WindowTrans
   return true;
 }
 
-// After the work: this member reads the chunk no more.
+// Call this after the last read of the chunk: this member no longer needs it.
 bool unpacked(WindowMember& member, StorePolicy& stores, WindowTransfer& transfer) {
   stores.finished(transfer, transfer.unpacked);
   member.done(transfer.first + transfer.unpacked);
@@ -97,7 +97,7 @@ bool unpacked(WindowMember& member, StorePolicy& stores, WindowTransfer& transfe
   return true;
 }
 
-// --- kTiny, which also serves barriers and small all-gathers ---
+// --- kTiny, also for barriers and small all-gathers ---
 
 bool pack_tiny(WindowMember& member, StorePolicy&, WindowTransfer& transfer) {
   if (!member.tiny_free(transfer.first)) return false;
@@ -140,7 +140,8 @@ bool pack_one_shot(WindowMember& member, StorePolicy& stores, WindowTransfer& tr
   });
 }
 
-// The own contribution is read where it came from, which is still in the cache, unless it was rounded on its way.
+// Reads this member's contribution from the input, which is still in the cache. With a prescale it reads the slot,
+// because the scaled value was rounded there.
 void reduce_chunk(WindowMember& member, WindowTransfer& transfer) {
   const kernels::Reduction what = reduction_of(member, transfer.operation);
   const std::uint64_t chunk = transfer.first + transfer.unpacked;
@@ -164,7 +165,8 @@ bool unpack_one_shot(WindowMember& member, StorePolicy& stores, WindowTransfer& 
 
 // --- kTwoPhase ---
 
-// Nobody else reads the own part, and reduce_part() takes it from the input.
+// Without a prescale, leaves out this member's own part: no other member reads it, and reduce_part() takes it from the
+// input.
 void pack_but_own_part(WindowMember& member, WindowTransfer& transfer, std::byte* slot, bool stream) {
   const std::size_t elements = transfer.elements_of(transfer.packed);
   if (transfer.operation.prescale != 1.0) return pack_elements(member, transfer, elements, slot, stream);
@@ -181,8 +183,8 @@ bool pack_two_phase(WindowMember& member, StorePolicy& stores, WindowTransfer& t
   });
 }
 
-// The own part of all slots into the output, and from there into the own slot for the others. Nobody else touches this
-// part of the own slot before it is published.
+// Reduces this member's part of all slots into the output, and copies the result into its own slot for the others. No
+// other member touches this part of the slot before it is published.
 void reduce_part(WindowMember& member, WindowTransfer& transfer, bool stream) {
   const std::uint64_t chunk = transfer.first + transfer.reduced;
   const std::size_t elements = transfer.elements_of(transfer.reduced);
@@ -217,7 +219,7 @@ void collect_parts(const WindowMember& member, WindowTransfer& transfer) {
   for (std::size_t i = 0; i < member.size(); ++i) {
     const Range part = part_of(elements, transfer.unit, i, member.size());
     if (i == member.self()) {
-      transfer.unpack_at.skip(part.count());  // there since reduce_part()
+      transfer.unpack_at.skip(part.count());  // in place since reduce_part()
     } else {
       unpack_elements(transfer, part.count(), member.slot(i, chunk) + part.begin * transfer.unit);
     }
@@ -248,7 +250,8 @@ void add_to_chain(const WindowMember& member, WindowTransfer& transfer, std::byt
                            });
 }
 
-// The first member starts a chunk when its slot is free, each other one when the one before it has added its own.
+// The first member starts a chunk when its slot is free. Each other member waits until the member before it has added
+// its input.
 bool pack_chain(WindowMember& member, StorePolicy&, WindowTransfer& transfer) {
   const std::uint64_t chunk = transfer.first + transfer.packed;
   const bool first = member.self() == 0;
@@ -273,7 +276,7 @@ bool unpack_chain(WindowMember& member, StorePolicy& stores, WindowTransfer& tra
 // --- kBroadcast ---
 
 bool pack_broadcast(WindowMember& member, StorePolicy& stores, WindowTransfer& transfer) {
-  if (transfer.operation.root != static_cast<int>(member.self())) {  // contributes nothing
+  if (transfer.operation.root != static_cast<int>(member.self())) {  // only the root contributes
     transfer.packed = transfer.plan.chunks;
     return true;
   }
@@ -319,7 +322,8 @@ bool unpack_allgather(WindowMember& member, StorePolicy& stores, WindowTransfer&
 
 // --- kScatter and kExchange ---
 
-// Each other member's piece at its place in the slot; the own one is read from the input.
+// Packs each other member's piece at its place in the slot. This member's own piece is read from the input, unless it
+// is scaled.
 bool pack_pieces(WindowMember& member, StorePolicy& stores, WindowTransfer& transfer) {
   return pack_into_slot(member, stores, transfer, [&](std::byte* slot, bool stream) {
     const Operation& operation = transfer.operation;
@@ -341,7 +345,7 @@ bool pack_pieces(WindowMember& member, StorePolicy& stores, WindowTransfer& tran
   });
 }
 
-// Where this member's pieces lie in every slot.
+// The addresses of this member's pieces in all slots.
 std::span<const std::byte*> own_pieces(WindowMember& member, const WindowTransfer& transfer) {
   return member.sources(transfer.first + transfer.unpacked,
                         member.self() * transfer.plan.chunk_elements * transfer.unit);
@@ -382,7 +386,7 @@ bool unpack_exchange(WindowMember& member, StorePolicy& stores, WindowTransfer& 
 
 // In the order of Path.
 constexpr std::array<PathSteps, 9> kSteps = {{
-    {},  // kNothing has no chunk that could take a step
+    {},  // kNothing has no chunks, so no steps
     {.pack = pack_tiny, .unpack = unpack_tiny},
     {.pack = pack_one_shot, .unpack = unpack_one_shot},
     {.pack = pack_two_phase, .reduce = reduce_two_phase, .unpack = unpack_two_phase},

@@ -1,4 +1,5 @@
-// The ways through the window. A transfer gets its path's steps once; a stage then moves chunk after chunk by them.
+// The paths through the window. A transfer gets the steps of its path once; each step then moves one chunk after the
+// other.
 #pragma once
 
 #include "runtime/backend/shm/member.h"
@@ -7,8 +8,8 @@
 
 namespace distrun::backend::shm {
 
-// Each step moves the next chunk one stage further, or all chunks where this member has nothing to do in that stage.
-// False: another member must come first, and nothing has changed.
+// Each step moves the next chunk by one stage. If this member has nothing to do in that stage, it moves all chunks.
+// False: the step must wait for another member, and nothing has changed.
 struct PathSteps {
   using Step = bool (*)(WindowMember& member, StorePolicy& stores, WindowTransfer& transfer);
   Step pack = nullptr;

@@ -8,9 +8,10 @@
 namespace distrun::backend::shm {
 namespace {
 
-// Chunks packed before the first is unpacked: hides a peer's small delays, and keeps both in the second-level cache.
+// Chunks packed before the first one is unpacked. This hides small delays of a peer, and both chunks still fit the L2
+// cache.
 constexpr std::uint64_t kLag = 2;
-// The engine has more to look at than one backend; a call moves at most this many chunks one stage further.
+// The engine has other work too, so one call moves at most this many chunks by one stage.
 constexpr int kStepsPerCall = 16;
 
 std::size_t output_elements(const Operation& operation, std::size_t self, std::size_t members) {
@@ -68,7 +69,7 @@ Status ShmBackend::start(const Operation& operation, std::uint64_t token) {
 bool ShmBackend::progress() {
   if (aborted_.requested()) return fail_all();
   bool moved = false;
-  // After an abort the next call completes the operations.
+  // After an abort, the next call completes the operations with the error.
   for (int steps = 0; steps < kStepsPerCall && !transfers_.empty() && !aborted_.requested() && step(); ++steps) {
     moved = true;
   }
@@ -94,7 +95,8 @@ bool ShmBackend::fail_all() {
   return any;
 }
 
-// What others wait for comes first; unpacking waits until the lag is reached, unless there is nothing else to do.
+// Work for which other members wait comes first. Unpacking waits until the lag is reached, unless there is nothing else
+// to do.
 bool ShmBackend::step() {
   if (retire()) return true;
   const bool lagging = chunks_packed_ - chunks_unpacked_ >= kLag;

@@ -1,13 +1,13 @@
-// Moves tensors between the ranks of one host through a small cyclic window of shared memory: pack, scale, reduce,
-// average and unpack touch user memory once each way.
+// Moves tensors between the ranks of one host through a small cyclic window of shared memory. Packing, scaling,
+// reducing, averaging and unpacking touch user memory once in each direction.
 //
-// A chunk passes three stages: pack (own input, prescaled, into the own slot; in a chain it is added to what the
-// members before this one have put together), reduce (two-phase only: the own part of all slots into the own output and
-// slot) and unpack (slots, reduced and finished, into the output). Stages run ahead of each other as far as the window
-// allows, across operations; results leave in order.
+// A chunk passes three stages. Pack: copies this member's prescaled input to its slot; in a chain it is added to the
+// sum of the members before. Reduce (two-phase only): reduces this member's part of all slots into its output and its
+// slot. Unpack: copies or reduces the slots into the output. Stages run ahead of each other as far as the window
+// allows, also across operations. Results leave in order.
 //
-// Revocable chunk by chunk: no byte of a chunk is written to an output before all members that contribute to it have
-// done so. After an abort in mid-operation the leading chunks of an output may be written and the rest not.
+// Revocable by chunk: no byte of a chunk is written to an output before all members that contribute to the chunk have
+// done so. If an operation is aborted, the leading chunks of an output may be written and the rest not.
 #pragma once
 
 #include <deque>
@@ -30,8 +30,8 @@ struct ShmOptions {
   std::size_t self = 0;           // index of this rank in `members`
   net::SharedBytes memory;        // Window::bytes_for() bytes, zeroed, shared by the members
   std::size_t slot_bytes = 0;
-  std::size_t large_output = 0;  // bytes from which on an output is written past the caches
-  bool crowded = false;          // fewer cores than ranks; alike on all members
+  std::size_t large_output = 0;  // outputs of at least this many bytes are written past the caches
+  bool crowded = false;          // fewer cores than ranks; the same on all members
 };
 
 class ShmBackend final : public Backend {
@@ -51,7 +51,8 @@ class ShmBackend final : public Backend {
   bool retire();
   bool fail_all();
 
-  // Each moves one chunk of the transfer it is at; false if it must wait for another member, or there is none.
+  // Each call moves one chunk of the stage's current transfer. False if it must wait for another member, or if there is
+  // no transfer.
   bool pack_next();
   bool reduce_next();
   bool unpack_next();
@@ -67,7 +68,7 @@ class ShmBackend final : public Backend {
   StorePolicy stores_;
 
   std::deque<WindowTransfer> transfers_;
-  // Index in transfers_ of the one that each stage is at; unpack is always at the front.
+  // Each stage's current index in transfers_. Unpack is always at the front.
   std::size_t packing_ = 0;
   std::size_t reducing_ = 0;
   std::uint64_t next_chunk_ = 0;  // number of the first chunk of the next transfer

@@ -16,10 +16,11 @@ namespace distrun::backend {
 namespace {
 
 constexpr int kShmScore = 80;
-// Every rank of a job over many hosts says this of all the others, and all get to read it.
+// At most this many ranks are named in the reason. In a job with many hosts, every rank would otherwise list all
+// others.
 constexpr std::size_t kNamed = 4;
 
-// Empty when shm can serve the group.
+// Empty if shm can serve the group.
 std::string obstacle(const GroupSpec& group, const Services& services) {
   if (services.host_link == nullptr) {
     return services.host_link_error.empty() ? "this rank shares no memory with others" : services.host_link_error;

@@ -11,7 +11,7 @@ void StoreChoice::add(std::uint64_t n, std::size_t bytes, double seconds) {
   group.bytes += static_cast<double>(bytes);
 }
 
-// The best group of each kind: the others may have been preempted, or had met cold memory.
+// Uses the best group of each kind. In other groups the thread may have been preempted, or the memory was cold.
 void StoreChoice::decide() {
   std::array<double, 2> best;
   best.fill(std::numeric_limits<double>::infinity());

@@ -5,8 +5,8 @@
 namespace distrun::backend::shm {
 namespace {
 
-// Chunks below the first are always written through the cache, since latency counts there; chunks from the second on
-// are judged separately.
+// Chunks below kStreamFrom are always written through the cache, because their latency matters. Chunks of kLargeChunk
+// and more have a decision of their own.
 constexpr std::size_t kStreamFrom = 4096;
 constexpr std::size_t kLargeChunk = 64 << 10;
 

@@ -1,4 +1,4 @@
-// Which kind of store each chunk of each operation is written with: a StoreChoice for small chunks and one for large.
+// Decides how each chunk of each operation is written. It has one StoreChoice for small chunks and one for large ones.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace distrun::backend::shm {
 
 class StorePolicy {
  public:
-  // Before the transfer's first chunk, in the order of the operations, which is the same on all members.
+  // Call this before the transfer's first chunk, in the order of the operations, which is the same on all members.
   void admit(WindowTransfer& transfer);
 
   // Whether chunk `k` is written past the cache.
@@ -24,8 +24,8 @@ class StorePolicy {
     return transfer.reduces() ? choice.streams(transfer.first_tried + k) : choice.streams();
   }
 
-  // Runs a stage of chunk `k`, on the clock while the kinds of stores are being compared. `bytes` where it is the first
-  // stage, then 0.
+  // Runs a stage of chunk `k`, and measures its time during a trial. `bytes` is the chunk's size in the first stage and
+  // 0 in later ones.
   template <class Work>
   void timed(const WindowTransfer& transfer, std::uint64_t k, std::size_t bytes, Work&& work) {
     if (transfer.stores < 0 || !transfer.reduces() || !StoreChoice::in_trial(transfer.first_tried + k)) {
@@ -38,7 +38,7 @@ class StorePolicy {
     choices_[static_cast<std::size_t>(transfer.stores)].add(transfer.first_tried + k, bytes, seconds);
   }
 
-  // After the last stage of chunk `k`.
+  // Call this after the last stage of chunk `k`.
   void finished(const WindowTransfer& transfer, std::uint64_t k) {
     if (!transfer.reduces() || transfer.stores < 0) return;
     choices_[static_cast<std::size_t>(transfer.stores)].finished(transfer.first_tried + k);

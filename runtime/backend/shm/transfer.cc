@@ -7,7 +7,7 @@
 namespace distrun::backend::shm {
 namespace {
 
-// Up to here reading all slots costs less than a second exchange of flags.
+// Up to this size, reading all slots is faster than a second exchange of flags.
 constexpr std::size_t kOneShotBytes = 32 << 10;
 constexpr std::size_t kCacheLine = 64;
 std::size_t rounded_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -22,8 +22,8 @@ std::size_t total_elements(const Operation& operation) {
   return total;
 }
 
-// A chain stores partial results in the tensor's own dtype: the same bits as one sweep, where that dtype is also what
-// sums are held in. Contributions are taken as they are.
+// A chain stores partial results in the tensor's dtype. So it gives the same bits as one sweep only if sums are held in
+// that dtype. It adds the inputs without a prescale.
 bool may_chain(const Operation& operation) {
   const DTypeTraits& dtype = traits_of(operation.dtype);
   const bool held_wider = dtype.family == DTypeFamily::kFloat && dtype.bytes == 2;

@@ -1,4 +1,4 @@
-// One operation on its way through the window: how it is cut into chunks, and how far it has come.
+// One operation in the window: how it is cut into chunks, and its progress.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,15 @@
 
 namespace distrun::backend::shm {
 
-// Walks the elements of all segments as if they were one row: chunks are cut across segments, so that many small
-// tensors cost as little as a large one and no fusion buffer is needed.
+// Iterates over the elements of all segments as one row. Chunks may span segments, so many small tensors cost as little
+// as one large tensor, and no fusion buffer is needed.
 class SegmentCursor {
  public:
   SegmentCursor() = default;
   explicit SegmentCursor(std::span<const Segment> segments) : segments_(segments) {}
 
-  // Calls piece(segment, offset in elements, count) for the next `count` elements; there must be as many.
+  // Calls piece(segment, offset in elements, count) for the next `count` elements. At least `count` elements must be
+  // left.
   template <class Piece>
   void advance(std::size_t count, Piece&& piece) {
     while (count > 0) {
@@ -44,36 +45,37 @@ class SegmentCursor {
 };
 
 enum class Path {
-  kNothing,    // no element at all: no exchange
+  kNothing,    // no elements: no exchange
   kTiny,       // fits into one cache line per member
   kOneShot,    // every member reduces every chunk from all slots
   kTwoPhase,   // member p reduces part p of every chunk in its slot; all collect the parts
-  kChain,      // a chunk goes through all members, each adds its own; all read the result
-  kBroadcast,  // the root's slot goes to everybody
-  kAllgather,  // every slot goes to everybody
-  kScatter,    // a slot has a piece of every part; every member reduces its own part from all slots
-  kExchange,   // a slot has a piece of the block for each member, which reads it
+  kChain,      // a chunk passes all members, each adds its input; all read the result
+  kBroadcast,  // all members read the root's slot
+  kAllgather,  // all members read every slot
+  kScatter,    // a slot has a piece of every member's part; each member reduces its own part from all slots
+  kExchange,   // a slot has a piece of the block for each member; that member reads it
 };
 
-// Depends only on what all members know alike.
+// Depends only on values that are the same on all members.
 struct Plan {
   Path path = Path::kNothing;
   std::uint64_t chunks = 0;
   std::size_t chunk_elements = 0;
-  // Allreduce, broadcast: in all segments. Allgather, reducescatter, alltoall: of the largest block of any member; the
-  // latter two have a piece of up to chunk_elements for each member in every slot.
+  // Allreduce, broadcast: elements of all segments. Allgather, reducescatter, alltoall: elements of the largest block
+  // of any member. For the last two, every slot has a piece of up to chunk_elements for each member.
   std::size_t elements = 0;
 };
 
-// The slots of a group, about `wanted` bytes each: whole cache lines, and one for each member at least, since some
-// operations have a piece for every member in each slot.
+// The slot size of a group, about `wanted` bytes. It is a multiple of the cache line, with at least one line per
+// member, because some operations have a piece for every member in each slot.
 std::size_t slot_bytes_of(std::size_t wanted, std::size_t members);
 
 // `crowded`: the host has fewer cores than ranks, so members take turns anyway. A chain then costs each member two
-// sweeps over memory instead of three, in one member's window, which stays in the cache.
+// sweeps over memory instead of three. It uses one member's window only, which stays in the cache.
 Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_bytes, bool crowded = false);
 
-// Elements [begin, end) of a chunk of `elements` that member `part` reduces; whole cache lines but for the last.
+// The elements [begin, end) that member `part` reduces in a chunk of `elements`. Whole cache lines, except the last
+// part.
 struct Range {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -86,7 +88,7 @@ struct PathSteps;
 struct WindowTransfer {
   WindowTransfer(const Operation& operation_in, std::uint64_t token_in, const Plan& plan_in, std::uint64_t first_in);
 
-  // For operations of blocks, which differ in length: what lies in chunk `k` of a block of `count` elements.
+  // For operations whose blocks differ in length: the elements in chunk `k` of a block of `count` elements.
   [[nodiscard]] Range piece_of(std::size_t count, std::uint64_t k) const {
     const std::size_t begin = std::min(static_cast<std::size_t>(k) * plan.chunk_elements, count);
     return {.begin = begin, .end = std::min(begin + plan.chunk_elements, count)};
@@ -94,10 +96,10 @@ struct WindowTransfer {
 
   [[nodiscard]] bool reduces() const { return plan.path == Path::kOneShot || plan.path == Path::kTwoPhase; }
   [[nodiscard]] bool in_slots() const { return plan.path != Path::kTiny; }
-  // Whether results go past the caches: a store through the cache first reads the line that it overwrites, unless that
-  // is there already since it is the input too.
+  // Whether results are written past the caches. A store through the cache first reads the line that it overwrites.
+  // That line is in the cache already if it is the input too.
   [[nodiscard]] bool streams_to(const Segment& segment) const { return large_output && segment.in != segment.out; }
-  // Elements of chunk `k` (of this transfer).
+  // Elements of chunk `k` of this transfer.
   [[nodiscard]] std::size_t elements_of(std::uint64_t k) const {
     return std::min(plan.chunk_elements, plan.elements - static_cast<std::size_t>(k) * plan.chunk_elements);
   }
@@ -105,20 +107,20 @@ struct WindowTransfer {
   Operation operation;
   std::uint64_t token;
   Plan plan;
-  const PathSteps* steps;         // of the plan's path
+  const PathSteps* steps;         // the steps of the plan's path
   std::uint64_t first;            // number of the first chunk; kTiny: number of the tiny operation
-  bool large_output = false;      // little of it is left in the caches when somebody reads it
-  int stores = -1;                // which StoreChoice decides how chunks are written; -1: always through the cache
-  std::uint64_t first_tried = 0;  // number of the first chunk as that StoreChoice counts them
-  std::size_t unit;               // bytes of an element
-  // Chunks through each stage (kTiny has one "chunk"; only kTwoPhase has a stage that reduces).
+  bool large_output = false;      // the output is mostly evicted from the caches before it is read
+  int stores = -1;                // index of the StoreChoice that decides; -1: always through the cache
+  std::uint64_t first_tried = 0;  // number of the first chunk, as that StoreChoice counts
+  std::size_t unit;               // bytes per element
+  // Chunks that have passed each stage. (kTiny has one chunk. Only kTwoPhase has a reduce stage.)
   std::uint64_t packed = 0;
   std::uint64_t reduced;
   std::uint64_t unpacked = 0;
   SegmentCursor pack_at;
   SegmentCursor reduce_at;
   SegmentCursor unpack_at;
-  // First element of each member's block. Allgather: in the output; reducescatter: in the input.
+  // The first element of each member's block. Allgather: in the output. Reducescatter: in the input.
   std::vector<std::size_t> offsets;
 };
 

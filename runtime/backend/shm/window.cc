@@ -11,7 +11,7 @@ using Atomic = std::atomic_ref<std::uint64_t>;
 static_assert(Atomic::is_always_lock_free, "the counters are shared between processes");
 static_assert(sizeof(TinyLine) == 64);
 
-// seq_cst, as the doorbells' protocol demands (runtime/net/host/doorbell.h); plain loads on x86.
+// seq_cst, as the doorbells' protocol requires (runtime/net/host/doorbell.h). On x86 these are plain loads.
 std::uint64_t load(std::uint64_t* counter) { return Atomic(*counter).load(std::memory_order_seq_cst); }
 
 }  // namespace
@@ -20,7 +20,7 @@ std::size_t Window::bytes_for(std::size_t members, std::size_t slot_bytes) {
   return members * (sizeof(MemberLines) + kSlots * slot_bytes);
 }
 
-// The memory is zeroed, which is every counter's first value.
+// The memory is zeroed. Zero is the initial value of every counter.
 Window::Window(std::span<std::byte> memory, std::size_t members, std::size_t slot_bytes)
     : lines_(reinterpret_cast<MemberLines*>(memory.data())),
       slots_(memory.data() + members * sizeof(MemberLines)),

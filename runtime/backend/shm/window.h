@@ -1,11 +1,11 @@
-// The shared memory of one group: per member three counters, two lines for tiny payloads and a cyclic window of slots.
-// Everything of a member is written by that member only, but for the first member's slots in a chain, which go through
-// all members in turn.
+// The shared memory of one group. Each member has three counters, two lines for tiny payloads and a cyclic window of
+// slots. Only the owner writes a member's memory. The exception is a chain: all members in turn write the first
+// member's slots.
 //
-// Chunks are numbered from 0 over the whole life of the group, alike on all members, since all run the same operations
-// in the same order. Counters only grow, so a value never comes back with another meaning (no ABA). Chunk g lies in
-// slot g % kSlots of each member that contributes to it; its slot may be written once all members are done with chunk
-// g - kSlots.
+// Chunks are numbered from 0 over the lifetime of the group. The numbers are the same on all members, because all run
+// the same operations in the same order. Counters only grow, so a value never gets another meaning (no ABA). Chunk g is
+// in slot g % kSlots of each member that contributes to it. A member may write the slot when all members are done with
+// chunk g - kSlots.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +19,22 @@ namespace distrun::backend::shm {
 
 inline constexpr std::uint64_t kSlots = 4;
 
-// Payload and number in one cache line: one transfer between cores brings both.
+// Payload and number share one cache line, so that one transfer between cores brings both.
 struct alignas(64) TinyLine {
   static constexpr std::size_t kPayload = 56;
   std::byte payload[kPayload];
-  std::uint64_t number;  // of the tiny operation whose payload this is, from 1; atomic access only
+  std::uint64_t number;  // number of the tiny operation with this payload, from 1; atomic access only
 };
 
-// A pair of cache lines, since the hardware fetches them in pairs. Atomic access only.
+// A pair of cache lines, because the hardware fetches them in pairs. Atomic access only.
 struct alignas(128) Counter {
   std::uint64_t value;
 };
 
 struct MemberLines {
-  Counter ready;    // chunks whose contribution lies in the slot
-  Counter reduced;  // two-phase operations: chunks of which the own part is reduced, in the own slot
-  Counter done;     // chunks that this member reads no more
+  Counter ready;    // chunks whose contribution is in the slot
+  Counter reduced;  // two-phase operations: chunks whose own part is reduced and in the own slot
+  Counter done;     // chunks that this member no longer reads
   TinyLine tiny[2];
 };
 
@@ -73,8 +73,8 @@ class Bells {
   std::vector<int> peers_;  // world ranks
 };
 
-// One of the counters over all members, as one member sees it. Others' values are cached: a line is imported from its
-// writer's core only when the cached value does not do.
+// One counter of all members, as one member sees it. The values of the others are cached. Their cache line is fetched
+// from the writer's core only if the cached value is too low.
 class Tally {
  public:
   using Which = Counter MemberLines::*;
@@ -82,13 +82,14 @@ class Tally {
 
   [[nodiscard]] bool reached(std::size_t member, std::uint64_t value);
   [[nodiscard]] bool all_reached(std::uint64_t value);
-  // Raises this member's counter. Others wait for the slowest member, so only a store that may have raised the minimum
-  // rings: in the total order of the seq_cst operations the last store that passes a value is followed by loads that
-  // see all others beyond it. Without this, every store would wake every sleeper once per member.
+  // Raises this member's counter. Others wait for the slowest member, so this rings only if the store may have raised
+  // the minimum. That is enough: in the total order of the seq_cst operations, the last store that passes a value is
+  // followed by loads that see all other counters beyond it. Without this check, every store would wake every sleeping
+  // member.
   void publish(std::uint64_t value, const Bells& bells);
-  // Where one member alone waits for this one.
+  // For a value for which only the member `rank` waits.
   void publish_to(std::uint64_t value, const Bells& bells, int rank);
-  // Where members wait for this one alone.
+  // For a value for which the others wait for this member only.
   void publish_and_ring(std::uint64_t value, const Bells& bells);
 
  private:
