@@ -27,7 +27,7 @@ void CallAgreement::called(int rank, Call call, TimePoint now, const Status& ref
   calls_.add(rank, std::move(call), std::move(takers), now, refused);
 }
 
-// Who makes the call together; empty: all ranks.
+// Returns the ranks that make the call together; empty: all ranks.
 std::vector<int> CallAgreement::takers_of(const Call& call) const {
   if (call.kind == Call::Kind::kAddSet && call.members_only) return call.ranks;
   if (call.kind == Call::Kind::kRemoveSet && members_.is_members_only(call.set)) return members_.members(call.set);
@@ -115,7 +115,7 @@ void CallAgreement::end_call(const CallBoard::Next& call, const Status& result, 
 
 // --- limits of time ---
 
-// All that are late together, when one of them is due.
+// Reports all late calls together when one of them is due.
 void CallAgreement::tick(TimePoint now) {
   std::string late;
   std::vector<net::RankWait> fresh;
@@ -146,7 +146,8 @@ std::vector<net::RankWait> CallAgreement::waits() const {
   return waits;
 }
 
-// A call that waits for ranks in a join that waits for who has made it. Not at once: other threads of theirs may call.
+// Fails a call if the missing ranks are in a join that waits for the calling ranks. It does so only after a while,
+// because other threads of the missing ranks may still make the call.
 bool CallAgreement::fail_joined(const CallBoard::Waiting& waiting, TimePoint now) {
   const TimePoint since = std::max(waiting.since, tensors_.last_join());
   if (now - since < limits_.patience()) return false;
@@ -162,7 +163,7 @@ bool CallAgreement::fail_joined(const CallBoard::Waiting& waiting, TimePoint now
   return true;
 }
 
-// A call that waits for a rank which has left, or has waited for too long.
+// Ends the job if a call waits for a rank that has left, or has waited too long.
 void CallAgreement::end_unfinishable(const CallBoard::Waiting& waiting, TimePoint now) {
   const std::vector<int> gone = members_.left_of(waiting.missing);
   const bool timeout = limits_.passed(waiting.since, now);

@@ -9,7 +9,7 @@
 namespace distrun::engine {
 namespace {
 
-constexpr std::size_t kMaxCallPartiesNamed = 8;  // of ranks that make different calls; the largest is one of them
+constexpr std::size_t kMaxCallPartiesNamed = 8;  // parties with different calls; the largest is one of them
 
 std::vector<int> ascending(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
@@ -26,7 +26,7 @@ Status difference(std::vector<CallParty> parties, const std::string& what, const
                    [](const CallParty& a, const CallParty& b) { return a.ranks.size() < b.ranks.size(); });
   ErrorInfo error{.code = Errc::kMismatch, .message = what};
   const bool tie = parties.front().ranks.size() == parties.back().ranks.size();
-  std::size_t unnamed = 0;  // ranks
+  std::size_t unnamed = 0;  // number of ranks
   for (std::size_t i = 0; i < parties.size(); ++i) {
     const CallParty& party = parties[i];
     const bool majority = i + 1 == parties.size();
@@ -74,8 +74,9 @@ std::size_t CallBoard::takers_of(const Open& open) const {
   return open.takers.empty() ? static_cast<std::size_t>(world_size_) : open.takers.size();
 }
 
-// True if the rank's next call is one that has failed on others already. If it is another, then those that it makes
-// with the same ranks and had not made yet are not to come: it is past the place where it would have made them.
+// True if the rank's next call is one that has already failed on others. If it is another call, the rank is past the
+// place of some failed calls: those that it would have made together with the same ranks. They will not come, so they
+// are forgotten.
 bool CallBoard::settle(int rank, const Queued& next) {
   auto& owed = owed_[static_cast<std::size_t>(rank)];
   const auto debt = std::find_if(owed.begin(), owed.end(), [&](const Debt& one) { return one.call == next.call; });
@@ -92,7 +93,7 @@ bool CallBoard::settle(int rank, const Queued& next) {
   return false;
 }
 
-// The rank is in no call: its next one, if it has made one.
+// The rank is in no call. Starts its next one, if it has made one.
 void CallBoard::advance(int rank) {
   auto& queue = queued_[static_cast<std::size_t>(rank)];
   while (!queue.empty()) {
@@ -167,7 +168,7 @@ CallBoard::Calls CallBoard::waits_for(const Open& open) const {
   return calls;
 }
 
-// The shortest one, so that no call fails for the mistake of ranks in another.
+// Finds the shortest circle, so that no call fails because of a mistake of ranks in another call.
 CallBoard::Calls CallBoard::circle_through(const Open& start) const {
   std::map<const Open*, const Open*> before;
   std::deque<const Open*> look{&start};
@@ -187,13 +188,13 @@ CallBoard::Calls CallBoard::circle_through(const Open& start) const {
   return {};
 }
 
-// All ranks make the same call together, and all are in one, not the same.
+// True if all ranks are in a call of all ranks, but not in the same one.
 bool CallBoard::all_differ() const {
   return idle_ == 0 && open_.size() > 1 &&
          std::all_of(open_.begin(), open_.end(), [](const Open& open) { return open.takers.empty(); });
 }
 
-// Among calls of all ranks it is waited for all of them: only then it is known who is the odd one.
+// For calls of all ranks, waits until all ranks have called. Only then the odd rank is known.
 CallBoard::Calls CallBoard::circle() const {
   Calls calls;
   if (all_differ()) {
@@ -241,7 +242,7 @@ void CallBoard::fail(const Calls& calls, const Status& why) {
     for (const int rank : open->takers) owe(rank, *open);
     for (int rank = 0; open->takers.empty() && rank < world_size_; ++rank) owe(rank, *open);
   }
-  ready_.push_back(std::move(next));  // before what follows for its ranks
+  ready_.push_back(std::move(next));  // before the next calls of its ranks
   close(std::move(numbers));
 }
 

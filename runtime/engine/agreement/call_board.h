@@ -1,8 +1,8 @@
 // Calls that ranks make together (process sets, timeline): all ranks, or only the members of a process set. A rank's
-// calls are taken one at a time, in the order in which it makes them. Its next call counts only when the one before has
-// ended. Ranks that share calls must therefore make them in the same order. Calls that wait for one another in a circle
-// can never end. An unordered call (Call::unordered) is not part of that order: it ends when all its takers have made
-// it. Pure: no clock, no I/O.
+// calls are taken one at a time, in the rank's own order. Its next call counts only when the one before has ended.
+// Ranks that share calls must therefore make them in the same order. Calls that wait for one another in a circle can
+// never end. An unordered call (Call::unordered) is not part of that order: it ends when all its takers have made it.
+// Pure: no clock, no I/O.
 #pragma once
 
 #include <cstdint>

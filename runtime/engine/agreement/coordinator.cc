@@ -52,7 +52,7 @@ Actions Coordinator::act(std::span<const int> busy, bool hold) {
     tensors_.append_ready(busy, hold);
     calls_.run();
     tensors_.report_resumed();
-    // Here, for a rank that has left is missed by others only when the call that it was in has ended.
+    // Checked here, because the others miss a rank that has left only when the call that it was in has ended.
     if (members_.any_left()) calls_.tick(TimePoint{});
     if (members_.all_drained()) decisions_.shut_down();
   }
@@ -61,8 +61,9 @@ Actions Coordinator::act(std::span<const int> busy, bool hold) {
 
 // --- limits of time ---
 
-// What has come may complete a circle of ranks that wait for one another, of which the oldest is reported already and
-// will not be for long. So circles are looked for as often as when reports came one warning's time after the other.
+// The new event may complete a circle of ranks that wait for one another. The oldest wait may be reported already, and
+// not be due again for long. So this searches for circles as often as if each report came one warning time after the
+// last.
 void Coordinator::look_for_circles(TimePoint now) {
   news_at_ = now;
   if (!look_at_) look_at_ = now + limits_.patience();

@@ -14,7 +14,7 @@ Status of_group(const PendingTensor& tensor, const Status& why) {
   return why.with_context("tensor '" + tensor.name + "' runs only together with its group");
 }
 
-// Who has joined waits for as long as the others have data.
+// A join may wait as long as the other ranks have data.
 bool can_stall(const PendingTensor& tensor) { return !tensor.complete() && tensor.signature.kind != OpKind::kJoin; }
 
 bool is_reported(const PendingTensor& tensor) { return tensor.reported != tensor.first; }
@@ -51,7 +51,7 @@ void TensorAgreement::ready(int rank, TensorId id, TimePoint now) {
   if (const auto member = members_.position(rank, record->set)) {
     const std::span<const std::int64_t> dims = record->first_dims;
     const std::size_t members = members_.members(record->set).size();
-    if (dims.size() > members) {  // as its splits: what it sends to nobody is no part of the agreement
+    if (dims.size() > members) {  // these rows act as its splits: rows that are not sent are no part of the agreement
       event.splits = dims.subspan(*member * members, members);
       event.first_dim = std::accumulate(event.splits.begin(), event.splits.end(), std::int64_t{0});
     } else if (!dims.empty()) {
@@ -68,7 +68,7 @@ void TensorAgreement::add(int rank, SubmissionEvent event) {
     return decisions_.protocol_error(rank, members_.hosts(),
                                      "tensor '" + std::string(event.name) + "' of a process set that it is not in");
   }
-  // A join that could fail as a tensor does would go while it is looked at.
+  // A join must never fail as a tensor does: it would be freed while this code still uses it.
   const bool joins = event.signature->kind == OpKind::kJoin;
   if (joins != (event.name == kJoinName) || (joins && event.signature->group.size != 0)) {
     return decisions_.protocol_error(rank, members_.hosts(),
@@ -93,7 +93,7 @@ void TensorAgreement::add(int rank, SubmissionEvent event) {
   }
 }
 
-// Who joins later is excused by join().
+// join() excuses the ranks that join later.
 void TensorAgreement::excuse_joined(PendingTensor& tensor, TimePoint now) {
   for (const int rank : joined_.ranks(tensor.set)) {
     const std::size_t member = *members_.position(rank, tensor.set);
@@ -101,12 +101,13 @@ void TensorAgreement::excuse_joined(PendingTensor& tensor, TimePoint now) {
   }
 }
 
-// From now on nothing of the set waits for this rank, until all its members have joined.
+// From now on nothing of the set waits for this rank, until all members have joined.
 void TensorAgreement::join(int rank, int set, TimePoint now) {
   joined_.join(set, rank);
   last_join_ = now;
   const std::size_t member = *members_.position(rank, set);
-  // All before any is completed: an error of one fails the tensors of its groups, and who is excused decides which.
+  // Excuses the rank from all tensors before it completes any. An error of one tensor fails the tensors of its groups,
+  // and the excused ranks decide which those are.
   std::vector<std::string> whole;
   for (PendingTensor* tensor : pending_.waiting()) {
     if (tensor->set != set || tensor->signature.kind == OpKind::kJoin) continue;
@@ -152,9 +153,10 @@ void TensorAgreement::complete_in_group(PendingTensor& tensor, TimePoint now) {
   groups_.erase(key);
 }
 
-// Some members disagree on `tensor`: whatever shares a group with it on any of them does not run either.
+// Some members disagree on `tensor`, so every tensor that shares a group with it on any member fails too.
 void TensorAgreement::fail_groups_of(const PendingTensor& tensor, const Status& why) {
-  // By digest; the members that tell another one, and with it that they will not send what is in this one alone.
+  // By digest of a group: the members that gave another group. They will not submit the tensors that only this group
+  // has.
   std::map<std::uint64_t, std::set<std::size_t>> elsewhere{{tensor.signature.group.digest, {}}};
   std::map<std::uint64_t, const GroupTag*> tags{{tensor.signature.group.digest, &tensor.signature.group}};
   for (const auto& [member, signature] : tensor.odd) tags.emplace(signature.group.digest, &signature.group);
@@ -178,7 +180,7 @@ void TensorAgreement::fail_groups_of(const PendingTensor& tensor, const Status& 
   }
 }
 
-// The error of its group, if the tensor waits only for members that have other groups in the place of its own.
+// Returns the error of the tensor's group if the tensor waits only for members that have another group instead.
 std::optional<Status> TensorAgreement::cannot_finish(const PendingTensor& tensor) const {
   if (tensor.signature.group.size == 0 || tensor.complete()) return std::nullopt;
   const Status* why = nullptr;
@@ -197,7 +199,8 @@ std::optional<Status> TensorAgreement::cannot_finish(const PendingTensor& tensor
   return all ? std::optional(*why) : std::nullopt;
 }
 
-// Until none is left: each one that fails tells more of who has which groups, on which earlier ones may wait.
+// Repeats until no such tensor is left. Each failure shows more about the groups of the members, and earlier tensors
+// may depend on that.
 void TensorAgreement::fail_unfinishable() {
   for (bool again = true; again;) {
     again = false;
@@ -229,7 +232,8 @@ TensorRef TensorAgreement::refer(const PendingTensor& tensor) {
   }
   TensorRef ref{.name = tensor.name, .first_dims = tensor.logged_dims()};
   if (!tensor.excused.empty()) ref.signature = tensor.signature;
-  // Else not known to all, or never the same again.
+  // Otherwise the tensor gets no id. With excused ranks, not all members know it. The rows of a join are never the same
+  // again.
   if (tensor.excused.empty() && tensor.signature.kind != OpKind::kJoin) {
     ref.id =
         ids_.give({.set = tensor.set, .name = tensor.name, .signature = tensor.signature, .first_dims = ref.first_dims},
@@ -261,7 +265,7 @@ void TensorAgreement::append_ready(std::span<const int> busy, bool hold) {
 }
 
 void TensorAgreement::remove_set(int set) {
-  append_ready({});  // what was ready before the removal still runs
+  append_ready({});  // tensors that were ready before the removal still run
   for (PendingTensor* tensor : pending_.waiting()) {
     if (tensor->set != set) continue;
     const auto missing = tensor->missing_ranks();
@@ -272,7 +276,7 @@ void TensorAgreement::remove_set(int set) {
                                    .tensor = tensor->name,
                                    .ranks = missing}));
   }
-  std::vector<PendingTensor*> grouped;  // complete, but the rest of the group never came
+  std::vector<PendingTensor*> grouped;  // complete, but the rest of their group never came
   for (auto group = groups_.begin(); group != groups_.end();) {
     const bool drop = group->first.first == set;
     if (drop) grouped.insert(grouped.end(), group->second.complete.begin(), group->second.complete.end());
@@ -293,7 +297,8 @@ void TensorAgreement::left() {
   }
 }
 
-// A rank that left submits nothing more, so what waits for it fails now. If nobody is left to care, only the tensor.
+// A rank that has left submits nothing more, so the tensors that wait for it fail now. If all ranks that submitted it
+// have left too, only the tensor fails, and not the job.
 void TensorAgreement::check_left(PendingTensor& tensor) {
   const std::vector<int> gone = members_.left_of(tensor.missing_ranks());
   if (gone.empty()) return;
@@ -309,10 +314,10 @@ void TensorAgreement::check_left(PendingTensor& tensor) {
 
 // --- limits of time ---
 
-// Ranks may well submit different things under one name and in another order; but not wait for each other crosswise for
-// as long as a warning takes.
+// Ranks may submit different tensors under one name, and in different orders. They may not wait for each other's tensor
+// for as long as a warning takes.
 void TensorAgreement::fail_rivals(TimePoint now) {
-  // All of them at once: what is left of a group has no rival any more and would wait for ever.
+  // Collects all of them first. The rest of a group would have no rival any more, and would wait for ever.
   std::vector<std::pair<PendingTensor*, Status>> failed;
   for (const Rivals& one : rivals_among(pending_.waiting(), limits_.patience(), now)) {
     failed.emplace_back(one.tensor, rival_error(*one.tensor, *one.rival, members_.hosts()));
@@ -326,7 +331,8 @@ void TensorAgreement::fail_rivals(TimePoint now) {
   fail_unfinishable();
 }
 
-// For those of the tensor's groups that have not waited as long, or are still to come.
+// Notes that the rival's ranks have another group instead. This covers tensors of the group that have not waited as
+// long or are not submitted yet.
 void TensorAgreement::note_other_group(const PendingTensor& tensor, const PendingTensor& rival) {
   const auto of_rival = [&](const GroupTag& tag) {
     if (tag.size == 0) return;
@@ -360,7 +366,7 @@ void TensorAgreement::tick(TimePoint now) {
   decisions_.warn(stall_text(stalled, members_.hosts(), now));
 }
 
-// Tensors that were reported and run now share one line, once no reported tensor waits any more.
+// Writes one line for all reported tensors that now run, once no reported tensor waits any more.
 void TensorAgreement::report_resumed() {
   if (resumed_.empty()) return;
   bool waits = false;

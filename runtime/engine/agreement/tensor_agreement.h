@@ -1,4 +1,4 @@
-// The leader's agreement on tensors: which of them all members have submitted, in which order they run, and which fail.
+// The leader's agreement on tensors: which of them all members have submitted, their order, and which of them fail.
 // Pure: no clock, no I/O.
 #pragma once
 
@@ -61,7 +61,7 @@ class TensorAgreement {
   [[nodiscard]] TimePoint last_join() const { return last_join_; }
 
  private:
-  struct Group {  // tensors of one group, of which all members have submitted these
+  struct Group {  // the tensors of one group that are complete or have failed
     std::vector<PendingTensor*> complete;
     std::size_t seen = 0;  // number of complete and failed tensors
     Status failed;

@@ -12,10 +12,10 @@ namespace distrun::engine {
 namespace {
 
 constexpr Duration kMinute = std::chrono::minutes(1);
-// So many questions in the limit, but no more than one in this time.
+// Number of questions within the limit, and the shortest time between two questions.
 constexpr int kQuestions = 20;
 constexpr Duration kShortestPause = std::chrono::milliseconds(500);
-// What threads of libraries use in short limits says nothing of the program.
+// Threads of libraries may use this much even within a short limit, so it says nothing about the program.
 constexpr Duration kLeastCpu = std::chrono::milliseconds(100);
 constexpr std::size_t kWaitsShown = 8;
 
@@ -31,7 +31,7 @@ DeadlockWatch::DeadlockWatch(int ranks, Duration limit)
 std::optional<TimePoint> DeadlockWatch::next(const std::optional<TimePoint>& since) const {
   if (limit_ == Duration::zero() || !since) return std::nullopt;
   if (!asked_at_) return *since + pause_;
-  // The last question comes when the time is over.
+  // The last question is asked when the limit has passed.
   const TimePoint end = since_ ? *since_ + limit_ : TimePoint::max();
   return end > *asked_at_ ? std::min(*asked_at_ + pause_, end) : *asked_at_ + pause_;
 }
@@ -40,7 +40,7 @@ std::optional<std::uint64_t> DeadlockWatch::ask(const std::optional<TimePoint>& 
   if (!since) forget();
   const auto due = next(since);
   if (!due || now < *due) return std::nullopt;
-  if (asked_at_ && answers_ < said_.size()) forget();  // a rank is silent
+  if (asked_at_ && answers_ < said_.size()) forget();  // a rank has not answered
   asked_at_ = now;
   answers_ = 0;
   for (std::size_t rank = 0; rank < said_.size(); ++rank) before_[rank] = said_[rank].changes;
@@ -60,7 +60,7 @@ bool DeadlockWatch::told(int rank, const message::WaitTold& said) {
   return ++answers_ == said_.size() && judge();
 }
 
-// All have answered.
+// Called when all ranks have answered.
 bool DeadlockWatch::judge() {
   Round round{.at = *asked_at_, .cpu_ns = {}};
   bool waits = true;
@@ -72,7 +72,7 @@ bool DeadlockWatch::judge() {
     round.cpu_ns.push_back(said.cpu_ns);
   }
   rounds_.push_back(std::move(round));
-  // The oldest one is that from which the window is counted.
+  // Keeps one round that is at least as old as the window.
   while (rounds_.size() > 2 && rounds_[1].at + window_ <= *asked_at_) rounds_.pop_front();
   if (!waits || !same || !idle()) {
     rounds_.erase(rounds_.begin(), std::prev(rounds_.end()));
@@ -82,7 +82,7 @@ bool DeadlockWatch::judge() {
   return *asked_at_ - *since_ >= limit_;
 }
 
-// No process has used more than its share since the oldest round.
+// True if no process has used more CPU time than allowed since the oldest round.
 bool DeadlockWatch::idle() const {
   const Round& first = rounds_.front();
   const Round& last = rounds_.back();

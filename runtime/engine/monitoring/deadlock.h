@@ -1,6 +1,6 @@
-// Do all ranks wait for one another for ever? The leader asks every rank how it waits, again and again while its own
-// work waits, and judges the answers: what each rank says of itself at several moments, over the whole limit. A rank
-// that does not answer is no deadlock: the watchdog names it. Pure.
+// Finds deadlocks: all ranks wait for one another for ever. While the leader's own work waits, it repeatedly asks every
+// rank how it waits. It judges the answers over the whole time limit. A rank that does not answer is no deadlock; the
+// watchdog names such ranks. Pure: no clock, no I/O.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,22 @@ namespace distrun::engine {
 
 class DeadlockWatch {
  public:
-  // Of what a process may use in a minute and still wait.
+  // CPU time that a process may use per minute and still count as waiting.
   static constexpr Duration kIdleCpu = std::chrono::seconds(1);
 
   // `limit` 0: off.
   DeadlockWatch(int ranks, Duration limit);
 
-  // When the ranks are to be asked; `since`: the leader's own work waits since then; none: it has none, or that runs.
+  // When the ranks must be asked next. `since`: since when the leader's own work waits. Empty: it has none, or the work
+  // runs.
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<TimePoint>& since) const;
-  // The number of a question that is due now.
+  // Returns the number of a question that is due now.
   std::optional<std::uint64_t> ask(const std::optional<TimePoint>& since, TimePoint now);
-  // True: since `limit` no rank could go on.
+  // True: for `limit` no rank has been able to go on.
   bool told(int rank, const message::WaitTold& said);
-  // What was seen counts no more: this process has stood still.
+  // Drops all that was seen, for instance because this process was suspended.
   void forget();
-  // By rank, what it said last that it waits in; empty: in nothing.
+  // By rank: the operation of its last answer. Empty: it waited in none.
   [[nodiscard]] std::vector<std::string> operations() const;
 
  private:
@@ -44,18 +45,18 @@ class DeadlockWatch {
   [[nodiscard]] bool idle() const;
 
   const Duration limit_;
-  const Duration pause_;                 // between questions
-  const Duration window_;                // over which the processor's time is looked at
-  std::vector<message::WaitTold> said_;  // by rank, last
-  std::vector<std::uint64_t> before_;    // by rank: `changes` in the round before
+  const Duration pause_;                 // between two questions
+  const Duration window_;                // over this time the CPU time is compared
+  std::vector<message::WaitTold> said_;  // by rank: the last answer
+  std::vector<std::uint64_t> before_;    // by rank: `changes` in the previous round
   std::uint64_t round_ = 0;
-  std::size_t answers_ = 0;  // to it
+  std::size_t answers_ = 0;  // number of answers to it
   std::optional<TimePoint> asked_at_;
-  std::optional<TimePoint> since_;  // all ranks have stood still
+  std::optional<TimePoint> since_;  // since then all ranks wait and nothing changes
   std::deque<Round> rounds_;        // since then
 };
 
-// The error that ends the job. `operations`: by rank, what each says that it waits in.
+// The error that ends the job. `operations`: by rank, the operation that it waits in.
 ErrorInfo deadlock_error(const std::vector<net::RankWait>& waits, const std::vector<std::string>& operations,
                          const std::vector<std::string>& hosts, Duration limit);
 

@@ -10,7 +10,7 @@
 namespace distrun::engine {
 namespace {
 
-// No other cause can come for bytes that are not what their sender meant.
+// Malformed bytes get no grace time, because no other report can explain them.
 TimePoint due_at(LinkEnd end, TimePoint now) { return is_bad_message(end) ? now : now + FailureDetector::kGrace; }
 
 }  // namespace
@@ -34,7 +34,7 @@ void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
       certain_ = lost(event.rank, event.host, event.cause);
       return;
     case net::JobEvent::Kind::kRankLeft: {
-      // Its own word that it leaves may still be under way through the leader.
+      // The rank's own message that it leaves may still be on its way through the leader.
       ErrorInfo error = lost(event.rank, event.host, event.cause.empty() ? "exited with code 0" : event.cause);
       error.code = Errc::kRankLeft;
       if (!has_left(event.rank)) {
@@ -47,7 +47,7 @@ void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
 
 void FailureDetector::launcher_gone(const Status& why, int own) {
   if (certain_) return;
-  // Where ranks were started without distrun, a rank stands in for it.
+  // If the ranks were started without distrun, a rank takes the launcher's place.
   if (const auto& ranks = why.info().ranks; !ranks.empty() && ranks.front() != own) {
     certain_ = lost(ranks.front(), "", why.info().cause);
     return;
@@ -62,7 +62,7 @@ void FailureDetector::launcher_gone(const Status& why, int own) {
 }
 
 void FailureDetector::suspect_until(Suspicion suspicion) {
-  // An operation that failed before must not end the job without this name.
+  // An operation that failed earlier must not end the job without the name of this rank.
   for (const Suspicion& one : suspicions_) {
     if (one.rank < 0) suspicion.until = std::min(suspicion.until, one.until);
   }
@@ -125,7 +125,7 @@ bool FailureDetector::suspects(int rank) const {
 
 std::optional<ErrorInfo> FailureDetector::verdict(TimePoint now) const {
   if (certain_) return certain_;
-  // A rank that is named wins over an operation that failed because of it.
+  // A rank that is named takes precedence over an operation that failed because of it.
   const auto weight = [](const Suspicion& one) { return std::pair(says(one.error.link), one.rank >= 0); };
   const Suspicion* due = nullptr;
   for (const Suspicion& one : suspicions_) {

@@ -1,5 +1,6 @@
-// Who is gone, and why. Connections end at once when a rank dies, but only the launcher knows the signal and it takes
-// a moment: so a suspicion waits a short time for the cause before it becomes the verdict that ends the job. Pure.
+// Finds out which rank is gone, and why. A dead rank's connections end at once, but only the launcher knows the signal,
+// and its report takes a moment. So a suspicion waits a short time for the cause before it becomes the verdict that
+// ends the job. Pure: no clock, no I/O.
 #pragma once
 
 #include <optional>
@@ -19,25 +20,27 @@ class FailureDetector {
   explicit FailureDetector(std::vector<std::string> hosts) : hosts_(std::move(hosts)) {}
 
   // --- events ---
-  void heard(const net::JobEvent& event, TimePoint now);  // from the launcher
-  // Of the rank `own`, this one: the others may have theirs, where a network has failed.
+  void heard(const net::JobEvent& event, TimePoint now);  // an event from the launcher
+  // This rank, `own`, has lost its connection to the launcher. Other ranks may still have theirs, if a network has
+  // failed.
   void launcher_gone(const Status& why, int own);
-  // This rank's connection to `rank` ended: "its control connection ended".
+  // This rank's connection to `rank` ended. `sign`: a text such as "its control connection ended".
   void suspect(int rank, const std::string& sign, LinkEnd end, TimePoint now);
-  // A member's peer has gone, and the leader is asked whether it is there: where it is silent, that may be why the peer
-  // ended, and it is named first. forgive() when it answers.
+  // A member's peer is gone, and the member asks whether the leader is alive. If the leader is silent, the peer may
+  // have ended because of that, so the leader is named first. Call forgive() when the leader answers.
   void suspect_silent_leader(int gone, TimePoint now);
-  // An operation failed in its backend, and no rank is known to be the reason.
+  // An operation failed in its backend, and no rank is known as the cause.
   void suspect_operation(const Status& failure, TimePoint now);
-  void left(int rank);  // in good order, and told so by the log
-  // A rank that left may go; it is missed only while something here still needs it.
+  void left(int rank);  // the log says that the rank left in good order
+  // Drops the suspicion of a rank. A rank that left may end; it is suspected again only if something here still needs
+  // it.
   void forgive(int rank);
 
   [[nodiscard]] bool has_left(int rank) const;
   [[nodiscard]] bool suspects(int rank) const;
-  // Another rank ends the job with `other`. What this rank has seen itself and has not told, if that says more.
+  // Another rank ends the job with `other`. Returns this rank's own observation, not yet sent, if it says more.
   [[nodiscard]] std::optional<ErrorInfo> knows_better(const ErrorInfo& other) const;
-  // The error that ends the job, once it is certain; the first one stays.
+  // The error that ends the job, once it is certain. The first one stays.
   [[nodiscard]] std::optional<ErrorInfo> verdict(TimePoint now) const;
   // When a suspicion becomes the verdict.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
@@ -47,7 +50,7 @@ class FailureDetector {
     int rank = -1;
     ErrorInfo error;
     TimePoint until;
-    bool silent = false;  // only that; the end of its connection says more
+    bool silent = false;  // the rank only does not answer; the end of its connection would say more
   };
   [[nodiscard]] ErrorInfo lost(int rank, const std::string& host, const std::string& cause) const;
   [[nodiscard]] std::string host_of(int rank) const;  // empty: not known

@@ -1,5 +1,6 @@
-// Tells when an operation between hosts has taken so long that the agents should see whether the hosts still reach each
-// other: a library's own connections may hang for minutes on a path that is cut. Tells it ever less often. Pure.
+// Tells when an operation between hosts takes so long that the agents should check whether the hosts still reach each
+// other. A library's own connections may hang for minutes on a broken path. The interval between reports grows. Pure:
+// no clock, no I/O.
 #pragma once
 
 #include <optional>
@@ -14,12 +15,12 @@ class LongWait {
   // Zero: never.
   explicit LongWait(Duration after) : after_(after) {}
 
-  // When due() may be true next.
+  // The earliest time at which due() may return true.
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<OldestWork>& work) const {
     if (after_ == Duration::zero() || !work) return std::nullopt;
     return work->since == since_ ? next_ : work->since + after_;
   }
-  // True: it is to be told now.
+  // True: report it now.
   bool due(const std::optional<OldestWork>& work, TimePoint now) {
     const auto when = next(work);
     if (!when || now < *when) return false;
@@ -30,7 +31,7 @@ class LongWait {
 
  private:
   const Duration after_;
-  std::optional<TimePoint> since_;  // of the operation in the last report
+  std::optional<TimePoint> since_;  // when the operation in the last report started
   TimePoint next_;
 };
 

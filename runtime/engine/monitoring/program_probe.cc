@@ -18,7 +18,7 @@
 namespace distrun::engine {
 namespace {
 
-// A program whose Python threads run takes a few milliseconds.
+// If its Python threads run, a program answers within a few milliseconds.
 constexpr std::chrono::milliseconds kFrontEndLimit{1000};
 
 std::string read_small(const std::string& path) {
@@ -35,7 +35,7 @@ std::string kernel_place() {
   return text == "0" ? std::string() : text;
 }
 
-// Shared by the thread that asks the front end and the one that waits for it; whichever goes last frees it.
+// Shared by the thread that asks the front end and the thread that waits for the answer. The last one frees it.
 struct ProgramProbe::Question {
   explicit Question(std::shared_ptr<const Describe> by) : describe(std::move(by)) {}
 
@@ -54,8 +54,8 @@ struct ProgramProbe::Question {
   }
 };
 
-// Not a std::thread: an interpreter that shuts down ends the thread inside the call, which a std::thread takes for an
-// uncaught exception.
+// Not a std::thread: an interpreter that shuts down ends the thread inside the call. A std::thread would treat that as
+// an uncaught exception.
 void* ProgramProbe::Question::run(void* given) {
   const std::unique_ptr<std::shared_ptr<Question>> held(static_cast<std::shared_ptr<Question>*>(given));
   Question& question = **held;
@@ -94,7 +94,7 @@ void ProgramProbe::describe_by(Describe describe) {
   describe_ = describe ? std::make_shared<const Describe>(std::move(describe)) : nullptr;
 }
 
-// What the front end says, added to what is known.
+// Adds the front end's answer to what is known.
 net::ProgramState ProgramProbe::answer(net::ProgramState known, const std::shared_ptr<Question>& question) {
   if (!Question::start(question) || !question->wait()) {
     known.view = net::ProgramState::View::kBusy;
@@ -112,10 +112,10 @@ net::ProgramState ProgramProbe::answer(net::ProgramState known, const std::share
 
 void ProgramProbe::ask(net::ProgramState known, Done done) {
   const MutexLock lock(mutex_);
-  // Those that have ended; more than these few can hardly be open at a time.
+  // Joins old threads, which have normally ended. More than this number are hardly ever open at a time.
   constexpr std::size_t kMostKept = 4;
   while (answering_.size() >= kMostKept) answering_.pop_front();
-  // One that the front end has not answered yet stays the only one.
+  // While the front end has not answered a question, no other is started.
   const bool stuck = open_ && !open_->is_done();
   if (describe_ && !stuck) open_ = std::make_shared<Question>(describe_);
   auto work = [known = std::move(known), done = std::move(done), question = open_, asks = describe_ != nullptr,

@@ -1,5 +1,5 @@
-// Asks the program's front end where its threads are, without waiting for it: on threads that exist only for the
-// question. A front end in Python needs the interpreter's lock, which C code may hold for as long as it likes.
+// Asks the program's front end where its threads are, without blocking. Each question starts separate threads. A front
+// end in Python needs the interpreter's lock, which C code may hold for any time.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,8 @@ namespace distrun::engine {
 
 class ProgramProbe {
  public:
-  // Fills in what it sees. Called on a thread of its own, also after this object is gone: it must not use the session.
+  // Fills in what it sees. It runs on a separate thread, even after this object is destroyed, so it must not use the
+  // session.
   using Describe = std::function<void(net::ProgramState&)>;
   // Called on another thread.
   using Done = std::function<void(net::ProgramState)>;
@@ -23,13 +24,13 @@ class ProgramProbe {
   ProgramProbe() = default;
   ProgramProbe(const ProgramProbe&) = delete;
   ProgramProbe& operator=(const ProgramProbe&) = delete;
-  // Waits until every question has been answered: a second at most.
+  // Waits until every question has been answered, for one second at most.
   ~ProgramProbe();
 
   // Any thread.
   void describe_by(Describe describe) DISTRUN_EXCLUDES(mutex_);
-  // `known`: what the engine knows; its `wait` counts where no front end tells. The answer comes within a second or so,
-  // and not at all where there can be no more threads.
+  // `known`: the engine's part of the answer. Its `wait` is used if there is no front end to answer. The answer comes
+  // within about a second. It never comes if no more threads can be started.
   void ask(net::ProgramState known, Done done) DISTRUN_EXCLUDES(mutex_);
 
  private:
@@ -38,11 +39,12 @@ class ProgramProbe {
 
   Mutex mutex_;
   std::shared_ptr<const Describe> describe_ DISTRUN_GUARDED_BY(mutex_);
-  std::shared_ptr<Question> open_ DISTRUN_GUARDED_BY(mutex_);  // the last one that went to the front end
+  std::shared_ptr<Question> open_ DISTRUN_GUARDED_BY(mutex_);  // the last one given to the front end
   std::list<std::jthread> answering_ DISTRUN_GUARDED_BY(mutex_);
 };
 
-// Where the kernel has the main thread: "futex_wait_queue"; empty: it runs, or that is not told.
+// The kernel function where the main thread waits, such as "futex_wait_queue". Empty: it runs, or the kernel does not
+// say.
 std::string kernel_place();
 
 }  // namespace distrun::engine

@@ -16,8 +16,8 @@
 namespace distrun::engine {
 namespace {
 
-constexpr std::size_t kMaxLanes = 4096;     // of a rank; more tensors share one
-constexpr std::string_view kEnd = "\n]\n";  // what makes the file complete, overwritten by the next events
+constexpr std::size_t kMaxLanes = 4096;     // per rank; further tensors share one lane
+constexpr std::string_view kEnd = "\n]\n";  // completes the file; the next events overwrite it
 constexpr std::string_view kStart = "[";
 
 std::string upper(std::string_view text) {
@@ -27,7 +27,7 @@ std::string upper(std::string_view text) {
   return result;
 }
 
-// Whatever the program's locale takes for a decimal point.
+// Writes a decimal point in every locale.
 std::string microseconds(std::int64_t ns) {
   std::string text = std::to_string(ns);
   const std::size_t sign = ns < 0 ? 1 : 0;
@@ -142,20 +142,20 @@ Status TimelineFile::mark(const std::string& name, const std::string& why, std::
                 microseconds(at_ns) + ",\"args\":{\"why\":" + json_string(why) + "}}");
 }
 
-// `objects` begin with a comma, but for the first ones of the file.
+// `objects` begin with a comma, which is removed for the first objects of the file.
 Status TimelineFile::append(const std::string& objects) {
   std::string text =
       size_ > 0 ? objects : std::string(kStart) + objects.substr(std::min<std::size_t>(1, objects.size()));
   text += kEnd;
   const auto end = static_cast<off_t>(size_);
-  ::lseek(file_.get(), end, SEEK_SET);  // not in a pipe, where everything stays
+  ::lseek(file_.get(), end, SEEK_SET);  // fails for a pipe, where written bytes stay
   for (std::string_view left = text; !left.empty();) {
     const ssize_t written = ::write(file_.get(), left.data(), left.size());
     if (written >= 0) {
       left.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno != EINTR) {
       const Status failed = errno_status("timeline: cannot write '" + path_ + "'", errno);
-      // There is room for the end where it was before.
+      // The end still fits at its old position.
       if (::pwrite(file_.get(), kEnd.data(), kEnd.size(), end) == static_cast<ssize_t>(kEnd.size())) {
         [[maybe_unused]] const int cut = ::ftruncate(file_.get(), end + static_cast<off_t>(kEnd.size()));
       }

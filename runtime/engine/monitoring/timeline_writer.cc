@@ -29,18 +29,18 @@ struct TimelineWriter::State {
 
   struct Dropped {
     std::size_t events = 0;
-    std::int64_t at_ns = 0;  // the first of them
+    std::int64_t at_ns = 0;  // time of the first of them
   };
 
-  std::unique_ptr<TimelineFile> file;  // the thread's
+  std::unique_ptr<TimelineFile> file;  // only the thread uses it
   Mutex mutex;
   std::condition_variable_any changed;
   std::deque<Batch> queue DISTRUN_GUARDED_BY(mutex);
-  std::size_t bytes DISTRUN_GUARDED_BY(mutex) = 0;  // queued, or in the thread's hand
-  Dropped dropped DISTRUN_GUARDED_BY(mutex);        // not yet told in the file
-  Status failure DISTRUN_GUARDED_BY(mutex);         // not yet told
-  bool ending DISTRUN_GUARDED_BY(mutex) = false;    // nothing more is put
-  bool finished DISTRUN_GUARDED_BY(mutex) = false;  // by its owner
+  std::size_t bytes DISTRUN_GUARDED_BY(mutex) = 0;  // queued, or being written by the thread
+  Dropped dropped DISTRUN_GUARDED_BY(mutex);        // not yet reported in the file
+  Status failure DISTRUN_GUARDED_BY(mutex);         // not yet returned to a caller
+  bool ending DISTRUN_GUARDED_BY(mutex) = false;    // no more events are queued
+  bool finished DISTRUN_GUARDED_BY(mutex) = false;  // the owner has called finish()
   bool done DISTRUN_GUARDED_BY(mutex) = false;      // the thread has closed the file
 
   bool wait_and_take(Batch& batch, Dropped& lost);
@@ -49,11 +49,11 @@ struct TimelineWriter::State {
   void close();
 };
 
-// False when there is nothing left to write and nothing more will come.
+// False if the queue is empty and nothing more will come.
 bool TimelineWriter::State::wait_and_take(Batch& batch, Dropped& lost) {
-  batch = {};  // its memory is given back without the mutex, which the engine's turn takes
+  batch = {};  // frees its memory without the mutex, which the engine's turn takes
   const MutexLock lock(mutex);
-  // condition_variable::wait needs GLIBCXX_3.4.30, more than the wheel may.
+  // condition_variable::wait needs GLIBCXX_3.4.30, which is newer than the wheel may require.
   while (queue.empty() && dropped.events == 0 && !ending) changed.wait_until(mutex, TimePoint::max());
   if (queue.empty() && dropped.events == 0) return false;
   if (!queue.empty()) {
@@ -64,7 +64,7 @@ bool TimelineWriter::State::wait_and_take(Batch& batch, Dropped& lost) {
   return true;
 }
 
-// A timeline that needs more memory than there is ends; the job goes on.
+// If memory runs out, the timeline ends and the job goes on.
 Status TimelineWriter::State::write(const Batch& batch, const Dropped& lost) const {
   try {
     DISTRUN_RETURN_IF_ERROR(file->write(batch.rank, batch.events, batch.offset_ns));
@@ -87,7 +87,7 @@ void TimelineWriter::State::written(const Batch& batch, const Status& status) {
   dropped = {};
 }
 
-// Closing may wait for the disk too.
+// Closing may block on the disk too.
 void TimelineWriter::State::close() {
   file.reset();
   const MutexLock lock(mutex);

@@ -1,7 +1,7 @@
-// Keeps the timeline's file away from the loop: a disk may be slow, or stuck for good (a file server that is gone), and
-// nobody can end a thread that waits for it. So the file belongs to a thread of its own, `distrun-trace`, that sleeps
-// while there is nothing to write. It shares nothing with anybody but the queue, which it owns too, so it can be left
-// behind; the library stays loaded (runtime/api/CMakeLists.txt).
+// Keeps the timeline's file away from the loop. A disk may be slow, or stuck for good (a file server that is gone), and
+// a thread that waits for it cannot be ended. So a separate thread, `distrun-trace`, has the file, and sleeps while
+// there is nothing to write. It shares only the queue, which it also owns, so it can be abandoned. The library stays
+// loaded (runtime/api/CMakeLists.txt).
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,24 @@ namespace distrun::engine {
 
 class TimelineWriter {
  public:
-  static constexpr std::size_t kMostQueued = std::size_t{64} << 20;  // bytes; what comes on top is dropped and counted
+  // bytes; events beyond this are dropped and counted
+  static constexpr std::size_t kMostQueued = std::size_t{64} << 20;
 
-  // Opens the file, so on a caller's thread. As TimelineFile::create.
+  // Opens the file, so call it on a caller's thread. Arguments as for TimelineFile::create.
   static Result<std::shared_ptr<TimelineWriter>> create(const std::string& path, const std::vector<std::string>& hosts,
                                                         std::uint64_t limit);
-  ~TimelineWriter();  // waits for nothing; what is queued is still written if the process lives so long
+  ~TimelineWriter();  // does not wait; queued events are still written if the process lives long enough
   TimelineWriter(const TimelineWriter&) = delete;
   TimelineWriter& operator=(const TimelineWriter&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  // Any thread; never waits for the disk. Not ok: an earlier write failed and nothing more is written, which is told
-  // once, here or by finish(); or, kShutDown, finish() has been called.
+  // Any thread. Never waits for the disk. Not ok: an earlier write failed, and nothing more is written. This error is
+  // returned once, here or by finish(). kShutDown: finish() has been called.
   Status write(int rank, std::vector<TimelineEvent> events, std::int64_t offset_ns);
 
-  // Once, on a caller's thread: writes what is queued and closes the file. kTimeout: the disk has not taken it by then;
-  // what it has not taken is given up.
+  // Call this once, on a caller's thread. Writes the queued events and closes the file. kTimeout: the disk has not
+  // taken all of them by the deadline; the rest is dropped.
   Status finish(TimePoint deadline);
 
  private:
@@ -44,7 +45,7 @@ class TimelineWriter {
   static void run(State& state);
 
   const std::string path_;
-  const std::shared_ptr<State> state_;  // with the thread
+  const std::shared_ptr<State> state_;  // shared with the thread
   std::jthread thread_;
 };
 

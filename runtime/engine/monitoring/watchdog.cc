@@ -9,7 +9,8 @@
 namespace distrun::engine {
 namespace {
 
-// The leader asks everybody when a member is past the limit, and is given a second more to end the job.
+// How often a member past the limit asks the leader before it ends the job itself. After the first question the leader
+// asks all ranks, and it gets one more second to end the job.
 constexpr int kLeaderRounds = 2;
 
 }  // namespace
@@ -37,13 +38,13 @@ void Watchdog::end(const Status& why) {
 }
 
 void Watchdog::left(int rank) {
-  if (rank == 0) return;  // the log is there, and the others need its end
+  if (rank == 0) return;  // rank 0 keeps the log, and the others need its end
   std::erase(peers_, rank);
   answered(rank);
 }
 
 void Watchdog::suspended(const Suspension& gap) {
-  // Without limits there are no timers, and a loop with nothing to do does not look at the clock.
+  // Without limits there are no timers, and a loop with nothing to do does not read the clock.
   if (options_.warning == Duration::zero() && options_.shutdown == Duration::zero()) return;
   gaps_.push_back(gap);
   if (asked_at_) asked_at_ = gap.moved(*asked_at_);
@@ -53,7 +54,7 @@ void Watchdog::suspended(const Suspension& gap) {
   for (auto& [rank, since] : silent_since_) since = gap.moved(since);
 }
 
-// As if it had begun later by what this rank has stood still since.
+// The work as if it had begun later, by the time that this rank was suspended since then.
 Watchdog::Work Watchdog::counted(Work work) const {
   for (const Suspension& gap : gaps_) {
     if (work) work->since = gap.moved(work->since);
@@ -114,13 +115,13 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
   return actions;
 }
 
-// What a weekend's hang says on thousands of ranks fills a disk. So a rank tells it as the coordinator does, at the
-// question nearest to the time, and a member has nothing to add to a leader that tells. A silent rank that no warning
-// has named yet is news.
+// Decides whether to warn now. A hang over a weekend on thousands of ranks must not fill a disk. So a rank repeats its
+// warning at the coordinator's intervals, at the nearest question. A member does not add to the warnings of its leader.
+// A silent rank that no warning has named yet is always reported.
 bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
   const bool runs = work && work->running;
   const bool leader_warns = leader_warns_ && work && work->with_leader;
-  // A question of another rank's may come while an operation here is young.
+  // Another rank's question may arrive while an operation here is young.
   const bool lasts = runs && now - work->since >= options_.warning;
   if (options_.warning == Duration::zero() || (silent_.empty() && (!lasts || leader_warns))) return false;
   const TimePoint since = runs ? work->since : now - silence(now);
@@ -128,7 +129,8 @@ bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
   if (first) named_.clear();
   const auto is_named = [this](int rank) { return std::find(named_.begin(), named_.end(), rank) != named_.end(); };
   const bool news = !std::all_of(silent_.begin(), silent_.end(), is_named);
-  // Of several that hang, another may be the oldest now, which no warning has named yet; it is news if it stays that.
+  // If several operations hang, the oldest may now be one that no warning has named. It is reported if it stays the
+  // oldest.
   const TimePoint known = std::max(oldest_at_, warned_);
   const bool other = runs && work->what != warned_of_ && last_ - known >= options_.warning / 2;
   const bool late = last_ + options_.warning / 2 >= next_warning(since, warned_, options_.warning);
@@ -139,7 +141,7 @@ bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
   return true;
 }
 
-// At half the time to the first warning already: the member that asks may have begun a little earlier.
+// True from half the time before the first warning on, because the member that asks may have started a little earlier.
 bool Watchdog::warns_itself(const Work& in_flight, TimePoint now) const {
   const Work work = counted(in_flight);
   return work && work->running && now - work->since >= options_.warning / 2;
@@ -154,7 +156,7 @@ std::string Watchdog::warning_text(const std::optional<OldestWork>& work, TimePo
          (silence.empty() ? nobody : silence);
 }
 
-// For which all of them have been silent.
+// The time for which all silent ranks have been silent.
 Duration Watchdog::silence(TimePoint now) const {
   Duration silence = Duration::max();
   for (const int rank : silent_) silence = std::min(silence, now - silent_since_.at(rank));
@@ -167,15 +169,16 @@ std::string Watchdog::silence_text(TimePoint now) const {
          " (stopped, overloaded or unreachable)";
 }
 
-// Ranks that have answered nothing for the whole limit.
+// The ranks that have not answered for the whole limit.
 std::vector<int> Watchdog::given_up(TimePoint now) const {
   std::vector<int> ranks = silent_;
   std::erase_if(ranks, [&](int rank) { return now - silent_since_.at(rank) < options_.shutdown; });
   return ranks;
 }
 
-// What the ranks have not agreed on is the leader's to end, and so is what only runs too long: a member sees the leader
-// only and could not say who holds it up. It ends the job itself if the leader is silent, or lets it wait for too long.
+// Returns the error that ends the job, if it must end now. The leader ends work that the ranks have not agreed on, and
+// work that only runs too long. A member sees only the leader, and could not name the rank that is late. It ends the
+// job itself if the leader is silent, or lets it wait too long.
 Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
   const bool late = over(work, now);
   if (!late) answered_overdue_ = 0;
@@ -190,9 +193,9 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
     wanted_ = options_.rank != 0 && ++answered_overdue_ <= kLeaderRounds;
     if (wanted_) return {};
   } else if (!(late && (work->running || options_.rank != 0)) && !asked_overdue_) {
-    // What waits is the coordinator's to end, or may wait for as long as others have work: a rank that is late
-    // once may well be at it. The leader alone can wait and see. It ends the job for all at once, where members whose
-    // leader is silent end it each for itself, and must not be seen to go one after the other.
+    // The coordinator ends work that waits, or such work may wait as long as other ranks are busy: a rank that is late
+    // once may well be working. Only the leader can wait and see, because it ends the job for all ranks at once. If the
+    // leader is silent, each member ends the job for itself. Members must not be seen to end one after the other.
     if (!asked_patient_ && !late) return {};
     silent_ = given_up(now);
     if (silent_.empty()) return {};

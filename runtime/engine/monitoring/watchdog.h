@@ -1,7 +1,8 @@
-// Is everybody still there? The coordinator names ranks that have not submitted a tensor; this finds ranks that do not
-// answer at all (stopped, swapped out, unreachable), also while data moves and also if it is the leader. It asks only
-// after something has been in flight for the stall warning time, or for the stall shutdown time where that is shorter
-// or the warning is off, so an idle job sends nothing. It asks evenly, and tells what it finds ever less often. Pure.
+// Checks whether all ranks still answer. The coordinator names ranks that have not submitted a tensor. The watchdog
+// finds ranks that do not answer at all (stopped, swapped out, unreachable), even while data moves, and even if the
+// leader is such a rank. It sends questions only after something has been in flight for the stall warning time. If the
+// stall shutdown time is shorter, or the warning is off, that time is used instead. So an idle job sends nothing.
+// Questions come at even intervals; reports come less and less often. Pure: no clock, no I/O.
 #pragma once
 
 #include <map>
@@ -21,16 +22,16 @@ struct WatchdogOptions {
   std::vector<std::string> hosts;  // by world rank
   Duration warning{};              // 0: off
   Duration shutdown{};             // 0: off
-  Duration path_check{};           // of LongWait; 0: off
+  Duration path_check{};           // for LongWait; 0: off
   Duration deadlock{};             // 0: off
 };
 
-// What has been in flight longest on this rank.
+// The work that has been in flight longest on this rank.
 struct OldestWork {
   std::string what;  // "allreduce 'x'"
   TimePoint since;
-  bool running = false;     // agreed on, and its data moves (or does not)
-  bool on_gpu = false;      // it is in the GPU's queue, perhaps behind what the program computes
+  bool running = false;     // all ranks agreed on it; its data moves or should move
+  bool on_gpu = false;      // it is in the GPU's queue, perhaps after the program's own work
   bool with_leader = true;  // the leader is in its process set
 };
 
@@ -42,10 +43,10 @@ class Watchdog {
 
   struct Actions {
     std::vector<int> ping;  // ranks to ask
-    bool overdue = false;   // of the ping: the oldest work is past the limit
-    bool patient = false;   // but only waits: it is the coordinator's to end, or may wait (a join, a shutdown)
+    bool overdue = false;   // for the ping: the oldest work is past the limit
+    bool patient = false;   // but it only waits: the coordinator ends it, or it may wait (a join, a shutdown)
     std::vector<std::string> warnings;
-    std::optional<net::RankWait> wait{};  // what a warning tells for the first time
+    std::optional<net::RankWait> wait{};  // a wait that a warning reports for the first time
     Status abort;
   };
   // Due at next(), and after answered().
@@ -53,21 +54,22 @@ class Watchdog {
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<OldestWork>& work) const;
 
   void answered(int rank);
-  // At a member, before answered(): the leader itself warns of an operation that runs for too long. One that it is not
-  // in is another.
+  // On a member, call this before answered(): the leader itself warns of a long-running operation. If the leader is not
+  // in an operation's process set, it warns of another operation.
   void leader_warns() { leader_warns_ = true; }
-  // At the leader, for its answer to a member.
+  // On the leader, for its answer to a member.
   [[nodiscard]] bool warns_itself(const std::optional<OldestWork>& in_flight, TimePoint now) const;
-  // At the leader: a member asked, so it misses something; look who else is silent. `why`: it is past the limit, so
-  // that a silent rank ends the job although nothing here may be waiting for it; if what it misses only waits, one that
-  // is silent for the whole limit.
+  // On the leader: a member asked, so it misses something. The leader then checks which other ranks are silent.
+  // kOverdue: the member is past the limit. A silent rank then ends the job, although nothing here may wait for it.
+  // kPatient: the member's work only waits. Then only a rank that is silent for the whole limit ends the job.
   enum class Asked { kAlive, kOverdue, kPatient };
   void asked(TimePoint now, Asked why = Asked::kAlive);
-  // The coordinator ends the job with `why`: see first who does not answer, and then end it naming those.
+  // The coordinator wants to end the job with `why`. The watchdog first finds ranks that do not answer, and names those
+  // as the cause.
   void end(const Status& why);
-  // This rank's own loop. Warnings still say by the clock how long something has been in flight.
+  // This rank's own loop was suspended. The time limits leave that time out.
   void suspended(const Suspension& gap);
-  // Nobody waits for this rank any more, unless it is the leader.
+  // No rank waits for this rank any more, unless it is the leader.
   void left(int rank);
 
  private:
@@ -85,23 +87,23 @@ class Watchdog {
   [[nodiscard]] Duration silence(TimePoint now) const;
 
   const WatchdogOptions options_;
-  std::vector<int> peers_;  // whom this rank can ask: the leader all others, the others the leader
+  std::vector<int> peers_;  // the ranks that this rank can ask: the leader asks all others, the others ask the leader
   std::vector<int> silent_;
-  std::map<int, TimePoint> silent_since_;  // by rank: the first question that it has not answered
-  std::vector<Suspension> gaps_;           // in order, since something has been in flight without a pause
+  std::map<int, TimePoint> silent_since_;  // by rank: time of the first question that it has not answered
+  std::vector<Suspension> gaps_;           // in order, since this rank last had nothing in flight
   std::optional<TimePoint> asked_at_;
-  TimePoint last_{};  // question
+  TimePoint last_{};  // time of the last question
   TimePoint warned_{};
-  std::string warned_of_;      // what ran
-  std::string oldest_;         // at the last question
-  TimePoint oldest_at_{};      // since this question
-  std::vector<int> named_;     // silent ranks in the warnings about what runs
-  bool leader_warns_ = false;  // so it said in its answer to the last question
+  std::string warned_of_;      // the operation in the last warning
+  std::string oldest_;         // the oldest work at the last question
+  TimePoint oldest_at_{};      // time of the question since when it is the oldest
+  std::vector<int> named_;     // silent ranks that warnings about running work have named
+  bool leader_warns_ = false;  // the leader said so in its last answer
   bool wanted_ = false;
   bool asked_overdue_ = false;
   bool asked_patient_ = false;
-  int answered_overdue_ = 0;  // at a member: times that the leader answered past the limit and let things be
-  Status ending_;             // the coordinator's
+  int answered_overdue_ = 0;  // member: how often the leader answered past the limit without ending the job
+  Status ending_;             // the coordinator's error
 };
 
 }  // namespace distrun::engine

@@ -19,7 +19,7 @@ FusionKey key_of(const FusionCandidate& candidate) {
           std::bit_cast<std::uint64_t>(s.postscale)};
 }
 
-// What is placed as a whole: one tensor, or the tensors of one group that have one key.
+// One tensor, or the tensors of one group that have one key. A unit is never split.
 struct Unit {
   FusionKey key;
   std::vector<std::size_t> positions;
@@ -54,7 +54,7 @@ std::vector<std::vector<std::size_t>> plan_fusion(std::span<const FusionCandidat
     std::uint64_t bytes;
   };
   std::vector<std::vector<std::size_t>> batches;
-  std::map<FusionKey, Open> open;  // the last batch of each key, while it has room
+  std::map<FusionKey, Open> open;  // the last batch of each key while it has room
   for (Unit& unit : units_of(ready)) {
     const auto found = unit.fusable ? open.find(unit.key) : open.end();
     if (found != open.end() && found->second.bytes + unit.bytes <= limits.bytes &&

@@ -7,7 +7,7 @@
 namespace distrun::engine {
 namespace {
 
-// Empty when the operation can go on; else what would go wrong.
+// Empty if the operation can run; otherwise the reason why it cannot.
 std::string obstacle(const Signature& signature, std::span<const int> joined) {
   const OpTraits& traits = traits_of(signature.kind);
   if (!traits.lost_by_join.empty()) return std::string(traits.lost_by_join);

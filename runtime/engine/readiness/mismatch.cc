@@ -11,7 +11,7 @@ namespace distrun::engine {
 namespace {
 
 constexpr std::size_t kMaxRanksNamed = 16;
-constexpr std::size_t kMaxPartiesNamed = 8;  // of ranks that have different values; the largest is one of them
+constexpr std::size_t kMaxPartiesNamed = 8;  // parties with different values; the largest is one of them
 
 std::string scale_text(double scale) {
   std::ostringstream out;
@@ -30,11 +30,11 @@ std::string shape_text(const Signature& s) {
   if (!rows_differ_by_right(s.kind)) return to_string(s.shape);
   Shape shape = s.shape;
   if (shape.empty()) return "0 dimensions";
-  std::string text = to_string(shape);  // dimension 0 is free
+  std::string text = to_string(shape);  // dimension 0 may differ
   return std::to_string(shape.size()) + " dimensions, shape " + text;
 }
 
-// One row per thing that may differ, in the order in which differences are reported.
+// One row for each property that may differ. Differences are reported in this order.
 struct Aspect {
   const char* what;
   const char* cure;
@@ -44,7 +44,7 @@ struct Aspect {
   [[nodiscard]] bool differs(const Signature& a, const Signature& b) const { return less(a, b) || less(b, a); }
 };
 
-// Without the dimension that is free. Of one operation.
+// The shape without the dimension that may differ. The signatures to compare have the same operation.
 std::span<const std::int64_t> bound_shape(const Signature& s) {
   const std::span<const std::int64_t> shape = s.shape;
   return rows_differ_by_right(s.kind) && !shape.empty() ? shape.subspan(1) : shape;
@@ -99,7 +99,7 @@ std::vector<Party> parties_of(std::span<const RankSignature> submitted, const As
     if (fresh) parties.push_back({.signature = one.signature});
     parties[place->second].ranks.push_back(one.rank);
   }
-  // The largest first, so that what follows it is the odd ones; equal ones stay in order of rank.
+  // The largest party comes first, so the odd ones follow it. Equally large ones stay in order of rank.
   std::stable_sort(parties.begin(), parties.end(),
                    [](const Party& a, const Party& b) { return a.ranks.size() > b.ranks.size(); });
   return parties;
@@ -111,7 +111,7 @@ ErrorInfo mismatch_error(const std::vector<Party>& parties, const Aspect& aspect
   ErrorInfo error{.code = Errc::kMismatch, .tensor = std::string(context.tensor)};
   const bool tie = parties[0].ranks.size() == parties[1].ranks.size();
   std::string text = "tensor '" + error.tensor + "': " + aspect.what + " differ between ranks: ";
-  std::size_t unnamed = 0;  // ranks
+  std::size_t unnamed = 0;  // number of ranks
   for (std::size_t i = 0; i < parties.size(); ++i) {
     const Party& party = parties[(i + 1) % parties.size()];  // the odd ones first, the majority last
     const bool last = i + 1 == parties.size();

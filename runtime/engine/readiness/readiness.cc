@@ -51,7 +51,7 @@ void Readiness::excuse(PendingTensor& tensor, std::size_t member, TimePoint now)
   tensor.excused.push_back((*tensor.members)[member]);
   tensor.excuses.resize(tensor.members->size());
   tensor.excuses[member] = true;
-  if (!tensor.first_dims.empty()) tensor.id = kNoId;  // what the id stands for has rows of this member
+  if (!tensor.first_dims.empty()) tensor.id = kNoId;  // the tensor of that id has rows of this member
 }
 
 PendingTensor* Readiness::add(const SubmissionEvent& event) {
@@ -126,8 +126,8 @@ std::vector<SplitsOf> splits_of(const PendingTensor& tensor) {
   return all;
 }
 
-// What the members agree on and none of them can run. Where only some cannot, another part of the group differs among
-// them, and fails it by that.
+// Finds an error in an operation that the members agree on but none can run. If only some of them cannot run it,
+// another tensor of the group differs between them, and fails the group.
 std::optional<ErrorInfo> check_possible(const PendingTensor& tensor) {
   const std::string subject = "tensor '" + tensor.name + "': ";
   if (tensor.refusing > 0 && tensor.refusing + tensor.excused.size() == tensor.members->size()) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kNamesShown = 6;
 constexpr Duration kLongestSilence = std::chrono::minutes(10);
-// How long ranks may wait for one another where no warning is asked for.
+// How long ranks may wait for one another if warnings are off.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
 struct Wait {
@@ -35,13 +35,13 @@ std::string names_text(const std::vector<const PendingTensor*>& tensors) {
   return text;
 }
 
-// A rank that is waited for may have submitted the name, to another set.
+// Names the process set, because the missing rank may have submitted the same name to another set.
 std::string set_text(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
   if (tensor.set == 0) return "";
   return " on process set " + std::to_string(tensor.set) + " (" + describe_ranks(*tensor.members, hosts) + ")";
 }
 
-// What the user called it: front ends put the operation before the name, and the place in a group behind it.
+// The name that the user gave. Front ends put the operation before it, and the position in a group after it.
 std::string_view users_name(std::string_view name) {
   const std::size_t dot = name.find('.');
   for (int kind = 0; dot != std::string_view::npos && kind < kNumOpKinds; ++kind) {
@@ -60,7 +60,8 @@ std::string_view users_name(std::string_view name) {
   return before.substr(0, place);
 }
 
-// Who has joined instead of submitting a tensor says nothing about it.
+// True if each member has submitted one of the two tensors only. Excused members are ignored, because they have joined
+// instead.
 bool crosswise(const PendingTensor& one, const PendingTensor& other) {
   for (std::size_t i = 0; i < one.when.size(); ++i) {
     if (one.has(i) == other.has(i) && !one.is_excused(i) && !other.is_excused(i)) return false;
@@ -78,8 +79,8 @@ bool of_same_members(const PendingTensor& one, const PendingTensor& other) {
 }  // namespace
 
 std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration patience, TimePoint now) {
-  // By set and user's name: the oldest of those that the same members have submitted. There may be very many tensors,
-  // but hardly more than two of these of a name.
+  // By set and user's name: the oldest tensor for each group of submitting members. There may be very many tensors, but
+  // hardly more than two such groups for one name.
   std::unordered_map<TensorKey, std::vector<const PendingTensor*>, TensorKeyHash> parties;
   const auto key_of = [](const PendingTensor& tensor) {
     return TensorKey{.set = tensor.set, .name = users_name(tensor.name)};
@@ -115,7 +116,7 @@ Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, cons
   std::vector<int> ranks = tensor.submitted_ranks();
   const std::vector<int> others = rival.submitted_ranks();
   ErrorInfo error{.code = Errc::kMismatch, .tensor = tensor.name};
-  // As for other mismatches: the minority is the odd one.
+  // As for other mismatches, the minority is the odd one.
   if (ranks.size() <= others.size()) error.ranks.insert(error.ranks.end(), ranks.begin(), ranks.end());
   if (others.size() <= ranks.size()) error.ranks.insert(error.ranks.end(), others.begin(), others.end());
   std::sort(error.ranks.begin(), error.ranks.end());
@@ -174,7 +175,7 @@ std::string stall_text(const std::vector<const PendingTensor*>& waiting, const s
 
 std::vector<net::RankWait> waits_of(const std::vector<const PendingTensor*>& waiting) {
   std::vector<net::RankWait> waits;
-  std::vector<std::vector<const PendingTensor*>> tensors;  // of each
+  std::vector<std::vector<const PendingTensor*>> tensors;  // of each wait
   for (const PendingTensor* tensor : waiting) {
     net::RankWait wait{.what = {}, .waiting = tensor->submitted_ranks(), .missing = tensor->missing_ranks()};
     const auto same = [&](const net::RankWait& other) {

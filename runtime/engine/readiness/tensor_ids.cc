@@ -7,11 +7,13 @@
 namespace distrun::engine {
 namespace {
 
-// Some 100 bytes each. Names that come again after more than these others that have no id count as new.
+// Each takes about 100 bytes. A name that comes again after more than this number of other names without an id is
+// treated as new.
 constexpr std::size_t kMostRecent = 1 << 14;
 
-// The rows of every pair of members change from step to step in many programs. All ranks keep them, in the place of
-// what they know of the name, only where they have come before and nothing else has been said by id since.
+// True if the record has the rows of every pair of members. In many programs they change with each step. They get an id
+// only if the same rows have come before, and the name's current id was not used since. All ranks then keep them in
+// place of what they know of the name.
 bool has_pairs(const ResponseCache::Record& record, const TensorIds::Place& place) {
   return record.first_dims.size() > place.sets.at(record.set).size();
 }
@@ -80,7 +82,7 @@ bool TensorIds::make_room(const ResponseCache::Record& record, std::uint64_t ran
   const std::uint64_t kept = cache_.weight() - (old == nullptr ? 0 : ResponseCache::weight_of(*old));
   const std::uint64_t needed = kept + ResponseCache::weight_of(record);
   if (needed <= capacity_) return true;
-  // Its own record is pending too: this run consumes it.
+  // The record's own tensor is pending too, but this run consumes it.
   const auto busy = [&](const ResponseCache::Record& one) { return place.pending.contains(one.set, one.name); };
   const std::vector<TensorId> ids = cache_.unused_since(ran_before, needed - capacity_, busy);
   if (ids.empty()) return false;

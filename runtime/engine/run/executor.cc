@@ -6,7 +6,7 @@
 namespace distrun::engine {
 namespace {
 
-// What a backend cannot do is known to all members alike, so the tensor fails everywhere and the job goes on.
+// All members know alike what a backend cannot do. So such a tensor fails on every rank, and the job goes on.
 bool concerns_only_the_tensor(const Status& status) {
   return status.code() == Errc::kUnsupported || status.code() == Errc::kInvalidArgument;
 }
@@ -38,7 +38,7 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   flight->agreed = flight->started = Clock::now();
   if (!aborted_.ok()) return finish(*flight, aborted_, done);
   const Tensor& first = *flight->tensors.front().tensor;
-  // Agreement is the barrier, and the join.
+  // All members have agreed to run it, and that is all a barrier or a join needs.
   if (first.signature().kind == OpKind::kBarrier) return finish(*flight, {}, done);
   if (first.signature().kind == OpKind::kJoin) {
     flight->tensors.front().tensor->output().first_dims = flight->tensors.front().first_dims;
@@ -63,7 +63,7 @@ void Executor::start(std::unique_ptr<Flight> flight, std::vector<Completion>& do
   const backend::Capabilities& can = flight->backend->capabilities();
   flight->operation.alone = flights_.empty();
   flight->started = Clock::now();
-  // Kept before the backend has it, which points to what it owns.
+  // Stored before the backend gets the operation, because the backend points to data that the flight owns.
   Flight& kept = *flights_.emplace(token, std::move(flight)).first->second;
   Status status;
   try {
@@ -126,7 +126,7 @@ void Executor::finish(Flight& flight, const Status& status, std::vector<Completi
 
 void Executor::collect(backend::Backend& backend, std::vector<Completion>& done) {
   backend.completed(completed_);
-  // Should one of them throw, those behind it stay for the next call.
+  // If one of them throws, the rest stay for the next call.
   while (collected_ < completed_.size()) {
     const backend::Completed one = std::move(completed_[collected_++]);
     const auto found = flights_.find(one.token);
@@ -167,7 +167,7 @@ bool Executor::progress(std::vector<Completion>& done, bool everywhere) {
   if (everywhere || !aborted_.ok()) {
     for (auto& [id, set] : sets_.all()) moved = progress(set, done) || moved;
   } else {
-    turn_ = active_;  // which changes with what ends
+    turn_ = active_;  // a copy, because active_ changes when operations end
     for (ProcessSet* set : turn_) moved = progress(*set, done) || moved;
   }
   if (!joins_.empty()) finish_joins(done);
@@ -196,7 +196,7 @@ void Executor::abort(const Status& why) {
 }
 
 int Executor::in_flight(int set) const {
-  const ProcessSet* found = sets_.find(set);  // null: removed, or this rank is none of its members
+  const ProcessSet* found = sets_.find(set);  // null: the set was removed, or this rank is no member
   return found == nullptr ? 0 : found->in_flight;
 }
 

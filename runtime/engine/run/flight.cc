@@ -37,14 +37,14 @@ Status wrong_sizes(std::size_t sizes, const ProcessSet& set, const Tensor& tenso
                                std::to_string(set.members.size()) + " ranks; this is a bug in distrun"};
 }
 
-// For a backend that does not scale: the inputs are scaled before it, its results by finish_part(). An average that is
-// scaled is divided there too, for a result that is rounded twice is another one.
+// For a backend that does not scale. The inputs are scaled before it runs, its results afterwards by finish_part(). A
+// scaled average is also divided there, because rounding twice would give another result.
 void take_scales(backend::Operation& operation) {
   if (operation.postscale != 1.0 && operation.reduce == ReduceOp::kAverage) operation.reduce = ReduceOp::kSum;
   operation.prescale = operation.postscale = 1.0;
 }
 
-// The output of an operation whose rows come from all members: `dims` of each.
+// Makes the output of an operation whose rows come from all members. `dims`: number of rows of each member.
 Status make_output(Tensor& tensor, backend::Backend& backend, const std::vector<std::int64_t>& dims) {
   const auto rows = sum_of_rows(dims, tensor.signature());
   if (!rows) return {Errc::kProtocol, "the decision log has sizes that no memory has; this is a bug in distrun"};
@@ -63,7 +63,7 @@ Status make_output(Tensor& tensor, backend::Backend& backend, const std::vector<
   return {};
 }
 
-// Reducescatter: this member's share.
+// Fills in the output of a reducescatter: this member's share.
 void describe_share(const ProcessSet& set, Tensor& tensor) {
   Output& output = tensor.output();
   output.shape = tensor.signature().shape;
@@ -71,7 +71,7 @@ void describe_share(const ProcessSet& set, Tensor& tensor) {
   output.bytes = static_cast<std::size_t>(num_elements(output.shape)) * size_of(tensor.signature().dtype);
 }
 
-// One buffer for all tensors, scaled on the way in and out.
+// Packs all tensors into one buffer, which is scaled on the way in and out.
 Status pack(Flight& flight, bool huge_pages) {
   const DType dtype = flight.operation.dtype;
   std::size_t count = 0;
@@ -90,7 +90,7 @@ Status pack(Flight& flight, bool huge_pages) {
   return {};
 }
 
-// Only what reduces has scales, so a broadcast is never packed.
+// Only reductions have scales, so a broadcast is never packed.
 Status segments_as_input(const ProcessSet& set, const backend::Backend& backend, bool huge_pages, Flight& flight) {
   const Signature& signature = flight.tensors.front().tensor->signature();
   if (traits_of(signature.kind).has_root) flight.operation.root = set.index_of(signature.root);
@@ -145,7 +145,7 @@ Status segment_of_reducescatter(const ProcessSet& set, const backend::Backend& b
   }
   flight.segments.push_back({input_of(tensor), output_of(tensor), count_of(tensor)});
   if (backend.capabilities().scatter_gather) return {};
-  // The backend gets a scaled copy. The result is finished where it arrives.
+  // The backend gets a scaled copy. unpack() finishes the result where it arrives.
   const double prescale = flight.operation.prescale;
   take_scales(flight.operation);
   if (prescale == 1.0) return {};
@@ -173,7 +173,7 @@ Status describe_segments(const ProcessSet& set, backend::Backend& backend, bool 
   return {};
 }
 
-// Most outputs are new: a framework makes one for each operation.
+// Most outputs are new memory, because a framework makes one for each operation.
 void advise_on_output(const Tensor& tensor) {
   const Output& output = tensor.output();
   if (output.gathered) return prefer_huge_pages(output.gathered.get(), output.bytes);
@@ -182,7 +182,7 @@ void advise_on_output(const Tensor& tensor) {
   prefer_huge_pages(output_of(tensor), share ? output.bytes : payload_bytes(tensor.signature()));
 }
 
-// The rest of the work on `from`, a part of the backend's result.
+// Finishes a part of the backend's result: applies what the backend did not do to `from`, and writes the output.
 void finish_part(const Flight& flight, const Tensor& tensor, const std::byte* from, std::size_t count) {
   const Signature& all = flight.tensors.front().tensor->signature();
   const ReduceOp left = all.reduce == flight.operation.reduce ? ReduceOp::kSum : all.reduce;
@@ -224,7 +224,7 @@ Status prepare(const ProcessSet& set, backend::Backend& backend, bool huge_pages
   return status;
 }
 
-// Where the backend did not scale.
+// Needed only if the backend did not scale, or used the packed buffer.
 void unpack(Flight& flight) {
   const Signature& all = flight.tensors.front().tensor->signature();
   if (traits_of(all.kind).output == OpOutput::kShare && all.postscale != flight.operation.postscale) {

@@ -60,7 +60,7 @@ Result<TensorPtr> Member::take(TensorKey key) {
   return tensor;
 }
 
-// The leader counts a rank that has joined as one that has submitted everything.
+// The leader treats a rank that has joined as if it had submitted every tensor.
 Result<TensorPtr> Member::take_or_stand_in(TensorKey key, const Signature* signature) {
   if (!joined_.contains(key.set) || announced_.contains(key)) return take(key);
   if (signature == nullptr)

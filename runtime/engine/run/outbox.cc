@@ -6,8 +6,8 @@
 namespace distrun::engine {
 namespace {
 
-// A frame is closed when its parts have come to this many bytes, roughly. The largest single part (a batch of 4096
-// tensors with new names of 1 KiB) then still fits under the control plane's 16 MiB.
+// A frame is closed when its parts have about this many bytes. The largest single part is a batch of 4096 tensors with
+// new names of 1 KiB. It then still fits below the control plane's limit of 16 MiB.
 constexpr std::size_t kFrameTarget = 1 << 20;
 
 std::size_t weight(const Status& status) {
@@ -47,7 +47,7 @@ void keep_first(Status& first, Status next) {
   if (first.ok()) first = std::move(next);
 }
 
-// A braced list would copy.
+// A braced list would copy the message.
 std::vector<Message> only(Message message) {
   std::vector<Message> one;
   one.push_back(std::move(message));
@@ -70,8 +70,8 @@ Status Outbox::send(int to, std::uint64_t index, std::vector<Message> messages) 
   return to < 0 ? plane_->broadcast(bytes) : plane_->send(to, bytes);
 }
 
-// A peer that is gone must not keep messages from the others, nor the log from being numbered: everything is
-// sent, and the first error is what comes of it.
+// A dead peer must not keep messages from the others, and the log must stay numbered. So this sends everything, and
+// returns the first error.
 Status Outbox::send_in_parts(int to, std::vector<Message> messages) {
   Status first;
   std::vector<Message> part;
@@ -94,7 +94,7 @@ Status Outbox::send_entries(message::Append append) {
   return sent;
 }
 
-// Every turn calls it, and most turns have nothing to send.
+// Every turn calls this, and most turns have nothing to send.
 Status Outbox::flush() {
   if (plane_ == nullptr || empty()) return {};
   Status first;

@@ -1,4 +1,5 @@
-// What this engine has to say, gathered until the loop's turn ends and then sent as few frames. Token holder.
+// The engine's outgoing messages. They are collected until the end of the loop's turn and then sent in few frames. Only
+// the token holder may use this.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +14,24 @@ namespace distrun::engine {
 
 class Outbox {
  public:
-  explicit Outbox(net::ControlPlane* plane) : plane_(plane) {}  // null in a world of one: nobody to tell
+  explicit Outbox(net::ControlPlane* plane) : plane_(plane) {}  // null in a world of one: there is no peer
 
-  // Member: to the leader. The caller appends messages in the order of what happened.
+  // Member: messages to the leader. The caller appends them in the order of their events.
   std::vector<Message>& to_leader() { return to_leader_; }
-  // Leader: entries for all, in log order, and messages for one member (-1: all).
+  // Leader: entries for all, in log order, and messages for one member (-1: all members).
   void append(std::vector<Entry> entries);
   void say(int to, Message message);
 
-  // Member: entries read so far, sent along in each frame. What is gathered by now was said before they were read, and
-  // goes with the number that was true then.
+  // Member: number of entries read so far. Each frame carries it. Messages that are already collected come from before
+  // that, so they keep the number that was true then.
   void set_index(std::uint64_t index) {
     read_ = index;
     if (to_leader_.empty()) index_ = index;
   }
   [[nodiscard]] bool empty() const { return to_leader_.empty() && entries_.empty() && says_.empty(); }
-  // Hands everything to the control plane; it does not block.
+  // Hands everything to the control plane. Does not block.
   Status flush();
-  // The same, and lets the control plane move: true if anything did. An error stays for take_failure().
+  // The same, and lets the control plane make progress. True if anything moved. An error is kept for take_failure().
   bool send();
   [[nodiscard]] bool failed() const { return !failure_.ok(); }
   Status take_failure() { return std::exchange(failure_, {}); }
@@ -48,9 +49,9 @@ class Outbox {
   std::vector<Message> to_leader_;
   std::vector<Entry> entries_;
   std::vector<Say> says_;
-  std::uint64_t index_ = 0;  // leader: of the next entry that is sent; member: of the next frame
+  std::uint64_t index_ = 0;  // leader: of the next entry to send; member: for the next frame
   std::uint64_t read_ = 0;   // member
-  Status failure_;           // of send()
+  Status failure_;           // error of send()
 };
 
 }  // namespace distrun::engine

@@ -1,4 +1,4 @@
-// The ranks that run an operation together, and what moves their data. For the holder of the progress token.
+// The ranks that run an operation together, and their backends. Only the token holder may use this.
 #pragma once
 
 #include <map>
@@ -15,9 +15,9 @@ namespace distrun::engine {
 struct ProcessSet {
   int id = 0;
   std::vector<int> members;                                 // world ranks, ascending
-  int index = -1;                                           // of this rank in `members`; -1: not a member
+  int index = -1;                                           // position of this rank in `members`; -1: not a member
   std::vector<std::unique_ptr<backend::Backend>> backends;  // by DeviceType; null: no such device
-  int in_flight = 0;                                        // operations, as the executor counts them
+  int in_flight = 0;                                        // number of operations, counted by the executor
 
   [[nodiscard]] bool is_member() const { return index >= 0; }
   [[nodiscard]] backend::Backend* backend_for(DeviceType device) const;
@@ -30,7 +30,7 @@ struct LostPeer {
   std::string_view backend;
   LinkEnd end = LinkEnd::kUnknown;
   std::string how{};
-  bool in_use = false;  // its set has operations in flight
+  bool in_use = false;  // the set has operations in flight
 };
 
 class ProcessSets {
@@ -40,7 +40,7 @@ class ProcessSets {
   ProcessSet& add(int id, std::vector<int> members);
   [[nodiscard]] ProcessSet* find(int id);
   [[nodiscard]] const ProcessSet* find(int id) const;
-  void remove(int id) { sets_.erase(id); }  // destroys its backends; nothing may be in flight on them
+  void remove(int id) { sets_.erase(id); }  // destroys the set's backends; nothing may be in flight on them
   [[nodiscard]] std::map<int, ProcessSet>& all() { return sets_; }
   [[nodiscard]] const std::map<int, ProcessSet>& all() const { return sets_; }
 

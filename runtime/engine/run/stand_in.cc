@@ -8,7 +8,7 @@
 namespace distrun::engine {
 namespace {
 
-// Its bits, in the lowest bytes.
+// The bits of the neutral element, in the lowest bytes.
 std::uint64_t neutral_bits(ReduceOp op, const DTypeTraits& dtype) {
   const std::size_t bits = 8 * dtype.bytes;
   const std::uint64_t sign = std::uint64_t{1} << (bits - 1);

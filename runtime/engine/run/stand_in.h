@@ -1,4 +1,4 @@
-// The tensor that a joined rank contributes to an operation of the others.
+// The tensor that a joined rank contributes to operations of the other ranks.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace distrun::engine {
 
-// What a joined rank contributes: the neutral element of the reduction, no rows to an allgather, a place for what is
-// broadcast. Its memory is fill_stand_in's.
+// Makes the contribution of a joined rank: the neutral element for a reduction, no rows for an allgather, a place to
+// receive for a broadcast. fill_stand_in() gives it memory.
 TensorPtr make_stand_in(int set, std::string_view name, Signature signature, int gpu);
-// Gives it memory of the backend that it runs on. kOutOfMemory.
+// Gives the tensor memory of the backend that it runs on. kOutOfMemory.
 Status fill_stand_in(Tensor& tensor, backend::Backend& backend);
 
-// Element that changes no other under `op`, as its bytes in memory; for tests too.
+// The element that leaves every other unchanged under `op`, as its bytes in memory. Tests use it too.
 std::vector<std::byte> neutral_element(ReduceOp op, DType dtype);
 
 }  // namespace distrun::engine

@@ -1,4 +1,5 @@
-// What a caller hands over, what it gets back, and the handle on which it waits. docs/threads.md has the rules.
+// The structs that callers pass to the engine and get back, and the handle that they wait for. docs/threads.md has the
+// rules.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace distrun::engine {
 
-// What a caller hands over: one tensor, one operation. Memory stays valid until the handle completes.
+// A caller's request: one tensor, one operation. The memory must stay valid until the handle completes.
 struct Submission {
   OpKind kind = OpKind::kAllreduce;
   std::string name;
@@ -25,12 +26,13 @@ struct Submission {
   double postscale = 1.0;
   int root = 0;  // broadcast: world rank
   int process_set = 0;
-  int group = -1;  // >= 0: submissions of one call with this number run all or none
+  int group = -1;  // >= 0: the submissions of one call with the same number run all or none
   const void* input = nullptr;
-  void* output = nullptr;            // null for allgather, alltoall, barrier and join; reducescatter: this rank's share
+  // null for allgather, alltoall, barrier and join; reducescatter: memory for this rank's share
+  void* output = nullptr;
   std::vector<std::int64_t> splits;  // alltoall: rows for each member; empty: equal shares
-  std::shared_ptr<void> mark;        // on a device: Factory::mark() of the caller's stream, so that the input is ready
-  int stand_in_gpu = -1;             // join: where to take part in what is on GPUs; -1: not said
+  std::shared_ptr<void> mark;        // on a device: Factory::mark() of the caller's stream; the input is ready after it
+  int stand_in_gpu = -1;             // join: the GPU for operations on GPUs; -1: not given
 };
 
 struct Output {
@@ -41,8 +43,8 @@ struct Output {
   std::size_t bytes = 0;
 };
 
-// One operation in flight, shared by the caller and the engine. done() turns true exactly once, after which status()
-// and result() are immutable and no thread touches the tensor's memory any more.
+// One operation in flight, shared by the caller and the engine. done() turns true exactly once. After that status() and
+// output() never change, and no thread uses the tensor's memory any more.
 class Handle {
  public:
   virtual ~Handle() = default;

@@ -8,7 +8,7 @@
 namespace distrun::engine {
 namespace {
 
-// Bounds of one message that names tensors (at most 16 MiB, see net/control_plane.h).
+// Limits that bound one message with tensor names (at most 16 MiB, see net/control/control_plane.h).
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxGroup = 4096;
 constexpr std::size_t kMaxSplits = 1 << 20;
@@ -31,12 +31,12 @@ Status check_shape(const Submission& submission) {
   return {};
 }
 
-// Bytes of the output that the caller gives; 0 where the engine makes it.
+// Bytes of the output memory that the caller passes; 0 if the engine makes the output.
 std::size_t output_bytes(const Submission& submission, std::size_t members, std::size_t index) {
   const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);
   const OpOutput output = traits_of(submission.kind).output;
   if (output == OpOutput::kShare) {
-    // A 0-d one is refused by all ranks together.
+    // All ranks together refuse a 0-d one.
     const std::int64_t rows = submission.shape.empty() ? 0 : submission.shape.front();
     return rows == 0
                ? 0
@@ -66,7 +66,7 @@ Status check_memory(const Submission& submission, std::size_t members, std::size
   return {};
 }
 
-// Fields that the operation does not use are left at their defaults.
+// Fields that the operation does not use keep their defaults.
 Signature signature_of(const Submission& submission) {
   Signature signature{.kind = submission.kind};
   if (!moves_data(submission.kind)) return signature;
@@ -95,7 +95,7 @@ GroupTag tag_of(std::vector<std::string_view> names) {
   return tag;
 }
 
-// By local group number, which is unique within one call. A group of one is no group.
+// Keyed by process set and local group number, which is unique within one call. A group of one is no group.
 Result<std::map<std::pair<int, int>, GroupTag>> tags_of(std::span<const Submission> submissions) {
   std::map<std::pair<int, int>, std::vector<std::string_view>> names;
   for (const Submission& one : submissions) {
@@ -135,7 +135,8 @@ Status TensorTable::check_set(const Submission& submission) const {
   return check_memory(submission, members.size(), static_cast<std::size_t>(own - members.begin()));
 }
 
-// A communicator between GPUs has one GPU of each rank, and which tensors run together is decided for all ranks alike.
+// A communicator between GPUs has one GPU of each rank. Which tensors run together is decided alike for all ranks, so a
+// rank cannot use several GPUs in one set.
 Status TensorTable::check_device(const Submission& submission) const {
   if (submission.device.type != DeviceType::kCuda) return {};
   const auto found = gpus_.find(submission.process_set);
@@ -197,10 +198,10 @@ Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> s
   return handles;
 }
 
-// All or none, also where memory ends: a tensor that nobody knows of would keep its name for ever.
+// Enters all or none, even if memory runs out. A tensor that only half entered would occupy its name for ever.
 Status TensorTable::enter_all(const std::vector<TensorPtr>& tensors) {
   std::size_t entered = 0;
-  std::vector<int> bound;  // sets whose GPU these tensors decide
+  std::vector<int> bound;  // sets whose GPU is decided by these tensors
   const auto take_back = [&]() DISTRUN_REQUIRES(mutex_) {
     for (std::size_t i = 0; i < entered; ++i) remove(*tensors[i]);
     for (const int set : bound) gpus_.erase(set);
@@ -209,7 +210,7 @@ Status TensorTable::enter_all(const std::vector<TensorPtr>& tensors) {
     if (new_.capacity() - new_.size() < tensors.size()) {
       new_.reserve(std::max(2 * new_.capacity(), new_.size() + tensors.size()));
     }
-    // One by one, so that a name given twice in one call is found too.
+    // Checked one by one, so that a name given twice in one call is found too.
     for (const TensorPtr& tensor : tensors) {
       if (Status status = check(tensor->submission()); !status.ok()) {
         take_back();
@@ -237,7 +238,7 @@ void TensorTable::enter(const TensorPtr& tensor) {
   if (tensor->signature().kind == OpKind::kJoin) joining_.insert(tensor->key().set);
 }
 
-// A stand-in was never in; its name may be by now.
+// A stand-in is never in the table, but another tensor of its name may be there by now.
 void TensorTable::remove(const Tensor& tensor) {
   const auto found = in_flight_.find(tensor.key());
   if (found == in_flight_.end() || found->second.get() != &tensor) return;

@@ -1,6 +1,6 @@
-// Tensors in flight in this process: the one mutex that submitting threads meet. It refuses what is wrong without
-// asking anybody (bad arguments, a name that is in flight, an unknown set, a job that has ended) and queues the rest
-// for the holder of the progress token.
+// The tensors in flight in this process. Its mutex is the only one that submitting threads share. The table refuses
+// local errors at once: bad arguments, a name that is in flight, an unknown set, a job that has ended. It queues
+// everything else for the holder of the progress token.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace distrun::engine {
 
-// The engine's side of a handle. The submitter writes it once; then the token holder owns it until `done_` is set.
+// The engine's side of a handle. The submitter writes it once. Then the token holder owns it until `done_` is set.
 class Tensor final : public Handle {
  public:
   Tensor(const Submission& submission, Signature signature, TimePoint now)
@@ -37,7 +37,7 @@ class Tensor final : public Handle {
   [[nodiscard]] TimePoint submitted_at() const { return submitted_; }
   // Token holder, before completion.
   [[nodiscard]] Output& output() { return output_; }
-  // A tensor of a rank that has joined: its memory is made where it runs.
+  // True for a tensor of a rank that has joined. Its memory is made when it runs.
   [[nodiscard]] bool is_stand_in() const { return is_stand_in_; }
   void make_stand_in() { is_stand_in_ = true; }
   void own(backend::Memory memory) { memory_ = std::move(memory); }
@@ -70,31 +70,31 @@ class TensorTable {
  public:
   explicit TensorTable(int rank) : rank_(rank) {}
 
-  // Any thread. All or none.
+  // Any thread. Submits all or none.
   Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions, TimePoint now)
       DISTRUN_EXCLUDES(mutex_);
-  // True if there is something for take_new(). One relaxed-cost load; no lock.
+  // True if take_new() has something to take. One relaxed-cost load; no lock.
   [[nodiscard]] bool has_new() const { return has_new_.load(std::memory_order_seq_cst); }
   [[nodiscard]] std::size_t in_flight() const DISTRUN_EXCLUDES(mutex_);
 
-  // Any thread. From now on submissions are refused with `why`; the first reason stays, but that a job has ended
-  // (usable = false) replaces that it is being left.
+  // Any thread. From now on submissions are refused with `why`. The first reason stays, with one exception: the end of
+  // the job (usable = false) replaces the reason that this rank is leaving.
   void close(const Status& why) DISTRUN_EXCLUDES(mutex_);
   [[nodiscard]] Status closed() const DISTRUN_EXCLUDES(mutex_);
 
-  // What callers may submit to. close_set: any thread; open_set may follow, if the others do not remove the set. The
-  // other two: token holder.
+  // The sets that callers may submit to. close_set: any thread. open_set may follow it, if the other ranks do not
+  // remove the set. open_set and forget_set: token holder.
   void open_set(int set, std::vector<int> members) DISTRUN_EXCLUDES(mutex_);
   Status close_set(int set) DISTRUN_EXCLUDES(mutex_);
   void forget_set(int set) DISTRUN_EXCLUDES(mutex_);
   [[nodiscard]] Result<std::vector<int>> set_members(int set) const DISTRUN_EXCLUDES(mutex_);
 
-  // Token holder: what was submitted since the last call, in order.
+  // Token holder: takes the tensors submitted since the last call, in order.
   void take_new(std::vector<TensorPtr>& out) DISTRUN_EXCLUDES(mutex_);
-  // Token holder: nothing touches these tensors any more. Their names are free before their handles are done, so that
-  // who sees a handle done can submit the name again.
+  // Token holder: nothing uses these tensors any more. Their names are free before their handles are done. So a caller
+  // that sees a handle done can submit the name again.
   void complete(std::span<const Completion> completions) DISTRUN_EXCLUDES(mutex_);
-  // Token holder: everything in flight, submitted last included.
+  // Token holder: every tensor in flight, including the newest ones.
   [[nodiscard]] std::vector<TensorPtr> all_in_flight() const DISTRUN_EXCLUDES(mutex_);
 
  private:
@@ -111,8 +111,8 @@ class TensorTable {
   std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> in_flight_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<TensorPtr> new_ DISTRUN_GUARDED_BY(mutex_);
   std::map<int, std::vector<int>> sets_ DISTRUN_GUARDED_BY(mutex_);
-  std::map<int, int> gpus_ DISTRUN_GUARDED_BY(mutex_);  // by set: the one that its first CUDA tensor was on
-  std::set<int> joining_ DISTRUN_GUARDED_BY(mutex_);    // sets whose join is in flight here
+  std::map<int, int> gpus_ DISTRUN_GUARDED_BY(mutex_);  // by set: the GPU of its first CUDA tensor
+  std::set<int> joining_ DISTRUN_GUARDED_BY(mutex_);    // sets with a join of this rank in flight
   Status closed_ DISTRUN_GUARDED_BY(mutex_);
   std::atomic<bool> has_new_{false};
 };
