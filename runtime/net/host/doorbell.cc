@@ -17,14 +17,14 @@ void Doorbells::arm() {
 void Doorbells::disarm() {
   if ((word_ & 1U) == 0) return;
   word_ += 1;
-  // Relaxed: a writer that still reads the odd value wakes for nothing; the next arm() orders everything again.
+  // Relaxed: a writer that still reads the odd value causes a needless wake-up. The next arm() orders everything again.
   lines_[static_cast<std::size_t>(self_)]->word.store(word_, std::memory_order_relaxed);
 }
 
 void Doorbells::wake(int index, std::uint64_t word) {
   const auto i = static_cast<std::size_t>(index);
   const std::uint64_t one = 1;
-  // EAGAIN means that the counter is full, so the sleeper is woken anyway; nothing else can fail on an eventfd of ours.
+  // EAGAIN means that the counter is full, so the sleeper wakes anyway. Nothing else can fail on this eventfd.
   [[maybe_unused]] const ssize_t written = ::write(event_fds_[i], &one, sizeof one);
   lines_[i]->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst);
 }

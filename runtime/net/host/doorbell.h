@@ -1,7 +1,7 @@
-// Wakes a rank that sleeps, and costs one load when it does not.
+// Wakes a rank that sleeps. If the rank is awake, ringing costs one load.
 //
-// Every rank has one line in shared memory with a word that is odd while the rank sleeps (or is about to), and one
-// eventfd that its wait set watches. A sleep is the pair of values 2k+1 (asleep), 2k+2 (awake again).
+// Each rank has a line in shared memory. Its word is odd while the rank sleeps or is about to sleep. Each rank also has
+// an eventfd that its wait set watches. One sleep is the pair of values 2k+1 (asleep) and 2k+2 (awake again).
 //
 //   sleeper (WaitSet::poll)              writer (any other rank)
 //     word := 2k+1        (seq_cst)        flag := new value      (seq_cst; the writer's own data)
@@ -9,16 +9,17 @@
 //     nothing: block on the eventfd        w odd: write the eventfd, then CAS word w -> w+1
 //     word := 2k+2
 //
-// No wake-up is lost. seq_cst operations have one total order S. Take a flag that sleep k's look did not see: its store
-// comes after that look in S, hence after `word := 2k+1`, hence the writer's load of the word reads 2k+1 or later.
-//   - It reads 2k+1: the writer writes the eventfd, the sleeper wakes.
-//   - It reads 2k+2 from another writer's CAS: that one wrote the eventfd first, the sleeper wakes.
-//   - It reads 2k+2 from the sleeper: awake already, and it looks again before it sleeps again.
-//   - It reads a later sleep's value: that sleep's look comes later; the argument holds for it.
-// The eventfd is written before the CAS, so that a writer that dies or is stopped between the two has not taken the
-// wake-up with it; two writers may then both write the eventfd, which costs a system call and wakes once. A CAS that
-// comes late fails, because the word has moved on; an eventfd write that comes late wakes for nothing, once.
-// The rule for callers: flags are written with seq_cst stores before ring() and looked at with seq_cst loads.
+// No wake-up is lost. The seq_cst operations have one total order S. Take a flag that the look of sleep k did not see.
+// In S, its store comes after that look, so it also comes after `word := 2k+1`. So the writer's load of the word
+// returns 2k+1 or a later value.
+//   - It returns 2k+1: the writer writes the eventfd, and the sleeper wakes.
+//   - It returns 2k+2 from another writer's CAS: that writer wrote the eventfd first, and the sleeper wakes.
+//   - It returns 2k+2 from the sleeper: the sleeper is awake, and it looks again before its next sleep.
+//   - It returns a value of a later sleep: the look of that sleep comes later, and the same argument holds for it.
+// The writer writes the eventfd before the CAS. So a writer that dies or is stopped between the two has already sent
+// the wake-up. Two writers may then both write the eventfd; that costs one system call more and wakes the sleeper once.
+// A late CAS fails, because the word has changed. A late write to the eventfd causes one needless wake-up. The rule for
+// callers: write flags with seq_cst stores before ring(), and read them with seq_cst loads.
 #pragma once
 
 #include <atomic>
@@ -28,17 +29,17 @@
 
 namespace distrun::net {
 
-// Two cache lines, since the hardware fetches them in pairs.
+// Two cache lines, because the hardware fetches them in pairs.
 struct alignas(128) DoorbellLine {
   std::atomic<std::uint64_t> word{0};
-  std::atomic<std::uint32_t> goodbye{0};  // 1: this rank closed its link in good order
+  std::atomic<std::uint32_t> goodbye{0};  // 1: this rank closed its link in an orderly way
 };
 
-// One rank's view of all doorbells of its host. For the holder of the progress token. Owns nothing: lines and
-// descriptors outlive it.
+// One rank's view of all doorbells of its host. Only the holder of the progress token uses it. It owns nothing: the
+// lines and descriptors must outlive it.
 class Doorbells {
  public:
-  // lines[i] and event_fds[i] belong to local index i; `self` is this rank's.
+  // lines[i] and event_fds[i] belong to local index i. `self` is the local index of this rank.
   Doorbells(std::vector<DoorbellLine*> lines, std::vector<int> event_fds, int self);
 
   void arm();
@@ -51,7 +52,7 @@ class Doorbells {
   }
   void say_goodbye();
   [[nodiscard]] bool said_goodbye(int index) const;
-  // After the wait set reported the own eventfd.
+  // Call this after the wait set has reported this rank's eventfd.
   void drain();
 
  private:
@@ -60,7 +61,7 @@ class Doorbells {
   std::vector<DoorbellLine*> lines_;
   std::vector<int> event_fds_;
   int self_;
-  std::uint64_t word_;  // what this rank last stored in its own line
+  std::uint64_t word_;  // the value that this rank last stored in its line
 };
 
 }  // namespace distrun::net

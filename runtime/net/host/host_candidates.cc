@@ -19,7 +19,7 @@ std::string host_hint(int rank) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot_id;
   struct stat network {};
-  // Without /proc nothing is known, and a rank on its own is a safe answer.
+  // Without /proc there is no hint. To treat the rank as alone on its host is safe.
   if (!(file >> boot_id) || ::stat("/proc/self/ns/net", &network) != 0) return "alone-" + std::to_string(rank);
   return boot_id + "-" + std::to_string(network.st_ino);
 }
@@ -28,7 +28,7 @@ Result<HostCandidates> find_candidates(const World& world, const std::string& hi
   if (world.size == 1) return HostCandidates{.ranks = {world.rank}, .prefix = ""};
   const auto entered = store->add("host/entered", 1);
   if (!entered.ok()) return entered.status();
-  // Nobody enters a set-up again before all have entered it, so the count tells which one this is.
+  // No rank enters the next set-up before all have entered this one, so the count gives the number of the set-up.
   const std::string round = "host/" + std::to_string((*entered - 1) / world.size) + "/";
   const std::string group = round + hint + "/";
   const auto position = store->add(group + "count", 1);

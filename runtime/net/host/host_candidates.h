@@ -1,5 +1,5 @@
-// Which ranks might share this rank's host: a cheap hint through the store (boot id and network namespace, since the
-// set-up needs a unix socket that both can reach). Only the hand-over of memory proves it (host_setup.h).
+// Finds the ranks that may share this rank's host. The store gives a cheap hint: boot id and network namespace. (The
+// set-up needs a unix socket that both ranks can reach.) Only the hand-over of memory proves it (host_setup.h).
 #pragma once
 
 #include <string>
@@ -13,18 +13,18 @@
 namespace distrun::net {
 
 struct HostCandidates {
-  std::vector<int> ranks;  // world ranks, ascending; includes this rank
-  std::string prefix;      // store keys of this set-up begin with it; the same for all ranks of the group
+  std::vector<int> ranks;  // world rank, ascending; includes this rank
+  std::string prefix;      // the prefix of all store keys of this set-up; the same for all ranks of the group
 };
 
-// This host's own name; empty where the system tells none.
+// The name of this host; empty if the system has none.
 std::string host_name();
 
 // Two processes with the same hint probably share a kernel and a network namespace. Never empty.
 std::string host_hint(int rank);
 
-// Collective over all ranks of the job, any number of times in its life: every call has its own keys. Costs each rank a
-// few requests plus one for each rank of its host.
+// Collective over all ranks of the job. The job may call it several times; each call uses new keys. It costs each rank
+// a few requests, plus one for each rank of its host.
 Result<HostCandidates> find_candidates(const World& world, const std::string& hint, Store* store, TimePoint deadline);
 
 }  // namespace distrun::net

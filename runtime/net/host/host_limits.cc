@@ -14,8 +14,8 @@
 namespace distrun::net {
 namespace {
 
-// The first number after `key` in "key value" lines, or the first number of the file if `key` is empty; nothing for
-// "max" or a file that is not there.
+// Returns the first number after `key` in "key value" lines, or the first number of the file if `key` is empty. Returns
+// nothing for "max" and for a missing file.
 std::optional<std::uint64_t> number_in(const std::string& path, const std::string& key = "") {
   std::ifstream file(path);
   std::string word;
@@ -32,8 +32,8 @@ struct ControlGroup {
   bool unified = false;
 };
 
-// The control groups that limit `controller` for this process, innermost first. Where the path is not visible (a
-// container without its own cgroup namespace) what is mounted is the process's own group.
+// The control groups that limit `controller` for this process, innermost first. In a container without its own cgroup
+// namespace the path is not visible; the mounted directory is then the group of the process.
 std::vector<ControlGroup> groups_of(const std::string& sysroot, const std::string& controller) {
   std::ifstream file(sysroot + "/proc/self/cgroup");
   std::vector<ControlGroup> groups;
@@ -65,7 +65,7 @@ std::optional<Room> room_in(const ControlGroup& group) {
   const auto limit = number_in(limit_file);
   const auto used = number_in(group.path + (group.unified ? "/memory.current" : "/memory.usage_in_bytes"));
   if (!limit || !used || *limit > (std::uint64_t{1} << 60)) return std::nullopt;
-  // Clean file pages are given back before anything is refused.
+  // The kernel frees clean file pages before it refuses memory.
   const std::string stat = group.path + "/memory.stat";
   const std::string prefix = group.unified ? "" : "total_";
   const std::uint64_t cache =
@@ -79,9 +79,9 @@ void read_quota(const ControlGroup& group, CoreShare& share) {
   std::uint64_t period = 0;
   if (group.unified) {
     std::ifstream file(group.path + "/cpu.max");
-    if (!(file >> quota >> period)) return;  // "max 100000" is no number
+    if (!(file >> quota >> period)) return;  // "max 100000" is not a number
   } else {
-    quota = number_in(group.path + "/cpu.cfs_quota_us").value_or(0);  // -1 where there is none
+    quota = number_in(group.path + "/cpu.cfs_quota_us").value_or(0);  // -1 if there is no quota
     period = number_in(group.path + "/cpu.cfs_period_us").value_or(0);
     if (quota > (std::uint64_t{1} << 60)) return;
   }
@@ -133,7 +133,7 @@ bool oversubscribed(std::span<const CoreShare> ranks) {
   std::bitset<CoreShare::kMaxCores> all;
   std::map<std::uint64_t, std::uint64_t> ranks_in_quota;
   for (const CoreShare& rank : ranks) {
-    if (rank.cores.none()) return true;  // unknown
+    if (rank.cores.none()) return true;  // the cores are unknown
     all |= rank.cores;
     const auto confined = std::count_if(ranks.begin(), ranks.end(),
                                         [&](const CoreShare& other) { return (other.cores & ~rank.cores).none(); });

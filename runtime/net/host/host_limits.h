@@ -1,6 +1,6 @@
-// What this process may still take of its host: memory before the kernel would kill somebody, and cores. Read from
-// /proc and the control groups (version 1 and 2), since a refused allocation can be told to the user and an
-// out-of-memory kill cannot. `sysroot` is "" or a copied tree (tests).
+// The memory that this process may still allocate before the kernel kills a process, and its cores. Reads /proc and the
+// control groups (versions 1 and 2). A refused allocation can be reported to the user; an out-of-memory kill cannot.
+// `sysroot` is "" or a copied tree (for tests).
 #pragma once
 
 #include <bitset>
@@ -12,21 +12,22 @@
 
 namespace distrun::net {
 
-// ok if `bytes` more fit below the limits on memory, on file size (RLIMIT_FSIZE counts for memfd, and exceeding it
-// raises SIGXFSZ) and below what is free; otherwise kOutOfMemory naming the limit and its value.
+// Ok if `bytes` more fit within the limits on memory, within the file size limit, and into the free memory.
+// (RLIMIT_FSIZE applies to memfd, and exceeding it raises SIGXFSZ.) Otherwise kOutOfMemory with the limit and its
+// value.
 Status check_memory(std::uint64_t bytes, const std::string& sysroot = "");
 
-// The cores that one rank may run on, and a quota below that, if any.
+// The cores that one rank may run on, and a smaller quota, if there is one.
 struct CoreShare {
   static constexpr int kMaxCores = 2048;
   std::bitset<kMaxCores> cores;    // affinity mask
-  std::uint64_t quota_owner = 0;   // which control group limits it (a hash of device, inode); 0: none does
-  std::uint64_t quota_millis = 0;  // its limit in thousandths of a core
+  std::uint64_t quota_owner = 0;   // the control group that sets the quota (a hash of device and inode); 0: none
+  std::uint64_t quota_millis = 0;  // the quota in thousandths of a core
 };
 CoreShare core_share(const std::string& sysroot = "");
 
-// True if these ranks, each with one running thread, cannot all run at the same time: more ranks than cores in some
-// rank's mask or in all masks together, or a control group's quota is below the number of its ranks.
+// True if these ranks, each with one running thread, cannot all run at the same time. Either a rank's mask or all masks
+// together have fewer cores than ranks, or the quota of a control group is below the number of its ranks.
 bool oversubscribed(std::span<const CoreShare> ranks);
 
 }  // namespace distrun::net

@@ -30,7 +30,7 @@ class MemfdHostLink final : public HostLink {
   [[nodiscard]] bool oversubscribed() const override { return peers_->parts().oversubscribed; }
 
  private:
-  // One call of share(), the same for all members but for `self`.
+  // The arguments of one call of share(). They are the same for all members.
   struct Share {
     std::string tag;
     std::string name;
@@ -39,8 +39,9 @@ class MemfdHostLink final : public HostLink {
     TimePoint deadline;
   };
 
-  Result<SharedMemory> make(const Share& share);  // the first member: makes, hands over, announces the outcome
-  Result<SharedMemory> take(const Share& share);  // the others
+  // for the first member: creates the memory, sends it, announces the outcome
+  Result<SharedMemory> make(const Share& share);
+  Result<SharedMemory> take(const Share& share);  // for the other members
   Status hand_over(const Share& share, const SharedMemory& memory);
   static Result<SharedMemory> adopt(const Share& share, Packet handed);
   Packet packet(Packet::Kind kind, const Share& share, const Status& error = {}) const {
@@ -52,7 +53,7 @@ class MemfdHostLink final : public HostLink {
     return {.rank = rank, .mail_box = peers_->parts().mail_boxes[index].get()};
   }
 
-  SharedMemory doorbell_memory_;  // outlives peers_, which says goodbye in it
+  SharedMemory doorbell_memory_;  // outlives peers_, whose destructor writes the goodbye into it
   HostMail mail_;
   std::unique_ptr<HostPeers> peers_;
 };
@@ -101,7 +102,7 @@ Status MemfdHostLink::hand_over(const Share& share, const SharedMemory& memory) 
     if (!outcome.ok()) break;
     handed.push_back(other);
   }
-  // Also of a share that has failed: an answer that nobody takes would stay in the inbox for good.
+  // Read the answers of a failed share too. Otherwise they would stay in the inbox for ever.
   for (const Watched& other : handed) {
     auto mapped =
         mail_.receive({.kind = Packet::Kind::kMapped, .from = other.rank, .tag = share.tag}, others, share.deadline);
@@ -114,13 +115,14 @@ Result<SharedMemory> MemfdHostLink::take(const Share& share) {
   const Watched maker = peer(share.members.front());
   auto handed = mail_.receive_even_error({.kind = Packet::Kind::kMemory, .from = maker.rank, .tag = share.tag},
                                          {&maker, 1}, share.deadline);
-  // The maker has given up, or is gone: it waits for no answer.
+  // The first member has failed or ended, so it waits for no answer.
   if (handed.ok() && !handed->error.ok()) return handed->error;
   if (handed.status().code() == Errc::kRankLost) return handed.status();
   auto memory = handed.ok() ? adopt(share, *std::move(handed)) : Result<SharedMemory>(handed.status());
   const Status mapped =
       memory.ok() ? Status() : memory.status().with_context("rank " + std::to_string(own_rank()) + " of this host");
-  // A maker that has failed and gone by now has left its verdict, which tells more than its end does.
+  // Even if sending fails, read the verdict. If the first member has failed and ended, its verdict says more than its
+  // end of file.
   (void)HostMail::send(maker, packet(Packet::Kind::kMapped, share, mapped), {}, share.deadline);
   auto verdict = mail_.receive({.kind = Packet::Kind::kVerdict, .from = maker.rank, .tag = share.tag}, {&maker, 1},
                                share.deadline);

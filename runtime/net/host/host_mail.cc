@@ -23,7 +23,7 @@ struct alignas(cmsghdr) Control {
   std::array<std::byte, CMSG_SPACE(kMaxPassedFds * sizeof(int))> bytes;
 };
 
-// False: the deadline passed.
+// Returns false if the deadline passed.
 Result<bool> wait_for(int socket, short events, TimePoint deadline) {
   pollfd entry{.fd = socket, .events = events, .revents = 0};
   while (Clock::now() < deadline) {
@@ -142,7 +142,7 @@ Status HostMail::take_all() {
   while (!at_end_) {
     auto got = receive_with_fds(inbox_, kMaxPacket, TimePoint{});
     if (!got.ok()) return got.status().code() == Errc::kTimeout ? Status() : got.status();
-    if (got->bytes.empty()) {  // all others closed their outer ends
+    if (got->bytes.empty()) {  // all other ranks have closed their outer ends
       at_end_ = true;
       break;
     }
@@ -170,8 +170,8 @@ Result<Packet> HostMail::receive_even_error(const Wanted& wanted, std::span<cons
   fds.push_back({.fd = inbox_, .events = POLLIN, .revents = 0});
   for (bool first = true;; first = false) {
     const bool late = Clock::now() >= deadline;
-    // Deaths are looked at before the mail, so that what a rank sent before it died is always taken first. The first
-    // look does not wait: the packet may have been taken earlier, together with another.
+    // Look for deaths before reading the mail, so that a packet that a rank sent before it died is always taken first.
+    // The first poll does not wait, because an earlier call may already have read the packet.
     if (at_end_) fds.back().fd = -1;
     const int ready = ::poll(fds.data(), fds.size(), first || late ? 0 : poll_timeout_ms(deadline));
     if (ready < 0 && errno != EINTR) return errno_status("poll", errno);

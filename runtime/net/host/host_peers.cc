@@ -40,7 +40,7 @@ Result<std::unique_ptr<HostPeers>> HostPeers::create(HostParts parts, WaitSet* w
 }
 
 HostPeers::~HostPeers() {
-  if (in_forked_child()) return;  // the memory is not there, and the descriptors are the parent's
+  if (in_forked_child()) return;  // a child does not have the memory, and the parent owns the descriptors
   doorbells_.disarm();
   if (parts_.inbox.valid()) doorbells_.say_goodbye();
   if (wait_set_ == nullptr) return;
@@ -57,7 +57,7 @@ Status HostPeers::watch() {
   bell_watched_ = true;
   for (std::size_t i = 0; i < parts_.ranks.size(); ++i) {
     if (static_cast<int>(i) == parts_.self) continue;
-    // Nobody writes to an outer end, so the only event is the end of file.
+    // The owner of an inbox never writes into it, so the only event of an outer end is end of file.
     DISTRUN_RETURN_IF_ERROR(wait_set_->add(parts_.mail_boxes[i].get(), EPOLLIN | EPOLLRDHUP,
                                            [this, i](std::uint32_t) { on_end_of_file(static_cast<int>(i)); }));
     watched_[i] = true;

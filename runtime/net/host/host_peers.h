@@ -1,6 +1,6 @@
-// The ranks of one host as one of them sees them once they are connected: doorbells and the watch for deaths.
-// Both the real HostLink and the tests' fake are built on it; they differ in where memory and descriptors come from.
-// For the holder of the progress token.
+// One rank's view of the connected ranks of its host: doorbells, and the watch for deaths. The real HostLink and the
+// fake of the tests both use it; they get their memory and descriptors from different sources. Only the holder of the
+// progress token uses it.
 #pragma once
 
 #include <memory>
@@ -15,23 +15,23 @@
 
 namespace distrun::net {
 
-// All vectors are indexed by local index (the position in `ranks`). The descriptors are closed in forked children, so
-// that they do not hide this process's death.
+// All vectors are indexed by local index (the position in `ranks`). Forked children close the descriptors, so that they
+// do not hide the death of this process.
 struct HostParts {
   std::vector<int> ranks;            // world ranks, ascending
   int self = 0;                      // local index of this rank
-  std::vector<DoorbellLine*> lines;  // in memory that outlives the parts
-  std::vector<GuardedFd> event_fds;  // doorbells, the own one included
-  // Every rank keeps the inner end of one socket pair and gives the outer end to all others: they send it packets
-  // there, and read end-of-file when its process is gone, however it ended.
-  GuardedFd inbox;                    // inner end of this rank
-  std::vector<GuardedFd> mail_boxes;  // outer ends of the others; not valid for this rank
+  std::vector<DoorbellLine*> lines;  // in memory that outlives this struct
+  std::vector<GuardedFd> event_fds;  // doorbells, including this rank's
+  // Each rank keeps the inner end of one socket pair and gives the outer end to all others. They send packets to it,
+  // and they read end of file when the process of that rank has ended in any way.
+  GuardedFd inbox;                    // this rank's inner end
+  std::vector<GuardedFd> mail_boxes;  // the other ranks' outer ends; not valid at this rank's index
   bool oversubscribed = false;
 };
 
 class HostPeers final : public Sleepable {
  public:
-  // `wait_set` may be null in tests that never sleep; deaths are then not seen.
+  // Tests that never sleep may pass a null `wait_set`; deaths are then not detected.
   static Result<std::unique_ptr<HostPeers>> create(HostParts parts, WaitSet* wait_set);
   ~HostPeers() override;  // says goodbye, then closes
   HostPeers(const HostPeers&) = delete;
@@ -44,9 +44,9 @@ class HostPeers final : public Sleepable {
   void ring(int world_rank) { doorbells_.ring(checked_index(world_rank)); }
   [[nodiscard]] std::optional<int> lost() const { return lost_; }
   [[nodiscard]] bool gone(int world_rank) const { return gone_[static_cast<std::size_t>(checked_index(world_rank))]; }
-  // Looks at the sockets now; for callers that block outside the wait set.
+  // Polls the sockets now, for callers that block outside the wait set.
   void look_for_deaths();
-  // Ends as a killed process does: without goodbye. For tests.
+  // Ends like a killed process, without a goodbye. For tests.
   void vanish();
 
  private:
@@ -58,7 +58,7 @@ class HostPeers final : public Sleepable {
   HostParts parts_;
   WaitSet* wait_set_;
   Doorbells doorbells_;
-  std::vector<int> index_by_rank_;  // world rank -> local index, -1 elsewhere
+  std::vector<int> index_by_rank_;  // world rank -> local index; -1 for other hosts
   std::vector<bool> gone_;
   std::vector<bool> watched_;
   bool bell_watched_ = false;

@@ -24,7 +24,7 @@ constexpr std::size_t kNonceBytes = 32;
 using Nonce = std::array<std::byte, kNonceBytes>;
 constexpr const char* kTag = "set-up";
 
-// What a rank has in the shared memory.
+// The data of one rank in the shared memory.
 struct RankLine {
   DoorbellLine bell;
   Nonce challenge;  // written by the leader, read back by the rank
@@ -40,7 +40,7 @@ Result<Nonce> random_nonce() {
   return nonce;
 }
 
-// Codes travel with texts through the store.
+// A failure in the store is "!", the error code, a space and the text.
 std::string failure_text(const Status& status) {
   return "!" + std::to_string(static_cast<int>(status.code())) + " " + status.message();
 }
@@ -53,7 +53,7 @@ Status failure_of(const std::string& text) {
   return {static_cast<Errc>(code), text.substr(std::min(used + 1, text.size()))};
 }
 
-// One rank's side of the set-up; lead() or join() once.
+// One rank's part of the set-up. run() calls lead() or join() once.
 class Setup {
  public:
   Setup(const HostLinkOptions& options, const HostCandidates& candidates)
@@ -121,7 +121,7 @@ class Setup {
   const std::vector<int>& ranks_;
   const std::string prefix_;
   HostParts parts_;
-  GuardedFd own_box_;  // outer end of the own inbox, until the others have it
+  GuardedFd own_box_;  // outer end of this rank's inbox, until the others have it
   HostMail mail_;
   SharedMemory memory_;
   std::unique_ptr<SecureListener> listener_;
@@ -138,7 +138,7 @@ Status Setup::make_own_ends() {
   bell = GuardedFd(Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!bell.valid()) return errno_status("no eventfd for the ranks of this host", errno);
   const std::size_t others = ranks_.size() - 1;
-  // The places are given back at once, for the others' descriptors come now.
+  // make_room() only checks: its places are closed at once, because the descriptors of the others arrive now.
   return make_room(2 * others, "rank " + std::to_string(world_.rank) + " needs two descriptors of each of " +
                                    std::to_string(others) + " other ranks of its host")
       .status();
@@ -194,7 +194,7 @@ Status Setup::accept_all() {
 Status Setup::reported_failure() {
   const auto failures = options_.store->add(prefix_ + "failures", 0);
   if (!failures.ok()) return failures.status();
-  // Of one that died on its way here the store knows: its answers end with the job.
+  // If a member died before it connected, the store knows that and answers with the error that ends the job.
   if (*failures == 0) return options_.store->get(prefix_ + "address", options_.deadline).status();
   const auto text = options_.store->get(prefix_ + "failure", options_.deadline);
   return text.ok() ? failure_of(*text) : text.status();
@@ -208,7 +208,7 @@ Status Setup::accept_one() {
       return "rank " + std::to_string(peer.from) + " is connected already";
     return "";
   };
-  // A member that cannot connect says so in the store.
+  // A member that cannot connect reports this in the store.
   auto socket = accept_or_news(*listener_, accept, options_.deadline, [this] { return reported_failure(); });
   if (socket.ok()) return greet(*std::move(socket));
   if (socket.status().code() != Errc::kTimeout) return socket.status();
@@ -251,7 +251,7 @@ Status Setup::introduce(std::size_t member) {
   Packet invite{.kind = Packet::Kind::kInvite, .from = world_.rank, .tag = kTag};
   const int memory = memory_.fd();
   DISTRUN_RETURN_IF_ERROR(HostMail::send(to, invite, {&memory, 1}, options_.deadline));
-  // Two descriptors for each rank but the member itself, in order of rank.
+  // Two descriptors for each rank except the member itself, in rank order.
   std::vector<int> fds;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (i != member) {
@@ -285,7 +285,7 @@ Status Setup::announce(const Status& verdict) {
   packet.body = {parts_.oversubscribed ? std::byte{1} : std::byte{0}};
   for (std::size_t i = 1; i < ranks_.size(); ++i) {
     if (!parts_.mail_boxes[i].valid()) continue;
-    // A member that is gone by now is found by whoever watches it.
+    // Ignore failures: the watch for deaths finds a member that has ended.
     (void)HostMail::send(peer(i), packet, {}, deadline_after(1));
   }
   own_box_.reset();
@@ -378,7 +378,8 @@ Status Setup::prove() {
   Packet proof{.kind = Packet::Kind::kProof, .from = world_.rank, .tag = kTag};
   proof.body.assign(own.challenge.begin(), own.challenge.end());
   proof.body.insert(proof.body.end(), answer->begin(), answer->end());
-  // A leader that has failed and gone by now has left its verdict, which tells more than its end does.
+  // Even if sending fails, the member reads the verdict. If the leader has failed and ended, its verdict says more than
+  // its end of file.
   (void)HostMail::send(peer(0), proof, {}, options_.deadline);
   return {};
 }

@@ -1,13 +1,14 @@
-// Connects the ranks of one host. The lowest rank (the leader) makes the memory of the doorbells and hands it over:
+// Connects the ranks of one host. The lowest rank, the host's leader, creates the memory of the doorbells and passes it
+// to the others:
 //   store     leader -> members   its abstract unix socket, or why there is none
-//   socket    member -> leader    authenticated by the job's key (secure_socket.h); then in the clear, the kernel's:
-//             both ways           one byte with the outer end of the own inbox (and the member's doorbell)
-//   mail      leader -> member    kInvite (the memory), kPeers (everybody's doorbell and box), one member at a time:
-//                                 descriptors under way count against the user's limit
-//             member -> leader    kProof: the nonce it read in the memory, and the one that it wrote there
+//   socket    member -> leader    authenticated by the job's key (secure_socket.h); then a plain kernel socket:
+//             both ways           one byte with the outer end of the sender's inbox (and the member's doorbell)
+//   mail      leader -> member    kInvite (the memory), kPeers (all doorbells and outer ends), one member at a time:
+//                                 descriptors in flight count against the user's limit
+//             member -> leader    kProof: the nonce that it read in the memory, and the nonce that it wrote there
 //             leader -> members   kVerdict, the same for all
-// A part that fails is told to the leader (by mail, or through the store before there is mail), so that all ranks of
-// the host get the same outcome.
+// A member whose part fails reports this to the leader by mail, or through the store before there is mail. So all ranks
+// of the host get the same outcome.
 #pragma once
 
 #include <memory>
@@ -24,9 +25,9 @@
 namespace distrun::net {
 
 struct ConnectedHost {
-  SharedMemory memory;  // of parts.lines
+  SharedMemory memory;  // contains parts.lines
   HostParts parts;
-  HostMail mail;  // of parts.inbox; a fast rank's next packets may be in it already
+  HostMail mail;  // reads parts.inbox; it may already hold the next packets of a fast rank
 };
 
 // Blocks. Collective over candidates.ranks.

@@ -89,7 +89,7 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 }
 
 SharedMemory::~SharedMemory() {
-  // A forked child does not have the mapping; something else may be there by now.
+  // A forked child does not have this mapping. Another mapping may be at the same address.
   if (data_ != nullptr && !in_forked_child()) ::munmap(data_, mapped_);
 }
 

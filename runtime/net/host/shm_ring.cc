@@ -6,7 +6,7 @@
 namespace distrun::net {
 
 std::size_t RingWriter::space() const {
-  // A reader's word that makes no sense is no space; the reader's side finds out.
+  // If the reader's word is corrupt, there is no space. The side of the reader detects the fault.
   const std::uint64_t used = head_ - tail_;
   return used > RingMemory::kBytes ? 0 : RingMemory::kBytes - static_cast<std::size_t>(used);
 }
