@@ -1,7 +1,7 @@
-// Small messages between the leader (member 0) and the other members of one group: what agreement needs.
-// For the holder of the progress token only. FIFO per ordered pair; nothing blocks; a message is at most 16 MiB.
-// Members talk to the leader and the leader to all; members do not talk to each other. A tree between hosts is an
-// implementation of this interface, not a change to it.
+// Moves small messages between the leader (member 0) and the other members of one group, for agreement. Only the holder
+// of the progress token uses it. Messages between two members keep their order. Nothing blocks. A message has at most
+// 16 MiB. Members exchange messages with the leader only, never with each other. A tree between hosts would be another
+// implementation of this interface.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ struct Received {
   std::vector<std::byte> bytes;
 };
 
-// Bytes that peers have still to take, but for those that may go.
+// Bytes that are queued for peers and not yet handed over. Members that may leave are not counted.
 struct Queued {
-  std::size_t most = 0;  // of any one
-  std::size_t all = 0;   // of all together
+  std::size_t most = 0;  // the largest number for one peer
+  std::size_t all = 0;   // the sum over all peers
 
   void add(std::size_t of_one) {
     most = std::max(most, of_one);
@@ -37,23 +37,23 @@ class ControlPlane {
   [[nodiscard]] virtual int rank() const = 0;  // member index of this process
   [[nodiscard]] virtual int size() const = 0;
 
-  // Queues a message; `to` is 0, or anybody when this member is the leader.
+  // Queues a message. `to` is 0 on a member, and any other member on the leader.
   virtual Status send(int to, std::span<const std::byte> message) = 0;
-  // Leader only: the same message to all other members.
+  // Leader only: sends the message to all other members.
   virtual Status broadcast(std::span<const std::byte> message) = 0;
-  // Takes the next message that has arrived, from any member, if there is one.
+  // Takes the next message that has arrived from any member. False if there is none.
   virtual bool receive(Received& out) = 0;
-  // Moves queued bytes; true if anything moved.
+  // Moves queued bytes. True if anything moved.
   virtual bool progress() = 0;
-  // True while messages queued here have not been handed to the peer yet.
+  // True while queued messages have not been handed to their peers.
   [[nodiscard]] virtual bool pending() const = 0;
-  // How much of it there is.
+  // The amount of these messages.
   [[nodiscard]] virtual Queued queued() const = 0;
-  // Leader only: `member` has left in good order. The end of its connection is no loss, and what it does not read any
-  // more is dropped.
+  // Leader only: `member` has left in an orderly way. The end of its connection is then not a loss, and messages that
+  // it does not read are dropped.
   virtual void may_go(int member) = 0;
-  // The first connection that ended, if any, but for those of members that may go. Only the leader sees every member;
-  // members see the leader.
+  // The first connection that ended, except those of members that may leave. Only the leader sees all members. A member
+  // sees the leader only.
   [[nodiscard]] virtual std::optional<EndedLink> lost() const = 0;
 };
 

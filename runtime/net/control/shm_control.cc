@@ -15,18 +15,18 @@ namespace distrun::net {
 namespace {
 
 constexpr std::size_t kMaxMessage = std::size_t{16} << 20;
-using Length = std::uint32_t;  // before every message, in this machine's byte order
+using Length = std::uint32_t;  // before every message, in the byte order of this machine
 using Header = std::array<std::byte, sizeof(Length)>;
 
 Header header_of(std::size_t size) { return std::bit_cast<Header>(static_cast<Length>(size)); }
 
-// One direction towards a peer. Whole messages go straight into the ring; what does not fit waits here and flows
-// through in pieces.
+// The direction towards a peer. A message that fits goes into the ring as a whole. Other messages wait here and move in
+// pieces.
 class Outgoing {
  public:
   explicit Outgoing(RingMemory* ring) : ring_(ring) {}
 
-  // True if bytes were published.
+  // Returns true if bytes were published.
   bool send(std::span<const std::byte> message) {
     if (waiting_.empty() && ring_.has_space(sizeof(Length) + message.size())) {
       ring_.put(header_of(message.size()));
@@ -76,12 +76,12 @@ class Outgoing {
   }
 
   RingWriter ring_;
-  std::deque<std::vector<std::byte>> waiting_;  // frames, header included
-  std::size_t sent_ = 0;                        // of the first one
-  std::size_t queued_ = 0;                      // of all, what has not been sent
+  std::deque<std::vector<std::byte>> waiting_;  // with their headers
+  std::size_t sent_ = 0;                        // bytes of the first frame
+  std::size_t queued_ = 0;                      // unsent bytes of all frames
 };
 
-// One direction from a peer.
+// The direction from a peer.
 class Incoming {
  public:
   explicit Incoming(RingMemory* ring) : ring_(ring) {}
@@ -93,7 +93,7 @@ class Incoming {
     return available >= sizeof(Length) && !broken_ && available >= sizeof(Length) + length();
   }
 
-  // True if pull() would move bytes: of a message that is too large for the ring. Others arrive as a whole.
+  // True if pull() would move bytes of a message that is larger than the ring. Smaller messages arrive as a whole.
   [[nodiscard]] bool pullable() const {
     const std::size_t available = ring_.available();
     if (available == 0 || broken_) return false;
@@ -101,7 +101,7 @@ class Incoming {
     return available >= sizeof(Length) && sizeof(Length) + length() > RingMemory::kBytes;
   }
 
-  // True if bytes moved.
+  // Returns true if bytes moved.
   bool pull() {
     if (!pullable()) return false;
     const std::size_t available = ring_.available();
@@ -138,9 +138,9 @@ class Incoming {
     return true;
   }
 
-  // The writer's memory makes no sense: it is not read any more.
+  // The memory of the writer is corrupt. It is not read any more.
   [[nodiscard]] bool broken() const { return broken_; }
-  // True once if the writer must be rung.
+  // Returns true once if the writer must be rung.
   [[nodiscard]] bool take_ring() { return std::exchange(owes_ring_, false); }
 
  private:
@@ -174,7 +174,7 @@ class ShmControl final : public ControlPlane {
  public:
   ShmControl(HostLink& link, const World& world, SharedBytes memory)
       : link_(link), rank_(world.rank), size_(world.size), memory_(std::move(memory)) {
-    // Zeroed memory is a set of empty rings: nobody needs to construct them, so nobody has to wait for that.
+    // Zeroed memory is a set of empty rings. So no rank has to construct them, and no rank waits for that.
     auto* const rings = reinterpret_cast<RingMemory*>(memory_.bytes.data());
     for (int member = 1; member < size_; ++member) {
       RingMemory* const to_leader = rings + 2 * (member - 1);
@@ -210,8 +210,8 @@ class ShmControl final : public ControlPlane {
   const int rank_;
   const int size_;
   const SharedBytes memory_;
-  std::vector<ShmPeer> peers_;  // leader: member i + 1 at i; member: the leader
-  std::size_t next_ = 0;        // whose message is taken first, so that no member starves the others
+  std::vector<ShmPeer> peers_;  // leader: member i + 1 at index i; other members: the leader only
+  std::size_t next_ = 0;        // the peer to read first, so that no member starves the others
 };
 
 Status check_size(std::size_t size) {
@@ -238,7 +238,7 @@ Status ShmControl::send(int to, std::span<const std::byte> message) {
 Status ShmControl::broadcast(std::span<const std::byte> message) {
   DISTRUN_CHECK(rank_ == 0, "the leader broadcasts");
   DISTRUN_RETURN_IF_ERROR(check_size(message.size()));
-  // All rings first: waking a sleeper takes a system call.
+  // Write to all rings first, because waking a sleeper takes a system call.
   for (ShmPeer& peer : peers_)
     if (!ended(peer)) peer.out.send(message);
   for (const ShmPeer& peer : peers_) link_.ring(peer.rank);

@@ -1,5 +1,5 @@
-// The control plane where all ranks are on one host: a pair of byte rings between the leader and each other member, in
-// memory shared over the host link. No system call while everybody is awake.
+// The control plane if all ranks are on one host. The leader shares a pair of byte rings with each other member, in
+// memory of the host link. No system calls while all ranks are awake.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace distrun::net {
 
-// Collective over all ranks of the world, which are all ranks of the link; member index = world rank. The link outlives
-// the plane. A member that is gone is reported by lost() once everything it sent has been received.
+// Collective over all ranks of the world; they must be all ranks of the link. The member index is the world rank. The
+// link must outlive the plane. lost() reports a member that is gone after everything it sent has been received.
 Result<std::unique_ptr<ControlPlane>> connect_shm_control(HostLink& link, const World& world, TimePoint deadline);
 
 }  // namespace distrun::net

@@ -17,20 +17,21 @@ namespace distrun::net {
 namespace {
 
 struct TcpPeer {
-  std::unique_ptr<SecureSocket> socket;  // null for this member itself, and on a member for everybody but the leader
-  std::uint32_t watched = 0;             // what epoll is told; 0 once the connection has ended
+  // null for this member; on a member that is not the leader, null for all but the leader
+  std::unique_ptr<SecureSocket> socket;
+  std::uint32_t watched = 0;  // events registered with epoll; 0 once the connection has ended
   Status lost;
   bool may_go = false;
 };
 
 class TcpControl final : public ControlPlane {
  public:
-  // peers[i] is the connection to member i.
+  // sockets[i] is the connection to member i.
   TcpControl(int rank, std::vector<std::unique_ptr<SecureSocket>> sockets, WaitSet* wait_set);
   TcpControl(const TcpControl&) = delete;
   TcpControl& operator=(const TcpControl&) = delete;
   ~TcpControl() override;
-  Status open(double host_timeout);  // seconds
+  Status open(double host_timeout);  // host_timeout in seconds
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(peers_.size()); }
@@ -53,10 +54,11 @@ class TcpControl final : public ControlPlane {
   const int rank_;
   WaitSet* const wait_set_;
   std::vector<TcpPeer> peers_;
-  std::vector<int> unsent_;  // members with queued bytes; each at most once
+  std::vector<int> unsent_;  // members with queued bytes, each at most once
   std::deque<Received> inbox_;
   std::optional<int> lost_;
-  GuardedFd epoll_;  // all sockets; itself in the wait set. One call finds what is ready among many members
+  // watches all sockets, and is itself in the wait set; one call finds the ready ones among many members
+  GuardedFd epoll_;
 };
 
 TcpControl::TcpControl(int rank, std::vector<std::unique_ptr<SecureSocket>> sockets, WaitSet* wait_set)
@@ -82,7 +84,7 @@ Status TcpControl::open(double host_timeout) {
     }
     peer(member).watched = EPOLLIN;
     set_host_timeout(peer(member).socket->fd(), host_timeout);
-    // An engine does not read while it makes the backends of a set, or while it is stopped.
+    // An engine does not read while it creates the backends of a process set, or while it is stopped.
     allow_slow_reader(peer(member).socket->fd());
     wait_set_->add_link(peer(member).socket->fd(), {.limit = duration_of(host_timeout),
                                                     .begun = [this, member] { return peer(member).socket->begun(); },
@@ -113,7 +115,7 @@ Status TcpControl::broadcast(std::span<const std::byte> message) {
   Status first;
   for (int to = 1; to < size(); ++to) {
     const Status status = send(to, message);
-    if (first.ok()) first = status;  // the others get theirs anyway
+    if (first.ok()) first = status;  // send to the other members anyway
   }
   return first;
 }
@@ -147,7 +149,7 @@ bool TcpControl::progress() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
-    // Room to write needs nothing here: the next progress() flushes whatever is unsent.
+    // EPOLLOUT needs no action here: the next progress() flushes all unsent messages.
     const int member = static_cast<int>(events[static_cast<std::size_t>(i)].data.u64);
     moved = read(member) || moved;
   }
@@ -156,7 +158,7 @@ bool TcpControl::progress() {
 
 bool TcpControl::flush(int member) {
   const std::size_t before = peer(member).socket->queued();
-  // An error shows as the end of the connection when it is read; what the peer said before comes first.
+  // Ignore errors here. A later read reports the end of the connection, after all messages that the peer sent before.
   (void)peer(member).socket->flush();
   return peer(member).socket->queued() != before;
 }
@@ -190,7 +192,7 @@ void TcpControl::watch(int member) {
 
 void TcpControl::lose(int member, const Status& how) {
   TcpPeer& of = peer(member);
-  // Its end of file would keep the wait set awake for ever.
+  // Its end of file would wake the wait set again and again.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, of.socket->fd(), nullptr);
   wait_set_->remove_link(of.socket->fd());
   of.watched = 0;
@@ -234,7 +236,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
-// Where others can reach this process: as the launcher found out, or the interface that leads to it.
+// The address where other ranks reach this process: the one from the launcher, or the interface that leads to it.
 Result<std::string> bind_address(const World& world) {
   if (!world.address.empty()) return to_string(Address{.host = world.address});
   auto store = parse_address(world.store);
@@ -252,7 +254,7 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
   if (!address.ok()) return address.status();
   auto listener = listen_secure(*address, *options.key, hello(options, -1), options.log);
   if (!listener.ok()) return listener.status();
-  // The places are given back at once, for the members come now.
+  // make_room() only checks: its places are closed at once, because the members connect now.
   DISTRUN_RETURN_IF_ERROR(make_room(members.size() - 1, "rank " + std::to_string(options.world->rank) +
                                                             " needs a connection to each of " +
                                                             std::to_string(members.size() - 1) + " other ranks")
@@ -267,7 +269,7 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
     if (sockets[index]) return "rank " + std::to_string(peer.from) + " is connected already";
     return {};
   };
-  // A member that died on its way here is known to the store, whose answers end with the job.
+  // If a member died before it connected, the store knows that and answers with the error that ends the job.
   const auto news = [&options] { return options.store->get(store_key(options), options.deadline).status(); };
   for (std::size_t missing = members.size() - 1; missing > 0;) {
     auto socket = accept_or_news(**listener, accept, options.deadline, news);
@@ -280,7 +282,7 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
       return Status(std::move(info));
     }
     const std::size_t index = index_of((*socket)->peer().from);
-    // Two connections of one rank can both be welcome in one turn of the listener; the first one counts.
+    // The listener may accept two connections of one rank in one turn. Keep the first one.
     if (sockets[index]) continue;
     sockets[index] = *std::move(socket);
     --missing;

@@ -1,5 +1,5 @@
-// The control plane between hosts: a star of authenticated connections to member 0. One descriptor in the wait set,
-// whatever the number of members; a peer's death is its connection's end.
+// The control plane between hosts: a star of authenticated connections to member 0. It adds one descriptor to the wait
+// set, for any number of members. The end of a connection shows the death of the peer.
 #pragma once
 
 #include <memory>
@@ -17,18 +17,18 @@
 namespace distrun::net {
 
 struct TcpControlOptions {
-  const World* world = nullptr;  // used during the call only, as key and store are
+  const World* world = nullptr;  // used during the call only, like key and store
   const JobKey* key = nullptr;
   Store* store = nullptr;
-  WaitSet* wait_set = nullptr;  // outlives the control plane
+  WaitSet* wait_set = nullptr;  // must outlive the control plane
   TimePoint deadline;
-  std::string name = "job";  // of the group; several groups over one store need several names
-  std::vector<int> members;  // world ranks by member index; empty means all
-  const Log* log = nullptr;  // told about strangers
+  std::string name = "job";  // of the group; use a different name for each group of a store
+  std::vector<int> members;  // world ranks by member index; empty: all ranks
+  const Log* log = nullptr;  // logs strangers
 };
 
-// Collective over the members. Member 0 listens on the address by which this host reaches the launcher and puts it into
-// the store. kTimeout names the members that did not come.
+// Collective over the members. Member 0 listens on the address through which its host reaches the launcher, and puts
+// that address into the store. kTimeout names the members that did not connect.
 Result<std::unique_ptr<ControlPlane>> connect_tcp_control(const TcpControlOptions& options);
 
 }  // namespace distrun::net

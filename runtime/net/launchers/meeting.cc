@@ -27,7 +27,7 @@ bool is_numeric(const std::string& address) {
   return address.size() <= kMaxAddress && ::inet_pton(v6 ? AF_INET6 : AF_INET, address.c_str(), bytes.data()) == 1;
 }
 
-// A launcher's name for a job may hold anything; what the exchange might not carry becomes '-'.
+// A launcher's name for a job may contain any character. Replaces those that an exchange might not carry by '-'.
 std::string plain(const std::string& text) {
   std::string out = text.substr(0, kMaxJobId);
   std::replace_if(

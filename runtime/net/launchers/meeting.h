@@ -1,5 +1,5 @@
-// What rank 0 tells the others where no launcher of ours does: where the store is, the job's key and name. It travels
-// through the spawner's own exchange, as one word. Pure.
+// The data that rank 0 gives to the other ranks if distrun did not launch them: the addresses of the store, and the
+// job's key and name. It is sent as one word through the exchange of the launcher. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace distrun::net {
 struct Meeting {
   std::string job_id;
   JobKey key;
-  std::vector<std::string> addresses;  // numeric, of rank 0's host, best first; at least one
+  std::vector<std::string> addresses;  // numeric addresses of rank 0's host, best first; at least one
   std::uint16_t port = 0;
 };
 
 inline constexpr std::size_t kMaxMeetingAddresses = 8;
 
-// At most kMaxSharedText characters: what does not fit of the job's name is cut.
+// At most kMaxSharedText characters; the name of the job is cut if necessary.
 std::string to_word(const Meeting& meeting);
-// kProtocol when it is not such a word, with the reason but without the word, which holds the key.
+// kProtocol if it is not such a word. The error has the reason, but not the word, because that contains the key.
 Result<Meeting> parse_meeting(std::string_view word);
 
-// "10.0.0.7:4242", "[fd00::7]:4242".
+// Returns "10.0.0.7:4242" or "[fd00::7]:4242".
 std::string with_port(const std::string& address, std::uint16_t port);
 
 }  // namespace distrun::net

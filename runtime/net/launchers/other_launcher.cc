@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kMaxTasks = 1 << 24;
 
-// The variables by which a launcher tells rank and size. A family that stands further up belongs to the inner launcher
-// when two are there: mpirun and mpiexec run inside Slurm's steps, not the other way round.
+// The variables in which a launcher gives rank and size. If two families are set, the earlier one in the table belongs
+// to the inner launcher: mpirun and mpiexec run inside Slurm's steps, not the other way round.
 struct Family {
   const char* rank;
   const char* size;
@@ -36,7 +36,7 @@ std::string shown(const Environment& environment, const char* variable) {
 
 Status refuse(const std::string& what) { return {Errc::kInvalidArgument, what}; }
 
-// Absent and empty are the same: nothing.
+// An absent and an empty variable both return nothing.
 Result<std::optional<int>> number(const Environment& environment, const char* variable) {
   const std::string text = variable_text(environment, variable);
   if (text.empty()) return std::optional<int>();
@@ -76,7 +76,8 @@ Result<Stated> read(const Environment& environment, const Family& family) {
   return refuse(shown(environment, family.rank) + " is not below " + shown(environment, family.size) + kCure);
 }
 
-// `outer`: whose variables can be taken away, and leave the other launcher's as they are when it is alone.
+// `outer` is the outer launcher's family if its variables can be removed without changing those of the inner one, else
+// null.
 Status contradiction(const Environment& environment, const char* one, const char* other, const Family* outer) {
   const std::string without = outer == nullptr ? std::string("Start")
                                                : "Remove the variables of the outer one (`env -u " +
@@ -97,8 +98,8 @@ Status agree(const Environment& environment, const Stated& chosen, const Stated&
   return {};
 }
 
-// The innermost family that says several tasks. What says one task further in contradicts it; further out it does not:
-// `srun --pty bash` is one task, and mpirun is typed there.
+// Returns the innermost family with several tasks. An inner family with one task contradicts it. An outer family with
+// one task does not: `srun --pty bash` is one task, and the user may type mpirun there.
 Result<std::optional<Stated>> choose(const Environment& environment, bool& any) {
   std::optional<Stated> chosen;
   const char* single = nullptr;
@@ -110,7 +111,8 @@ Result<std::optional<Stated>> choose(const Environment& environment, bool& any) 
       if (stated->size && !chosen && single == nullptr) single = family.size;
       continue;
     }
-    // Which of the two is further in cannot be told, and to take the several away would leave each a world of one.
+    // It is not clear which one is the inner launcher. Without the variables of the larger one, each task would be a
+    // world of one.
     if (single != nullptr) return contradiction(environment, single, family.size, nullptr);
     if (!chosen) {
       chosen = *stated;
@@ -160,7 +162,7 @@ Result<std::optional<OtherLauncher>> with_exchange(const Environment& environmen
   return std::optional<OtherLauncher>(out);
 }
 
-// A launcher that speaks PMIx and nothing else says which rank this is, never how many there are.
+// A launcher that offers only PMIx gives the rank in its variables, but never the size.
 Result<std::optional<OtherLauncher>> pmix_alone(const Environment& environment) {
   const auto rank = number(environment, "PMIX_RANK");
   if (!rank.ok()) return rank.status();
@@ -172,8 +174,8 @@ Result<std::optional<OtherLauncher>> pmix_alone(const Environment& environment) 
                 " says that another launcher started several tasks, but PMIX_NAMESPACE is missing" + kCure);
 }
 
-// torchrun and its like: they leave rendezvous to the program, so there is nothing to join by. The name is so common
-// that what is no number is somebody else's.
+// torchrun and similar launchers leave the rendezvous to the program, so distrun has no exchange to join with. The name
+// WORLD_SIZE is very common: a value that is not a number belongs to other software.
 Status refuse_torch(const Environment& environment, const std::optional<OtherLauncher>& found) {
   const auto read = number(environment, kTorchSize);
   const int size = read.ok() ? read->value_or(1) : 1;
@@ -194,7 +196,7 @@ Status refuse_torch(const Environment& environment, const std::optional<OtherLau
   return {};
 }
 
-// PRRTE and Open MPI 5 name the place where they are installed; its package of PyPI has a folder of its own there.
+// PRRTE and Open MPI 5 set this to their installation. Open MPI's package on PyPI has a separate folder inside it.
 std::vector<std::string> pmix_folders(const Environment& environment) {
   const std::string prefix = variable_text(environment, "PMIX_PREFIX");
   if (prefix.empty()) return {};

@@ -61,7 +61,7 @@ std::optional<PlatformTasks> platform_tasks(const Environment& environment) {
 
 namespace {
 
-// All that name several: who removes one is not to meet the next.
+// Names all variables with several tasks, so that a user who removes one does not then run into the next.
 std::string named(const Environment& environment) {
   std::string out;
   for (const Row& row : kRows) {

@@ -1,4 +1,4 @@
-// Platforms that start one command on each of several hosts and leave it to the program to find the others: Kubeflow,
+// Detects platforms that start one command on each of several hosts and let the program find the others: Kubeflow,
 // Vertex AI, SageMaker, AWS Batch. Pure.
 #pragma once
 
@@ -12,16 +12,16 @@ namespace distrun::net {
 
 struct PlatformTasks {
   std::string variable;
-  int count = 0;  // above 1
+  int count = 0;  // greater than 1
 };
 
-// What TF_CONFIG (its chief, master and worker tasks), JAX_NUM_PROCESSES, SM_HOSTS or AWS_BATCH_JOB_NUM_NODES names, if
-// that is more than one. Nothing where the count cannot be told, and in a task of TF_CONFIG's that trains with nobody:
-// a ps, an evaluator, and who has no task in it.
+// Reads the number of tasks from TF_CONFIG (its chief, master and worker tasks), JAX_NUM_PROCESSES, SM_HOSTS or
+// AWS_BATCH_JOB_NUM_NODES, if it is greater than 1. Nothing if the count is unknown. Also nothing in a task of
+// TF_CONFIG that does not train with others: a ps, an evaluator, or a process without a task in it.
 std::optional<PlatformTasks> platform_tasks(const Environment& environment);
 
-// An error for a process that no launcher has told of others, if a platform does: it would believe that it is rank 0 of
-// 1, and so would each of the others.
+// For a process without a launcher's variables. An error if a platform has several tasks: this process would take
+// itself for rank 0 of 1, and so would each of the others.
 Status not_one_of_several(const Environment& environment);
 
 }  // namespace distrun::net

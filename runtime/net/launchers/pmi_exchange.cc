@@ -1,4 +1,4 @@
-// PMI 1 over the socket that mpiexec (MPICH, Intel MPI) or srun --mpi=pmi2 hands down in PMI_FD.
+// PMI 1 over the socket that mpiexec (MPICH, Intel MPI) or srun --mpi=pmi2 passes in PMI_FD.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -33,8 +33,8 @@ class Pmi final : public SpawnerExchange {
   Status send(const std::string& line, TimePoint deadline) const;
   Result<std::string> receive(TimePoint deadline) const;
 
-  // A copy of the descriptor: an MPI in this process uses PMI_FD itself and closes it. Its flags are shared with that
-  // MPI, so it stays blocking.
+  // A copy of the descriptor, because an MPI in this process uses PMI_FD itself and closes it. The flags are shared
+  // with that MPI, so the descriptor stays blocking.
   const GuardedFd fd_;
   const int rank_;
 };
@@ -43,7 +43,7 @@ Status Pmi::open(TimePoint deadline) {
   return ask("cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init", deadline).status();
 }
 
-// Without it the launcher takes the end of this process for a crash and ends the others.
+// Without `finalize` the launcher takes the end of this process for a crash and ends the other ranks.
 Pmi::~Pmi() {
   if (!in_forked_child()) (void)ask("cmd=finalize\n", "finalize_ack", Clock::now() + kFarewell);
 }
@@ -59,7 +59,7 @@ Status Pmi::send(const std::string& line, TimePoint deadline) const {
   return {};
 }
 
-// One byte at a time: what follows the line may be meant for an MPI in this process.
+// Reads one byte at a time, because the bytes after the line may be for an MPI in this process.
 Result<std::string> Pmi::receive(TimePoint deadline) const {
   std::string line;
   while (line.size() < kMaxPmiLine) {

@@ -1,5 +1,5 @@
-// A line of PMI 1, the protocol of MPICH's process managers, which Slurm's pmi2 speaks too: "cmd=get rank=0 ...\n".
-// Pure; what comes is bounded and checked, for the other end of an inherited descriptor can be anything.
+// Parses a line of PMI 1, the protocol of MPICH's process managers, which Slurm's pmi2 speaks too: "cmd=get rank=0
+// ...\n". Pure. Input is checked and limited, because any program can be at the other end of an inherited descriptor.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@ namespace distrun::net {
 
 inline constexpr std::size_t kMaxPmiLine = 4096;
 
-// The words of one line without its end, by name. A word without '=' continues the value before it: messages ("msg=key
-// not found") are not quoted.
+// Returns the words of one line, by name. `line` has no line end. A word without '=' continues the value before it,
+// because messages ("msg=key not found") are not quoted.
 Result<std::map<std::string, std::string>> parse_pmi(std::string_view line);
 
 }  // namespace distrun::net

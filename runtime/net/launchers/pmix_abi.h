@@ -1,6 +1,6 @@
-// The part of the PMIx standard's C interface that we call, for a library that is opened at run time. The layouts have
-// been the same since PMIx 2; a value's union may grow, and we only read values that the library made and write small
-// ones.
+// The part of the PMIx standard's C interface that distrun calls in a library opened at run time. The layouts have not
+// changed since PMIx 2. The union of a value may grow; distrun reads only values that the library made, and writes only
+// small ones.
 #pragma once
 
 #include <cstddef>
@@ -49,11 +49,11 @@ inline constexpr std::uint16_t kBoolean = 1;
 inline constexpr std::uint16_t kString = 3;
 inline constexpr std::uint16_t kInteger = 6;
 inline constexpr std::uint16_t kNumber = 14;
-inline constexpr std::uint8_t kGlobal = 3;  // for ranks of this host and of others
+inline constexpr std::uint8_t kGlobal = 3;  // visible to ranks of this host and of others
 inline constexpr std::uint32_t kWildcard = 0xfffffffe;
 inline constexpr int kSuccess = 0;
 inline constexpr int kTimedOut = -24;
-inline constexpr int kDoneAlready = -157;  // there will be no call
+inline constexpr int kDoneAlready = -157;  // the callback will not be called
 inline constexpr const char* kJobSize = "pmix.job.size";
 inline constexpr const char* kCollect = "pmix.collect";
 inline constexpr const char* kTimeout = "pmix.timeout";

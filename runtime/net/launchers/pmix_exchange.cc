@@ -1,5 +1,5 @@
-// PMIx, through the library that the launcher's own programs use, for its protocol is private to it. Rank 0 publishes,
-// all meet, and then the others ask for rank 0's text, as MPI does: nobody asks for what is not there yet.
+// PMIx, through the library of the launcher, because the protocol between the two is private. Rank 0 publishes its
+// text. All ranks then pass a barrier, and after it the others get the text, as MPI does. So no rank asks too early.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ bool find(void* library, const char* name, Function& out) {
   return out != nullptr;
 }
 
-// Never closed: its threads run until the process ends, and an MPI in this process may use it as well.
+// Never closed: its threads run until the process ends, and an MPI in this process may use it too.
 void* open_library(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     void* library = ::dlopen((folder + "/" + kLibrary).c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -56,7 +56,7 @@ Result<pmix::Functions> load(const std::vector<std::string>& folders) {
   return Status(Errc::kUnsupported, std::string(kLibrary) + " lacks functions of PMIx 2");
 }
 
-// What a question waits for. The library's thread may answer after we have given up, so both own it.
+// The state of one request. A thread of the library may answer after the caller has given up, so both own it.
 struct Answer {
   std::mutex mutex;
   std::condition_variable come;
@@ -89,7 +89,7 @@ class Pmix final : public SpawnerExchange {
  public:
   explicit Pmix(const pmix::Functions& functions) : call_(functions) {}
   ~Pmix() override {
-    // A rank that has said hello and ends without goodbye makes mpirun end the job.
+    // A rank that has called init and ends without finalize makes mpirun end the job.
     if (open_ && !in_forked_child()) call_.finalize(nullptr, 0);
   }
   Status open(int rank);
@@ -122,7 +122,7 @@ Status Pmix::open(int rank) {
                                       ": two launchers are mixed; start the program with `distrun -np N program`"};
 }
 
-// `ask` gets what the library is to call back with, and returns the library's first answer.
+// `ask` passes its argument to the library as the callback's context, and returns the library's immediate status.
 Result<Context> Pmix::wait(const std::string& what, TimePoint deadline, const std::function<int(Context*)>& ask) const {
   auto answer = std::make_shared<Answer>();
   auto context = std::make_unique<Context>(answer);
@@ -141,7 +141,7 @@ Result<Context> Pmix::wait(const std::string& what, TimePoint deadline, const st
   return answer;
 }
 
-// Ours ends a wait; this one lets the launcher forget it afterwards.
+// The deadline in wait() ends the wait. This limit lets the launcher drop the request afterwards.
 pmix::Info Pmix::limit(TimePoint deadline) {
   pmix::Info out{};
   std::strncpy(out.key, pmix::kTimeout, sizeof(out.key) - 1);
@@ -159,7 +159,7 @@ Result<Context> Pmix::get(std::uint32_t rank, const char* key, TimePoint deadlin
               [&](Context* context) { return call_.get(&of, key, &info, 1, on_value, context); });
 }
 
-// All ranks are here, and what they have published is known on every host.
+// A barrier. After it, every host knows the published values of all ranks.
 Status Pmix::meet(TimePoint deadline) const {
   std::array<pmix::Info, 2> infos{limit(deadline), pmix::Info{}};
   std::strncpy(infos[1].key, pmix::kCollect, sizeof(infos[1].key) - 1);

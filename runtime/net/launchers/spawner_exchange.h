@@ -1,6 +1,7 @@
-// What a launcher that started the ranks offers for their first meeting: rank 0 gives a text, all ranks get it. It
-// speaks to the launcher's own process on this host, over what the launcher handed down (PMI) or told (PMIx).
-// Destroying it tells the launcher that this process ends in good order; so it lives as long as the process.
+// The exchange that another launcher offers to the ranks it started: rank 0 provides a text, and all ranks get it. It
+// talks to the launcher's process on this host, over an inherited descriptor (PMI) or an address from variables (PMIx).
+// The destructor tells the launcher that this process ends in an orderly way, so the object must live as long as the
+// process.
 #pragma once
 
 #include <memory>
@@ -13,22 +14,23 @@
 
 namespace distrun::net {
 
-// PMI's most is 1024, with the end of the string.
+// The limit of PMI is 1024 bytes, with the terminating zero.
 inline constexpr std::size_t kMaxSharedText = 1000;
 
 class SpawnerExchange {
  public:
   virtual ~SpawnerExchange() = default;
-  // The number of ranks, where the variables do not tell it.
+  // The number of ranks, if the variables do not contain it.
   virtual Result<int> size(TimePoint deadline) = 0;
-  // Collective, once. `text` counts on rank 0 only; no spaces, '=' or line ends in it. kTimeout when ranks do not come.
+  // Collective, once. Only rank 0's `text` is used; it has no spaces, '=' or line ends. kTimeout if some ranks do not
+  // come.
   virtual Result<std::string> share(const std::string& text, TimePoint deadline) = 0;
 };
 
-// `launcher` says which exchange there is.
+// Opens the exchange that `launcher` names.
 Result<std::unique_ptr<SpawnerExchange>> open_exchange(const OtherLauncher& launcher, TimePoint deadline);
 
-// The kinds.
+// The implementations.
 Result<std::unique_ptr<SpawnerExchange>> open_pmi(int fd, int rank, TimePoint deadline);
 Result<std::unique_ptr<SpawnerExchange>> open_pmix(int rank, const std::vector<std::string>& folders);
 

@@ -7,7 +7,7 @@ namespace distrun::net {
 ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left) {
   ErrorInfo error{.code = left ? Errc::kRankLeft : Errc::kRankLost, .ranks = {rank}, .host = host, .usable = false};
   error.cause = cause.substr(0, kMaxCause);
-  // Without a launcher of ours nobody knows the host of a rank that ends in init().
+  // Without distrun's launcher, the host of a rank that ends in init() is unknown.
   error.message = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host) +
                   (left ? " left the job while others still needed it: " : " was lost: ") + error.cause +
                   "; the job cannot go on, see that rank's output";

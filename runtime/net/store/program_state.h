@@ -1,4 +1,4 @@
-// What a rank's program does at one moment, and what ranks wait for: the facts behind the report of a hang. Values
+// The state of a rank's program at one moment, and the waits between ranks: the facts for the report of a hang. Values
 // only.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace distrun::net {
 
-// A line of the program, as the rank names it; no file: it is not known.
+// A line of the program, as the rank names it. An empty file means unknown.
 struct CodePlace {
   std::string file;
   int line = 0;
@@ -22,40 +22,40 @@ struct CodeFrame {
 
 struct ThreadStack {
   std::string name;               // empty: the main thread
-  std::vector<CodeFrame> frames;  // innermost first
+  std::vector<CodeFrame> frames;  // innermost frame first
 };
 
 // Whether the main thread is inside a wait of distrun.
 enum class MainWait : std::uint8_t {
   kOutside = 0,
-  kLimited = 1,  // it ends by itself at some time
+  kLimited = 1,  // the wait ends by itself after some time
   kForever = 2,
 };
 inline constexpr int kMainWaits = 3;
 
 struct ProgramState {
   enum class View : std::uint8_t {
-    kNone = 0,  // no front end can tell: a program in C++
+    kNone = 0,  // no front end can see the program: it is in C++
     kSeen = 1,
     kBusy = 2,  // the front end did not answer: C code holds Python's GIL
   };
   static constexpr int kViews = 3;
   View view = View::kNone;
   MainWait wait = MainWait::kOutside;
-  std::string operation;  // in flight longest here: "allreduce 'x'"; empty: none
+  std::string operation;  // the longest one in flight here: "allreduce 'x'"; empty: none
   double waited = 0;      // seconds, of that operation
-  std::string exception;  // that the main thread handles, as "ValueError: bad"; empty: none
+  std::string exception;  // which the main thread handles: "ValueError: bad"; empty: none
   CodePlace raised_at;
   std::vector<ThreadStack> threads;  // the main thread first
-  std::string kernel;                // where the kernel has the main thread; empty: not known, or it runs
+  std::string kernel;                // the kernel function in which the main thread waits; empty: unknown, or it runs
 };
 
-// More of either are left out.
+// Limits. Entries beyond them are left out.
 inline constexpr std::size_t kMaxWaits = 64;
 inline constexpr std::size_t kMaxThreads = 16;
 inline constexpr std::size_t kMaxFrames = 64;
 
-// Ranks that wait for others in one operation, or in several.
+// Ranks that wait for other ranks in one or several operations.
 struct RankWait {
   std::string what;  // "allreduce 'a' and 3 more"
   std::vector<int> waiting;

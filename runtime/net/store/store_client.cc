@@ -19,7 +19,7 @@
 namespace distrun::net {
 namespace {
 
-// For calls without a deadline of their own; a launcher that is alive answers within milliseconds.
+// For calls without a deadline argument. A launcher that runs answers within milliseconds.
 constexpr double kAnswerSeconds = 60;
 constexpr double kFarewellSeconds = 5;
 
@@ -28,9 +28,9 @@ void ring(int event_fd) {
   [[maybe_unused]] const ssize_t n = ::write(event_fd, &one, sizeof(one));
 }
 
-// One thread's outstanding request. Lives on that thread's stack, registered under the client's mutex.
+// One thread's outstanding request. It is on the stack of that thread, and registered under the client's mutex.
 struct Waiter {
-  Fd wake;  // rung by the thread that has read the reply
+  Fd wake;  // rung by the thread that reads the reply
   std::optional<StoreReply> reply;
 };
 
@@ -89,7 +89,7 @@ class SocketStoreClient final : public StoreClient {
   [[nodiscard]] std::string local_host() const override { return local_host_of(socket_fd_); }
 
  private:
-  // Takes the waiter back however its call ends: it lies on that call's stack.
+  // Unregisters the waiter however its call ends, because the waiter is on the stack of that call.
   struct Registration {
     ~Registration() {
       const MutexLock lock(client.mutex_);
@@ -110,20 +110,20 @@ class SocketStoreClient final : public StoreClient {
   void read_all() DISTRUN_REQUIRES(mutex_);
   void dispatch(const StoreReply& reply) DISTRUN_REQUIRES(mutex_);
   void lose(const Status& how) DISTRUN_REQUIRES(mutex_);
-  // One descriptor is kept, so that a process that has no more of them can still say so.
+  // Keeps one descriptor, so that a process without free descriptors can still report this.
   void keep(Fd wake) DISTRUN_REQUIRES(mutex_) {
     std::uint64_t rung = 0;
     [[maybe_unused]] const ssize_t n = ::read(wake.get(), &rung, sizeof(rung));
     if (!spare_.valid()) spare_ = std::move(wake);
   }
 
-  const std::string server_;  // for messages
+  const std::string server_;  // for error texts
   const int own_rank_;
   const std::string own_host_;
   const int keeper_;
   const int socket_fd_;
-  GuardedFd epoll_;  // fd(): the socket and news_
-  GuardedFd news_;   // rung while there is something for receive() that is not in the socket
+  GuardedFd epoll_;  // returned by fd(); watches the socket and news_
+  GuardedFd news_;   // rung while receive() has something to return that is not in the socket
 
   Mutex mutex_;
   std::unique_ptr<SecureSocket> socket_ DISTRUN_GUARDED_BY(mutex_);
@@ -132,7 +132,7 @@ class SocketStoreClient final : public StoreClient {
   std::uint64_t next_id_ DISTRUN_GUARDED_BY(mutex_) = 1;
   std::vector<JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
   Status lost_ DISTRUN_GUARDED_BY(mutex_);
-  Status job_ended_ DISTRUN_GUARDED_BY(mutex_);  // by the first event that does so
+  Status job_ended_ DISTRUN_GUARDED_BY(mutex_);  // set by the first event that ends the job
 };
 
 Status SocketStoreClient::open() {
@@ -208,7 +208,7 @@ Result<StoreReply> SocketStoreClient::call(StoreRequest request, TimePoint deadl
   auto reply = wait_for_reply(waiter, request, deadline);
   const MutexLock lock(mutex_);
   if (!reply.ok() && reply.status().code() != Errc::kInvalidArgument) {
-    // So that the server need not remember it; whatever it answers meanwhile is dropped by dispatch().
+    // Tells the server to forget the request. dispatch() drops an answer that is already on its way.
     (void)send({.kind = StoreRequest::Kind::kCancel, .id = request.id});
   }
   return reply;
@@ -225,7 +225,7 @@ Result<StoreReply> SocketStoreClient::wait_for_reply(Waiter& waiter, const Store
         return Status(Errc::kInvalidArgument, "store: " + waiter.reply->text);
       }
       DISTRUN_RETURN_IF_ERROR(lost_);
-      // Whoever was to set the key may be the one that is gone, and nobody knows whom the key is for.
+      // The missing rank may be the one that should set the key. The client does not know which rank sets it.
       if (request.kind == StoreRequest::Kind::kGet) DISTRUN_RETURN_IF_ERROR(job_ended_);
       wants_write = socket_->wants_write();
       if (wants_write) (void)socket_->flush();
@@ -259,8 +259,8 @@ Status SocketStoreClient::tell(const StoreRequest& request) {
   }
 }
 
-// A process that shuts down and initialises again may find its own old connection still there, where the last segment
-// of it was lost: so nobody leaves before the server has let go of this one.
+// If the last segment of a connection is lost, the server may still hold the connection when this process initialises
+// again. So leave() returns only after the server has closed it, or at the deadline.
 Status SocketStoreClient::leave() {
   const TimePoint deadline = deadline_after(kFarewellSeconds);
   DISTRUN_RETURN_IF_ERROR(tell({.kind = StoreRequest::Kind::kLeave}));
@@ -270,7 +270,7 @@ Status SocketStoreClient::leave() {
       read_all();
       if (!lost_.ok()) return {};
     }
-    if (!wait_ready(socket_fd_, POLLIN, deadline).ok()) return {};  // it has been told
+    if (!wait_ready(socket_fd_, POLLIN, deadline).ok()) return {};  // the request has been sent
   }
 }
 
@@ -279,7 +279,7 @@ Status SocketStoreClient::send(const StoreRequest& request) {
   Status status = socket_->send_frame(encode(request));
   if (status.ok()) status = socket_->flush();
   if (status.ok()) return {};
-  read_all();  // keeps what the launcher said before it went, and ends with its loss
+  read_all();  // keeps messages that the launcher sent before it ended, and records the loss
   if (lost_.ok()) lose(status);
   return lost_;
 }
@@ -307,7 +307,7 @@ void SocketStoreClient::dispatch(const StoreReply& reply) {
     return;
   }
   const auto waiter = waiters_.find(reply.id);
-  if (waiter == waiters_.end()) return;  // it gave up
+  if (waiter == waiters_.end()) return;  // the waiter gave up
   waiter->second->reply = reply;
   ring(waiter->second->wake.get());
 }
@@ -315,7 +315,7 @@ void SocketStoreClient::dispatch(const StoreReply& reply) {
 void SocketStoreClient::lose(const Status& how) {
   ErrorInfo info{.code = Errc::kRankLost, .usable = false, .link = how.info().link};
   if (keeper_ < 0) {
-    // Where all have lost it, all say so.
+    // This rank reports itself. If the launcher is gone, every rank does this.
     info.message = server_ + " is gone, or the network to it: " + how.message();
     info.ranks = {own_rank_};
     info.host = own_host_;
@@ -327,7 +327,7 @@ void SocketStoreClient::lose(const Status& how) {
   }
   lost_ = Status(std::move(info));
   for (const auto& [id, waiter] : waiters_) ring(waiter->wake.get());
-  // From here on fd() is readable until receive() has returned the loss, and not for ever.
+  // fd() is readable until receive() has returned the loss, and not after that.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_fd_, nullptr);
   ring(news_.get());
 }
@@ -339,7 +339,7 @@ Result<std::vector<JobEvent>> SocketStoreClient::receive() {
   [[maybe_unused]] const ssize_t n = ::read(news_.get(), &times, sizeof(times));
   if (socket_->wants_write()) (void)socket_->flush();
   if (events_.empty() && !lost_.ok()) return lost_;
-  if (!lost_.ok()) ring(news_.get());  // the loss comes with the next call
+  if (!lost_.ok()) ring(news_.get());  // the next call returns the loss
   return std::exchange(events_, {});
 }
 
@@ -353,7 +353,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, co
   set_host_timeout((*socket)->fd(), world.host_timeout);
   auto client = std::make_unique<SocketStoreClient>(*std::move(socket), world, keeper);
   if (Status opened = client->open(); !opened.ok()) {
-    // The others would wait for this rank, which has no descriptors left.
+    // Report it, because the others would wait for this rank. It has no free descriptors.
     (void)client->report_failure({.cause = opened.message()});
     return opened;
   }

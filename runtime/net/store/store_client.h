@@ -1,6 +1,6 @@
-// A rank's side of the rendezvous: Store and JobChannel over the one authenticated connection to the launcher.
-// Safe to call from any thread, except receive(), which is for the holder of the progress token. No thread of its own:
-// whoever waits reads for all, hands replies to the threads that wait for them and keeps events for receive().
+// A rank's side of the rendezvous: Store and JobChannel over the one authenticated connection to the launcher. Safe to
+// call from any thread, except receive(), which only the holder of the progress token calls. The client has no thread.
+// A thread that waits reads for all: it passes replies to the waiting threads and keeps events for receive().
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace distrun::net {
 
 class StoreClient : public Store, public JobChannel {
  public:
-  // Connects to world.store as world.rank. `keeper` is the rank that keeps the store, -1 the launcher: what is told as
-  // gone when the connection ends.
+  // Connects to world.store as world.rank. `keeper` is the rank that keeps the store, -1 the launcher. When the
+  // connection ends, the error names it as lost.
   static Result<std::unique_ptr<StoreClient>> connect(const World& world, const JobKey& key, TimePoint deadline,
                                                       int keeper = -1);
-  // This host's address as the launcher sees it ("10.0.0.7"): what to listen on so that other hosts can reach it.
+  // This host's address as the launcher sees it ("10.0.0.7"). Listen on it, so that other hosts can connect.
   [[nodiscard]] virtual std::string local_host() const = 0;
 };
 

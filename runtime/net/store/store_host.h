@@ -1,5 +1,5 @@
-// The store of a job that no launcher of ours started: rank 0 keeps it, in a thread of its own, for as long as the
-// process lives. It serves the store and tells the ranks of each other's end. Methods are safe from any thread.
+// The store of a job without distrun's launcher. Rank 0 keeps it in a separate thread while the process lives. It
+// serves the store and tells the ranks when one of them ends. Methods are safe from any thread.
 #pragma once
 
 #include <condition_variable>
@@ -19,8 +19,8 @@ namespace distrun::net {
 
 class StoreHost {
  public:
-  // Listens on all addresses of this host: which of them the others reach is not known yet. `log`, if given, outlives
-  // it and is told about strangers.
+  // Listens on all addresses of this host, because it is not known yet which of them the others reach. `log` is
+  // optional and must outlive this; it logs strangers.
   static Result<std::unique_ptr<StoreHost>> start(const JobKey& key, const std::string& job_id, int size,
                                                   double host_timeout, const Log* log = nullptr);
   ~StoreHost();
@@ -28,9 +28,9 @@ class StoreHost {
   StoreHost& operator=(const StoreHost&) = delete;
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  // Until no rank is in a session any more: only then may this process end.
+  // Waits until no rank is in a session any more. Only then may this process end.
   void wait_until_empty(TimePoint deadline);
-  // Until a failure has been told to the ranks that are there.
+  // Waits until a failure has been sent to the connected ranks.
   void wait_until_published(TimePoint deadline);
 
  private:
@@ -40,7 +40,7 @@ class StoreHost {
 
   const std::uint16_t port_;
   const GuardedFd stop_;
-  std::unique_ptr<StoreServer> server_;  // the thread's
+  std::unique_ptr<StoreServer> server_;  // only the thread uses it
   Mutex mutex_;
   std::condition_variable_any changed_;
   StoreJudge judge_ DISTRUN_GUARDED_BY(mutex_);

@@ -29,19 +29,19 @@ std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
       return fail({.kind = JobEvent::Kind::kRankFailed,
                    .rank = notice.missed.ranks.front(),
                    .cause = "held the others up: " + notice.failure.cause});
-    case kFollows:  // whichever of the two connections is seen to end first
+    case kFollows:  // may arrive before the end of the missed rank's own connection
       if (notice.missed.ranks.empty()) return std::nullopt;
       return fail({.kind = JobEvent::Kind::kRankFailed,
                    .rank = notice.missed.ranks.front(),
                    .cause = "rank " + std::to_string(notice.rank) + " has lost its connection to it"});
-    case kRefused:  // the process that was refused says so itself
-    case kWaits:    // what a launcher of ours shows
+    case kRefused:  // the refused process reports this itself
+    case kWaits:    // only distrun's launcher shows these
     case kState:
     case kNoProgress:
-    case kStopping:  // the ranks have agreed on it, and the time to end is the other launcher's
+    case kStopping:  // the ranks have agreed, and the other launcher limits the time
       return std::nullopt;
     case kDisconnected:
-      // One that left in good order ends its connection too.
+      // The connection of a rank that left in an orderly way ends too.
       if (in_session_.erase(notice.rank) == 0) return std::nullopt;
       return failure(JobEvent::Kind::kRankFailed, "its process (pid " + std::to_string(notice.pid) + ") ended");
   }

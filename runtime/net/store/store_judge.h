@@ -1,5 +1,5 @@
-// What the keeper of a store makes of the notices about its ranks, where no launcher watches the processes themselves:
-// whose end is a failure, and what the others are told. Pure.
+// Decides for the keeper of a store what the notices about its ranks mean, if no launcher watches the processes: which
+// rank has failed, and what the other ranks get to know. Pure.
 #pragma once
 
 #include <optional>
@@ -12,9 +12,9 @@ namespace distrun::net {
 
 class StoreJudge {
  public:
-  // The event to publish, if any. After the first failure there is nothing more to say.
+  // Returns the event to publish, if any. After the first failure it returns no more events.
   std::optional<JobEvent> hear(const StoreNotice& notice);
-  // Ranks that have come and neither left nor gone.
+  // The number of ranks that have joined and have neither left nor disconnected.
   [[nodiscard]] std::size_t in_session() const { return in_session_.size(); }
   [[nodiscard]] bool failed() const { return failed_; }
 

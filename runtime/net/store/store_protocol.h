@@ -1,4 +1,4 @@
-// The messages between a rank and its launcher's store server (docs/wire.md, "Store"). Values only; fuzzed.
+// The messages between a rank and the launcher's store server (docs/wire.md, "Store"). Values only; fuzzed.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ inline constexpr std::size_t kMaxStoreValue = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxCause = 4096;
 inline constexpr std::size_t kMaxTensorName = 1024;
 inline constexpr std::size_t kMaxFileName = 4096;
-inline constexpr std::size_t kMaxMissed = 4096;  // the first of them
+inline constexpr std::size_t kMaxMissed = 4096;  // more ranks are left out
 
-// From a rank. `id` is the rank's own number for the request; the reply carries it.
+// A request of a rank. `id` is the rank's number for the request; the reply has the same number.
 struct StoreRequest {
   enum class Kind : std::uint8_t {
     kSet,
@@ -43,27 +43,27 @@ struct StoreRequest {
   static constexpr int kKinds = 16;
   Kind kind = Kind::kSet;
   std::uint64_t id = 0;    // kSet kGet kAdd kCancel kSwap kCount
-  std::string key;         // kSet kGet kAdd kSwap; kErase kCount: the beginning of the keys
+  std::string key;         // kSet kGet kAdd kSwap; kErase kCount: the prefix of the keys
   std::string value;       // kSet: the value; kStop: the cause
   std::int64_t delta = 0;  // kAdd
-  // kSwap: what the key has, and what it is to have; none: it is not there.
+  // kSwap: the expected and the wanted value of the key; none: the key does not exist.
   std::optional<std::string> expected;
   std::optional<std::string> wanted;
-  int rank = -1;                // kEarlyLeave: the rank that is spoken of, not the one that says so
+  int rank = -1;                // kEarlyLeave: the rank that left, not the sender
   MissedPeers missed;           // kStall kLoss
-  RankFailure failure;          // kFailure kEarlyLeave kStall kLoss kWait
+  RankFailure failure;          // kFailure kEarlyLeave kStall kLoss kNoProgress
   std::vector<RankWait> waits;  // kWaits
   ProgramState state;           // kState
 };
 
-// To a rank: the answer to one request, or an event for everybody.
+// Sent to a rank: the answer to one request, or an event for all ranks.
 struct StoreReply {
   enum class Kind : std::uint8_t { kDone, kValue, kSum, kRefused, kEvent, kAbsent };
   static constexpr int kKinds = 6;
   Kind kind = Kind::kDone;
-  std::uint64_t id = 0;  // all but kEvent
+  std::uint64_t id = 0;  // all kinds except kEvent
   std::string text;      // kValue: the value; kRefused: why
-  std::int64_t sum = 0;  // kSum, also of a count
+  std::int64_t sum = 0;  // kSum, which also answers kCount
   JobEvent event;        // kEvent
 };
 

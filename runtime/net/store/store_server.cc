@@ -17,14 +17,14 @@
 namespace distrun::net {
 namespace {
 
-constexpr std::uint64_t kListenerData = ~std::uint64_t{0};  // epoll data; a rank's is its number
+constexpr std::uint64_t kListenerData = ~std::uint64_t{0};  // epoll data; a rank's data is its number
 constexpr std::uint64_t kClockData = kListenerData - 1;
-// A rank that does not read its answers is not listened to until it does.
+// If so many bytes of answers wait for a rank, the server reads no requests of it until the rank has read them.
 constexpr std::size_t kMaxQueued = std::size_t{4} << 20;
 
 struct ServedRank {
   std::unique_ptr<SecureSocket> socket;
-  std::uint32_t watched = 0;  // what epoll is told
+  std::uint32_t watched = 0;  // events registered with epoll
   BegunRecord begun;
 };
 
@@ -64,10 +64,10 @@ class Server final : public StoreServer {
   StoreTable table_;
   std::unique_ptr<SecureListener> listener_;
   std::map<int, ServedRank> clients_;  // by rank
-  std::vector<JobEvent> events_;       // all of them, for those who join later
+  std::vector<JobEvent> events_;       // all of them, for ranks that join later
   std::vector<StoreNotice> notices_;
   GuardedFd epoll_;
-  GuardedFd clock_;  // ticks while a record of some rank has begun; made for the first one
+  GuardedFd clock_;  // ticks each second while a record of some rank is incomplete; created for the first one
   bool ticks_ = false;
 };
 
@@ -107,7 +107,7 @@ std::string Server::accept(const Hello& hello) {
   if (hello.from < 0 || hello.from >= options_.size) {
     return "this job has ranks 0 to " + std::to_string(options_.size - 1) + ", and rank " + rank + " is none of them";
   }
-  // The holder may have gone just now, as in a process that shuts down and initialises again.
+  // The process with this rank may have left just now, for instance if it shut down and initialises again.
   serve(hello.from);
   const auto holder = clients_.find(hello.from);
   if (holder == clients_.end()) return {};
@@ -140,7 +140,7 @@ void Server::serve(int rank) {
     SecureSocket& socket = *it->second.socket;
     if (socket.queued() > kMaxQueued) {
       flush(rank);
-      if (socket.queued() > kMaxQueued) return;  // comes back when there is room to write
+      if (socket.queued() > kMaxQueued) return;  // called again when there is room to write
     }
     const auto received = socket.receive_frame(frame);
     if (!received.ok()) return lose(rank, received.status());
@@ -154,7 +154,7 @@ void Server::serve(int rank) {
   flush(rank);
 }
 
-// Without one, a record that is never made whole is waited for.
+// Starts a timer for incomplete records. If that fails, the server waits for such a record without a limit.
 void Server::start_clock() {
   if (ticks_) return;
   if (!clock_.valid()) {
@@ -189,7 +189,7 @@ void Server::look_at_records(TimePoint now) {
 void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kLeave) {
     note({.kind = StoreNotice::Kind::kLeft, .rank = rank});
-    return lose(rank, LinkEnd::kClosed, "closed, as the rank has left");  // which it waits for
+    return lose(rank, LinkEnd::kClosed, "closed, as the rank has left");  // the rank waits for this
   }
   if (request.kind == StoreRequest::Kind::kFailure) {
     return note({.kind = StoreNotice::Kind::kFailed, .rank = rank, .failure = request.failure});
@@ -204,7 +204,7 @@ void Server::handle(int rank, const StoreRequest& request) {
   if (speaks_of_others(request.kind)) return hear_of_others(rank, request);
   table_.handle(rank, request, [&](int to, const StoreReply& reply) {
     send(to, reply);
-    if (to != rank) flush(to);  // its own answers go out together, at the end of serve()
+    if (to != rank) flush(to);  // the rank's own answers are flushed together, at the end of serve()
   });
 }
 
@@ -238,7 +238,7 @@ void Server::told_of_waits(int rank, const StoreRequest& request) {
 
 void Server::send(int rank, const StoreReply& reply) {
   const auto client = clients_.find(rank);
-  // A connection that has ended says so when it is read next.
+  // Errors are ignored: the next read reports the end of the connection.
   if (client != clients_.end()) (void)client->second.socket->send_frame(encode(reply));
 }
 

@@ -1,6 +1,6 @@
-// The launcher's side of the rendezvous: one authenticated connection per rank, over which it serves the store, pushes
-// JobEvents and hears of ranks that join, leave and fail. Event-driven and without a thread: the owner watches fd() and
-// calls progress() when it is readable. One thread at a time.
+// The launcher's side of the rendezvous, with one authenticated connection per rank. It serves the store, pushes
+// JobEvents, and reports ranks that join, leave and fail. Event-driven, without a thread: the owner watches fd() and
+// calls progress() when it is readable. Only one thread at a time may use it.
 #pragma once
 
 #include <cstddef>
@@ -23,25 +23,25 @@ struct StoreServerOptions {
   std::string job_id;
   int size = 1;  // ranks 0 to size - 1 may join
   std::size_t max_bytes = StoreTable::kDefaultMaxBytes;
-  double host_timeout = 30;  // seconds, the setting
-  const Log* log = nullptr;  // told about strangers; outlives the server
+  double host_timeout = 30;  // seconds, from the setting
+  const Log* log = nullptr;  // logs strangers; must outlive the server
 };
 
-// Something that happened to a rank's connection, in order.
+// An event on a rank's connection. Notices are in order.
 struct StoreNotice {
   enum class Kind {
     kJoined,        // `pid` is set
-    kLeft,          // said that it leaves in good order
-    kFailed,        // `failure` is what it reported
-    kLeftEarly,     // another rank says so: it left while it was still needed; `failure` says for what
-    kStalled,       // it says that the `missed` hold the others up; `failure` says how
-    kFollows,       // its session has ended because it misses `missed`; `failure` says how
-    kNoProgress,    // of an operation of it; `failure` says which
+    kLeft,          // the rank leaves in an orderly way
+    kFailed,        // the rank has failed; `failure` is its report
+    kLeftEarly,     // another rank reports that `rank` left while it was still needed; `failure` names the operation
+    kStalled,       // the rank reports that others wait too long for the ranks in `missed`; `failure` says how
+    kFollows,       // the session of the rank has ended because it misses `missed`; `failure` says how
+    kNoProgress,    // an operation of the rank makes no progress; `failure` says which
     kStopping,      // the ranks have agreed to stop; `text` says why
-    kWaits,         // `waits`: ranks wait for others for long; none: they do not any more
-    kState,         // `state` is what its program does, as it was asked
-    kDisconnected,  // its connection ended; `text` says how. Follows kLeft and kFailed as well
-    kRefused,       // a second process `pid` claimed the rank; `text` is what it was told
+    kWaits,         // `waits`: ranks that have waited for a long time; empty: the waits are over
+    kState,         // `state` is the state of its program; the answer to kStacksAsked
+    kDisconnected,  // its connection ended; `text` says how. Also sent after kLeft and kFailed
+    kRefused,       // a second process `pid` claimed the rank; `text` is the reason it got
   };
   Kind kind = Kind::kJoined;
   int rank = -1;
@@ -59,13 +59,13 @@ class StoreServer {
   virtual ~StoreServer() = default;
   static Result<std::unique_ptr<StoreServer>> create(const JobKey& key, const StoreServerOptions& options);
 
-  [[nodiscard]] virtual const std::string& address() const = 0;  // for DISTRUN_STORE
-  // The same for the server's whole life; readable whenever progress() has something to do.
+  [[nodiscard]] virtual const std::string& address() const = 0;  // the value of DISTRUN_STORE
+  // The same descriptor during the whole life of the server. It is readable whenever progress() has work to do.
   [[nodiscard]] virtual int fd() const = 0;
   virtual void progress(TimePoint now) = 0;
-  // To every rank that is connected, and to those that connect later before anything else.
+  // Sends the event to all connected ranks. A rank that connects later gets it before anything else.
   virtual void publish(const JobEvent& event) = 0;
-  // To one rank that is connected. False: it is not.
+  // Sends the event to one rank. False if that rank is not connected.
   virtual bool tell(int rank, const JobEvent& event) = 0;
   virtual std::vector<StoreNotice> take_notices() = 0;
 };

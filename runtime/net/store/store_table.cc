@@ -9,7 +9,7 @@ namespace {
 
 using Kind = StoreReply::Kind;
 
-constexpr std::size_t kEntryCost = 128;  // what the table itself needs for an entry, roughly
+constexpr std::size_t kEntryCost = 128;  // approximate memory that the table needs for an entry
 
 StoreReply refusal(std::uint64_t id, std::string why) {
   return {.kind = Kind::kRefused, .id = id, .text = std::move(why)};
@@ -141,7 +141,7 @@ void StoreTable::swap(int rank, const StoreRequest& request, const Send& send) {
 
 void StoreTable::cancel(const Wait& wait) {
   const auto key = keys_.find(wait);
-  if (key == keys_.end()) return;  // answered already
+  if (key == keys_.end()) return;  // already answered
   const auto waits = waiting_.find(key->second);
   waits->second.erase(wait);
   if (waits->second.empty()) waiting_.erase(waits);
@@ -151,7 +151,7 @@ void StoreTable::cancel(const Wait& wait) {
 void StoreTable::erase(const std::string& prefix, std::int64_t members) {
   if (prefix.empty()) return;
   if (members > 1) {
-    // Refused where the store is full: the keys stay then until the job ends.
+    // If the store is full, the add is refused, and the keys stay until the job ends.
     std::int64_t asked = 0;
     add(-1, {.key = prefix + "/erased", .delta = 1}, [&asked](int, const StoreReply& reply) { asked = reply.sum; });
     if (asked < members) return;

@@ -1,4 +1,5 @@
-// The store's table: values, counters and who waits for what. Pure: requests in, replies out. One thread.
+// The table of the store: values, counters, and the ranks that wait for keys. Pure: it takes requests and returns
+// replies. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,17 @@ namespace distrun::net {
 
 class StoreTable {
  public:
-  // `max_bytes` bounds keys and values together, `max_waits` the unanswered gets of one rank.
+  // `max_bytes` limits all keys and values together. `max_waits` limits the unanswered gets of one rank.
   explicit StoreTable(std::size_t max_bytes = kDefaultMaxBytes, std::size_t max_waits = 4096)
       : max_bytes_(max_bytes), max_waits_(max_waits) {}
 
-  // One reply at a time: a text of a job with thousands of ranks is not copied for all who wait for it. Must not use
-  // the table.
+  // Sends one reply at a time, so that a text for thousands of waiting ranks is not copied for each of them. The
+  // function must not use the table.
   using Send = std::function<void(int rank, const StoreReply& reply)>;
-  // Does kSet, kGet, kAdd, kSwap, kCount, kCancel and kErase of `rank`; those who waited for a key that is there now
-  // are answered too.
+  // Executes kSet, kGet, kAdd, kSwap, kCount, kCancel and kErase of `rank`. Also answers other ranks that wait for a
+  // key that exists now.
   void handle(int rank, const StoreRequest& request, const Send& send);
-  // The rank's connection ended: nobody is to be told anything.
+  // The rank's connection ended. Drops its waits and sends nothing.
   void forget(int rank);
 
   static constexpr std::size_t kDefaultMaxBytes = std::size_t{256} << 20;
@@ -36,7 +37,7 @@ class StoreTable {
   void get(int rank, const StoreRequest& request, const Send& send);
   void add(int rank, const StoreRequest& request, const Send& send);
   void swap(int rank, const StoreRequest& request, const Send& send);
-  // False: the table is full.
+  // Returns false if the table is full.
   bool keep(const std::string& key, const std::string& value);
   void answer_waits(const std::string& key, const Send& send);
   void cancel(const Wait& wait);
@@ -48,7 +49,7 @@ class StoreTable {
   std::size_t bytes_ = 0;
   std::map<std::string, std::string> values_;
   std::map<std::string, std::set<Wait>> waiting_;  // by key
-  std::map<Wait, std::string> keys_;               // the same, by rank
+  std::map<Wait, std::string> keys_;               // the keys of the waits, ordered by rank
 };
 
 }  // namespace distrun::net

@@ -8,7 +8,7 @@
 namespace distrun::net {
 namespace {
 
-// A wait that is over sooner costs nothing.
+// Interval of the check for failures. Shorter waits cost no extra requests.
 constexpr Duration kLookAgain = std::chrono::seconds(1);
 constexpr std::size_t kMaxFailureText = std::size_t{1} << 16;
 
@@ -41,7 +41,7 @@ Result<std::string> WatchedStore::get(const std::string& key, TimePoint deadline
     auto value = store_.get(key, std::min(deadline, Clock::now() + kLookAgain));
     if (value.ok()) return value;
     const Errc code = value.status().code();
-    // Another one may have heard it sooner and have left the job because of it.
+    // A member that saw the failure earlier may already have left the job. The store then reports that member.
     const bool ended = code == Errc::kRankLost || code == Errc::kRankLeft;
     if (code != Errc::kTimeout && !ended) return value;
     if (Status told = failure(); !told.ok()) {
@@ -55,7 +55,7 @@ Result<std::string> WatchedStore::get(const std::string& key, TimePoint deadline
 Status WatchedStore::failure() {
   const auto failed = store_.add(step_ + "/failed", 0);
   if (!failed.ok() || *failed == 0) return {};
-  // Only looks: a get would end with the job.
+  // This swap only reads. A get() would fail once the job has ended.
   const auto text = store_.swap(step_ + "/failure", "", std::nullopt);
   if (!text.ok() || !*text) return text.status();
   WireReader reader(as_bytes(**text));

@@ -1,5 +1,5 @@
-// A store whose waits end when a member of a step cannot go on. Such a member may lack what it needs to take part at
-// all, a thread or a descriptor, and the others would wait for it until their time is over.
+// A store whose waits end if a member of a step cannot continue. Such a member may lack a thread or a descriptor that
+// it needs to take part. Without this, the other members would wait for it until their deadline.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,15 @@ namespace distrun::net {
 
 class WatchedStore final : public Store {
  public:
-  // `step` names the step among all that use the store. `store` must outlive this.
+  // `step` names this step among all users of the store. `store` must outlive this.
   WatchedStore(Store& store, std::string step) : store_(store), step_(std::move(step)) {}
 
-  // What ended a wait of this member: the failure of another one. Once no other thread uses this.
+  // The failure of another member that ended a wait of this one. Call it when no other thread uses this object any
+  // more.
   [[nodiscard]] const Status& told() const { return told_; }
-  // This member, of that rank and host, cannot go on. The first one that says so is the one that the others hear of.
-  // False, and nothing is said, if it has waited for others in vain: that follows from what they do.
+  // Reports that this member, which is `rank` on `host`, cannot continue. The other members get the first report. If
+  // `why` is a timeout or the loss of a rank, reports nothing and returns false: that is a consequence of another
+  // failure.
   bool fail(int rank, const std::string& host, const Status& why);
 
   Status set(const std::string& key, const std::string& value) override { return store_.set(key, value); }
@@ -32,7 +34,7 @@ class WatchedStore final : public Store {
   Status erase(const std::string& prefix, int members) override { return store_.erase(prefix, members); }
 
  private:
-  // Ok: no member has failed.
+  // Ok if no member has failed.
   Status failure();
 
   Store& store_;
