@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMaxTasks = 1 << 24;
 
-// The variables in which a launcher gives rank and size. If two families are set, the earlier one in the table belongs
+// The variables that contain a launcher's rank and size. If two families are set, the earlier one in the table belongs
 // to the inner launcher: mpirun and mpiexec run inside Slurm's steps, not the other way round.
 struct Family {
   const char* rank;

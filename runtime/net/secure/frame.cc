@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kLengthBytes = 2;
 constexpr std::size_t kMaxRecord = kNoiseMaxMessage;
 constexpr std::size_t kMaxRecordData = kMaxRecord - kNoiseTagBytes - 1;
-constexpr std::size_t kSmallBuffer = 4096;  // per connection; grows to one record for those with long messages
+constexpr std::size_t kSmallBuffer = 4096;  // per connection; grows to one record if messages are long
 constexpr std::byte kLast{0};
 constexpr std::byte kMore{1};
 
@@ -42,7 +42,7 @@ void FrameSealer::seal(std::span<const std::byte> frame, std::vector<std::byte>&
 std::span<std::byte> FrameOpener::writable() {
   std::size_t needed = kSmallBuffer;
   if (end_ - begin_ >= kLengthBytes) needed = std::max(needed, kLengthBytes + record_length(&buffer_[begin_]));
-  if (begin_ > 0) {  // next() has taken all whole records, so that this moves less than one
+  if (begin_ > 0) {  // next() has taken all whole records, so this moves less than one record
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;

@@ -29,7 +29,7 @@ Hello completed(Hello hello) {
   return hello;
 }
 
-// The job's name is in the prologue: another one would have made the message unreadable.
+// The job id is in the prologue. If it differed, the message could not be decrypted.
 template <class V>
 void hello_fields(V& v, Ref<V, Hello> hello) {
   v.text(hello.purpose, kMaxHelloText).text(hello.version, kMaxHelloText)(hello.from, hello.to, hello.pid);
@@ -112,7 +112,7 @@ std::vector<std::byte> Handshake::encode_hello() const {
   Hello hello = self_;
   if (role_ == NoiseHandshake::Role::kResponder) {
     hello.to = peer_.from;
-    // A responder that leaves the choice of purposes to its owner repeats the initiator's.
+    // A responder without a purpose lets its owner decide, and repeats the initiator's purpose.
     if (hello.purpose.empty()) hello.purpose = peer_.purpose;
   }
   WireWriter writer;
@@ -129,7 +129,7 @@ Status Handshake::on_preamble(std::span<const std::byte> bytes) {
   const std::size_t length = reader.u16();
   const bool responder = role_ == NoiseHandshake::Role::kResponder;
   if (version != kProtocolVersion) {
-    if (responder) emit_preamble({});  // so that the other side can name both versions, too
+    if (responder) emit_preamble({});  // so that the other side can name both versions too
     return fail(Errc::kProtocol, "the other side speaks version " + std::to_string(version) +
                                      " of distrun's protocol and this process version " +
                                      std::to_string(kProtocolVersion) + ": install the same distrun everywhere");
@@ -150,7 +150,7 @@ Status Handshake::on_noise(std::span<const std::byte> bytes) {
   const bool responder = role_ == NoiseHandshake::Role::kResponder;
   const auto payload = noise_.read_message(bytes);
   if (!payload.ok()) {
-    if (responder) emit_preamble({});  // a plain no, so that the other side does not try again
+    if (responder) emit_preamble({});  // an explicit refusal, so that the other side does not try again
     return fail(Errc::kProtocol, payload.status().message() + ", or it belongs to another job");
   }
   key_proved_ = true;

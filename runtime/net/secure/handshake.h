@@ -1,14 +1,15 @@
 // How two processes prove to each other that they belong to one job, as a state machine without I/O: bytes in, bytes
-// out (docs/wire.md has the bytes). Four messages, because a first Noise message can be replayed:
+// out (docs/wire.md has the bytes). It takes four messages, because a first Noise message can be replayed:
 //
 //   initiator -> responder   preamble, Noise message 1 (Hello)
 //   responder -> initiator   preamble, Noise message 2 (Hello)
 //   initiator -> responder   confirmation, the first encrypted record: the initiator is alive and holds the key
-//   responder -> initiator   verdict: welcome, or a text that says why not
+//   responder -> initiator   verdict: welcome, or a text with the reason for the refusal
 //
-// The prologue binds protocol version and job id; the Hellos (purpose, ranks, version, pid) are encrypted payloads and
-// so part of the transcript that every later byte depends on. Nothing beyond a fixed 10-byte preamble is looked at
-// before its sender has proved that it holds the key. Never asks for more than kMaxHandshakeMessage bytes at a time.
+// The prologue binds the protocol version and the job id. The Hellos (purpose, ranks, version, pid) are encrypted
+// payloads, so they are part of the transcript, and every later byte depends on them. The fixed 10-byte preamble is the
+// only input that is parsed before its sender has proved that it holds the key. A step never asks for more than
+// kMaxHandshakeMessage bytes.
 #pragma once
 
 #include <cstddef>
@@ -30,25 +31,25 @@ class Handshake {
  public:
   enum class State {
     kRunning,
-    kProved,  // responder only: the initiator is who peer() says; decide() is due
+    kProved,  // responder only: peer() is proved; the caller must call decide()
     kDone,
     kFailed,
   };
 
-  // `self` is what this side says of itself; an initiator's `self.to` is whom it wants to reach.
+  // `self` describes this side. For an initiator, `self.to` is the rank that it wants to reach.
   Handshake(NoiseHandshake::Role role, const JobKey& key, const Hello& self);
 
   [[nodiscard]] State state() const { return state_; }
-  // What to send, to be taken after construction and after each feed() and decide(), an error's last words included.
+  // The bytes to send. Take them after construction and after each feed() and decide(), also after an error.
   std::vector<std::byte> take_output() { return std::move(output_); }
-  // Exactly so many bytes are needed for the next step; 0 when none are.
+  // The next step needs exactly this number of bytes; 0 if it needs none.
   [[nodiscard]] std::size_t wanted() const { return wanted_; }
-  // `bytes` are exactly wanted(). An error says in one sentence why the two do not go together, from this side's view.
+  // `bytes` are exactly wanted(). An error says in one sentence why the two sides do not match, as this side sees it.
   Status feed(std::span<const std::byte> bytes);
-  // Responder: welcome the initiator ("") or refuse it with a text that it will report.
+  // Responder only: "" welcomes the initiator. Any other text refuses it, and the initiator reports that text.
   void decide(const std::string& refusal);
 
-  // True once the other side has shown that it holds the key, even if the handshake fails later.
+  // True once the other side has proved that it holds the key, even if the handshake fails later.
   [[nodiscard]] bool key_proved() const { return key_proved_; }
   [[nodiscard]] const Hello& peer() const { return peer_; }
   NoiseSession take_session();  // once, after kDone

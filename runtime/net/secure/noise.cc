@@ -29,7 +29,7 @@ NoiseKey hmac(const NoiseKey& key, std::span<const unsigned char> a, std::span<c
   return out;
 }
 
-// HKDF of the Noise specification, section 4.3; the third output is derived by whoever needs three.
+// HKDF of the Noise specification, section 4.3. N is 2 or 3.
 template <std::size_t N>
 std::array<NoiseKey, N> hkdf(const NoiseKey& chaining_key, std::span<const unsigned char> input) {
   NoiseKey temporary = hmac(chaining_key, input);
@@ -92,7 +92,7 @@ bool NoiseCipher::decrypt(std::span<const std::byte> ad, std::span<const std::by
 NoiseHandshake::NoiseHandshake(const Options& options)
     : role_(options.role), cipher_(NoiseKey{}), fixed_(options.ephemeral) {
   DISTRUN_CHECK(sodium_init() >= 0, "libsodium cannot be initialised");
-  // A name longer than a hash is hashed (section 5.2); this one is 36 bytes.
+  // The specification hashes a name that is longer than a hash (section 5.2). This name has 36 bytes.
   static_assert(kProtocolName.size() > kNoiseKeyBytes);
   crypto_hash_sha256(hash_.data(), chars(as_bytes(kProtocolName)), kProtocolName.size());
   chaining_key_ = hash_;
@@ -130,7 +130,7 @@ void NoiseHandshake::mix_key_and_hash(std::span<const unsigned char> input) {
   wipe(keys);
 }
 
-// In a pattern with a psk, an ephemeral public key goes into the key as well (section 9.2).
+// In a pattern with a psk, an ephemeral public key is mixed into the key too (section 9.2).
 void NoiseHandshake::mix_public_key(const NoiseKey& key) {
   mix_hash(std::as_bytes(std::span(key)));
   mix_key(key);
@@ -175,7 +175,7 @@ Result<std::vector<std::byte>> NoiseHandshake::read_message(std::span<const std:
   const Status refused(Errc::kProtocol, "the other side does not hold this job's key");
   if (message.size() < kNoiseKeyBytes + kNoiseTagBytes || message.size() > kNoiseMaxMessage) return refused;
   std::memcpy(remote_.data(), message.data(), kNoiseKeyBytes);
-  if (role_ == Role::kInitiator && remote_ == public_) return refused;  // our own message, reflected
+  if (role_ == Role::kInitiator && remote_ == public_) return refused;  // this side's own message, reflected
   mix_public_key(remote_);
   if (role_ == Role::kInitiator && !mix_shared_secret()) return refused;
   const auto sealed = message.subspan(kNoiseKeyBytes);
@@ -183,10 +183,10 @@ Result<std::vector<std::byte>> NoiseHandshake::read_message(std::span<const std:
   std::vector<std::byte> payload;
   if (!cipher_.decrypt(std::as_bytes(std::span(ad)), sealed, payload)) return refused;
   mix_hash(sealed);
-  // Only now, so that a stranger without the key costs hashes alone and no scalar multiplication.
+  // Done after the decryption, so that a stranger without the key costs only hashes and no scalar multiplication.
   if (role_ == Role::kResponder) {
     make_key_pair();
-    // A key of low order makes the shared secret a constant: nobody honest sends one.
+    // A key of low order makes the shared secret a constant. No honest peer sends one.
     NoiseKey unused;
     if (crypto_scalarmult(unused.data(), secret_.data(), remote_.data()) != 0) return refused;
     sodium_memzero(unused.data(), unused.size());
@@ -201,7 +201,7 @@ NoiseSession NoiseHandshake::split() {
   auto keys = hkdf<2>(chaining_key_, {});
   const bool initiator = role_ == Role::kInitiator;
   NoiseSession session{.send = NoiseCipher(keys[initiator ? 0 : 1]), .receive = NoiseCipher(keys[initiator ? 1 : 0])};
-  // The chaining key's other use: with an input where the session's own keys have none.
+  // The exported keys are a second HKDF of the chaining key. Its input is not empty, unlike that of the session's keys.
   std::array<unsigned char, kExportLabel.size() + kNoiseKeyBytes> context;
   std::ranges::copy(kExportLabel, context.begin());
   std::ranges::copy(hash_, context.begin() + kExportLabel.size());

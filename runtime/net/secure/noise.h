@@ -1,6 +1,6 @@
-// Noise_NNpsk0_25519_ChaChaPoly_SHA256 (The Noise Protocol Framework, revision 34) on libsodium's primitives: nothing
-// but this one pattern, no I/O, no allocation beyond the messages. Checked against the published cacophony vectors.
-// Keys are wiped when their owner goes.
+// Noise_NNpsk0_25519_ChaChaPoly_SHA256 (The Noise Protocol Framework, revision 34), built on libsodium's primitives.
+// Only this one pattern; no I/O, and no allocation except for the messages. Tests check it against the published
+// cacophony vectors. Destructors wipe the keys.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class NoiseCipher {
 
   // Appends plain.size() + kNoiseTagBytes bytes to `out`.
   void encrypt(std::span<const std::byte> ad, std::span<const std::byte> plain, std::vector<std::byte>& out);
-  // Appends the plaintext to `out`; false, with `out` and the nonce unchanged, when the tag is wrong.
+  // Appends the plaintext to `out`. If the tag is wrong, returns false, and `out` and the nonce stay unchanged.
   [[nodiscard]] bool decrypt(std::span<const std::byte> ad, std::span<const std::byte> sealed,
                              std::vector<std::byte>& out);
 
@@ -43,8 +43,8 @@ class NoiseCipher {
   std::uint64_t counter_ = 0;
 };
 
-// A key for each direction besides those of a session's own ciphers, and independent of them: what else protects the
-// connection derives its keys from these. Bound to the whole handshake.
+// A second key for each direction, independent of the keys of the session's ciphers. Other protection of the connection
+// derives its keys from these. They depend on the whole handshake.
 struct ExportedKeys {
   ExportedKeys() = default;
   ExportedKeys(const ExportedKeys&) = default;
@@ -60,8 +60,8 @@ struct NoiseSession {
   ExportedKeys exported{};
 };
 
-// The two messages: initiator write, responder read, responder write, initiator read; then split() on both sides.
-// A read that fails leaves the handshake unusable.
+// The two messages: initiator write, responder read, responder write, initiator read. Then both sides call split().
+// After a failed read the handshake is unusable.
 class NoiseHandshake {
  public:
   enum class Role { kInitiator, kResponder };
@@ -69,7 +69,7 @@ class NoiseHandshake {
     Role role = Role::kInitiator;
     std::span<const unsigned char, kNoiseKeyBytes> psk;
     std::span<const std::byte> prologue;
-    std::optional<NoiseKey> ephemeral;  // for test vectors only; random otherwise
+    std::optional<NoiseKey> ephemeral;  // only for test vectors; random otherwise
   };
 
   explicit NoiseHandshake(const Options& options);
@@ -78,7 +78,7 @@ class NoiseHandshake {
   ~NoiseHandshake();
 
   std::vector<std::byte> write_message(std::span<const std::byte> payload);
-  // The payload; kProtocol when the other side does not hold the key or a byte was changed on the way.
+  // Returns the payload. kProtocol if the other side does not hold the key, or if a byte was changed on the way.
   Result<std::vector<std::byte>> read_message(std::span<const std::byte> message);
 
   [[nodiscard]] bool finished() const { return messages_ == 2; }
@@ -101,7 +101,7 @@ class NoiseHandshake {
   NoiseKey hash_{};
   NoiseCipher cipher_;
   std::optional<NoiseKey> fixed_;  // Options::ephemeral
-  NoiseKey secret_{};              // our ephemeral key pair, made when it is needed
+  NoiseKey secret_{};              // this side's ephemeral key pair, created when it is needed
   NoiseKey public_{};
   NoiseKey remote_{};
 };

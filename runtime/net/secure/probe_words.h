@@ -1,8 +1,8 @@
-// What two hosts say to each other to find out whether an address leads from one to the other: one question, one
-// answer, nothing afterwards. As such a connection carries nothing, it needs no session; each end proves with a MAC
-// that it holds the job's key (docs/wire.md has the bytes). A question can be replayed, and earns the same answer
-// again; an answer cannot, because it covers the question's 16 random bytes. 16 hosts ask 256 times when a job starts:
-// a Noise handshake for each took 60 ms of two cores. Pure; no I/O.
+// Two hosts exchange one question and one answer to find out whether an address leads from one to the other. The
+// connection carries nothing else, so it needs no session. Each end proves with a MAC that it holds the job's key
+// (docs/wire.md has the bytes). A replayed question gets the same answer again. An answer cannot be replayed, because
+// it covers the 16 random bytes of the question. At the start of a job, 16 hosts ask 256 times; a Noise handshake for
+// each took 60 ms of two cores. Pure; no I/O.
 #pragma once
 
 #include <array>
@@ -20,17 +20,17 @@ class ProbeWords {
   using Answer = std::array<std::byte, 36>;
   enum class Heard {
     kAnswer,
-    kRefusal,   // whoever listens there does not accept the question's proof
-    kNonsense,  // bytes of somebody without the key
+    kRefusal,   // the listener there does not accept the proof in the question
+    kNonsense,  // bytes of a process without the key
   };
 
   ProbeWords(const JobKey& key, const std::string& job_id);
 
-  // Numbers of hosts.
+  // `from` and `to` are host numbers.
   [[nodiscard]] Question question(int from, int to) const;
-  // The answer of host `self` to a question, whomever it is meant for; or the refusal, when its proof is not right.
+  // The answer of host `self` to a question, for whichever host it is meant. The refusal if the proof is wrong.
   [[nodiscard]] Answer answer(const Question& question, int self) const;
-  // `host`, for kAnswer alone: the one that answers.
+  // `host`: the host that answers; set for kAnswer only.
   [[nodiscard]] Heard hear(const Question& question, const Answer& answer, int& host) const;
 
  private:

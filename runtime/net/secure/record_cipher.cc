@@ -8,7 +8,7 @@ namespace {
 unsigned char* letters(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
 const unsigned char* letters(const std::byte* bytes) { return reinterpret_cast<const unsigned char*>(bytes); }
 
-// A key for `purpose` alone: it tells nothing about `key`.
+// Derives a key for `purpose` only. It reveals nothing about `key`.
 NoiseKey derived(const NoiseKey& key, const std::string& purpose) {
   NoiseKey out;
   crypto_generichash(out.data(), out.size(), reinterpret_cast<const unsigned char*>(purpose.data()), purpose.size(),
@@ -47,7 +47,7 @@ void RecordCipher::set_key() {
   if (aes_ != nullptr) crypto_aead_aes256gcm_beforenm(&aes_->expanded, key_.data());
 }
 
-// Four zero bytes, then the record's number in little-endian order. False: there are no more.
+// The nonce is four zero bytes, then the number of the record in little-endian order. False: there are no more.
 bool RecordCipher::next(Nonce& nonce) {
   if (nonces_.next >= nonces_.end) return false;
   if (nonces_.next > 0 && nonces_.next % nonces_.per_key == 0) {
@@ -60,7 +60,7 @@ bool RecordCipher::next(Nonce& nonce) {
   return true;
 }
 
-// Where records are not encrypted, what they carry is the additional data of a record without text.
+// If records are not encrypted, their data is the additional data of a record without text.
 bool RecordCipher::seal(std::span<const std::byte> plain, std::byte* out, RecordTag& tag) {
   Nonce nonce;
   if (!next(nonce)) return false;

@@ -1,6 +1,6 @@
-// Seals and opens the records of one direction of a data connection (docs/wire.md): a key and a nonce that counts, so
-// that a record that was changed, repeated, left out, put elsewhere or sent back does not open. libsodium's ciphers
-// only, no I/O. Keys are wiped when their owner goes.
+// Seals and opens the records of one direction of a data connection (docs/wire.md). It uses a key and a nonce that
+// counts. So a record does not open if it was changed, repeated, left out, moved or sent back. Only libsodium's
+// ciphers, no I/O. Destructors wipe the keys.
 #pragma once
 
 #include <array>
@@ -15,24 +15,24 @@
 
 namespace distrun::net {
 
-// What records are made with: the same at both ends.
+// The algorithms of the records. Both ends use the same.
 struct RecordSuite {
-  bool encrypts = true;  // else records have tags alone, and what they carry travels in the clear
-  bool aes = false;      // AES-256-GCM, where every member's processor has it; else ChaCha20-Poly1305
+  bool encrypts = true;  // false: records only have tags, and their data is sent in the clear
+  bool aes = false;      // AES-256-GCM, if every member's processor has it; otherwise ChaCha20-Poly1305
   friend bool operator==(const RecordSuite&, const RecordSuite&) = default;
 };
-std::string to_string(const RecordSuite& suite);  // "encrypt aes-256-gcm"
+std::string to_string(const RecordSuite& suite);  // for instance "encrypt aes-256-gcm"
 
 bool aes_available();
 
 inline constexpr std::size_t kRecordTagBytes = 16;
 using RecordTag = std::array<std::byte, kRecordTagBytes>;
 
-// How far a key goes: other numbers than these are for tests.
+// The numbers of records. Only tests use other values than these.
 struct RecordNonces {
   std::uint64_t next = 0;
-  std::uint64_t end = std::numeric_limits<std::uint64_t>::max();  // no record has this number, nor any later one
-  // Then the key is replaced by one that is made from it: fewer than 2^36 blocks of AES under any key.
+  std::uint64_t end = std::numeric_limits<std::uint64_t>::max();  // no record has this number or a later one
+  // After this many records the key is replaced by one derived from it. So fewer than 2^36 blocks of AES use one key.
   std::uint64_t per_key = std::uint64_t{1} << 20;
 };
 
@@ -44,10 +44,10 @@ class RecordCipher {
   RecordCipher& operator=(const RecordCipher&) = delete;
 
   [[nodiscard]] bool encrypts() const { return suite_.encrypts; }
-  // The next record: `out` gets plain.size() bytes (`out` may be where `plain` lies), or is not touched where records
-  // are not encrypted. False: the nonces are used up, and nothing was written.
+  // Seals the next record. `out` gets plain.size() bytes and may be the memory of `plain`. If records are not
+  // encrypted, `out` is not written. False: the nonces are used up, and nothing was written.
   [[nodiscard]] bool seal(std::span<const std::byte> plain, std::byte* out, RecordTag& tag);
-  // The next record, in place. False: it is not what the other side sealed, and the connection is of no use any more.
+  // Opens the next record in place. False: it differs from what the other side sealed, and the connection is unusable.
   [[nodiscard]] bool open(std::span<std::byte> bytes, const RecordTag& tag);
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 Status went_away(int error) { return errno_status("the other side went away in the handshake", error); }
 
-// A fresh socket has room for these few hundred bytes.
+// A new socket has room for these few hundred bytes.
 Status send_whole(int fd, const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return {};
   const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -44,11 +44,11 @@ Result<std::unique_ptr<SecureSocket>> SecureConnector::progress() {
                                                                       std::move(peer), std::vector<std::byte>{}));
 }
 
-// Reads exactly what the handshake wants: not one byte more, which could be the first of the bulk data after it.
+// Reads exactly the bytes that the handshake wants. The next byte could be the first byte of bulk data.
 Status SecureConnector::shake_hands(bool& waits) {
   std::array<std::byte, kMaxHandshakeMessage> buffer;
   while (handshake_.state() == Handshake::State::kRunning) {
-    // Read even if sending failed: the other side may have said why it closed.
+    // Read even if sending failed: the other side may have sent the reason why it closed.
     if (const Status sent = send_whole(fd_.get(), handshake_.take_output()); !sent.ok()) send_error_ = sent;
     const std::size_t missing = handshake_.wanted() - received_.size();
     const ssize_t n = ::recv(fd_.get(), buffer.data(), std::min(missing, buffer.size()), MSG_DONTWAIT);

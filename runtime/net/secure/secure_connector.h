@@ -1,4 +1,4 @@
-// The connecting side's handshake, without blocking: connect_secure() for a loop. One attempt on one socket.
+// The handshake of the connecting side without blocking: connect_secure() for an event loop. One attempt on one socket.
 #pragma once
 
 #include <memory>
@@ -14,16 +14,16 @@ namespace distrun::net {
 
 class SecureConnector {
  public:
-  // `fd` comes from connect_stream(), or from begin_connect() and is still on its way (`connected` is false).
+  // `fd` comes from connect_stream(), or from begin_connect() while it is still connecting (`connected` is false).
   SecureConnector(Fd fd, bool connected, const JobKey& key, const Hello& hello);
 
   [[nodiscard]] int fd() const { return fd_.get(); }
-  // Moves what can be moved. Null: not yet; call again when fd() is writable, or, once connected(), when it is
-  // readable. An error ends the attempt.
+  // Sends and receives what is possible. Null means not finished: call again when fd() is writable, or readable if
+  // connected(). An error ends the attempt.
   Result<std::unique_ptr<SecureSocket>> progress();
   [[nodiscard]] bool connected() const { return connected_; }
-  // After an error: the other side closed the connection and gave no reason, as a listener does that has no room.
-  // Another attempt may do better.
+  // After an error: the other side closed the connection without a reason, as a listener without room does. Another
+  // attempt may succeed.
   [[nodiscard]] bool dropped() const { return dropped_; }
 
  private:
@@ -34,7 +34,7 @@ class SecureConnector {
   bool connected_;
   bool dropped_ = false;
   Status send_error_;
-  std::vector<std::byte> received_;  // of handshake_.wanted()
+  std::vector<std::byte> received_;  // bytes received so far, of handshake_.wanted()
 };
 
 }  // namespace distrun::net

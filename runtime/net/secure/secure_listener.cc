@@ -1,4 +1,4 @@
-// listen_secure: the responder's side, many handshakes at once, without blocking and without trusting anybody.
+// listen_secure: the responder's side. Runs many handshakes at once, does not block, and trusts no peer.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -25,15 +25,16 @@ namespace {
 
 constexpr std::size_t kMaxStrangers = 128;
 constexpr Duration kHandshakeTime = std::chrono::seconds(5);
-// After which one may have to make room: many times what an answer takes, so that peers that come all at once stay.
+// A peer that is silent for this time may have to make room. It is many times the time of an answer, so that peers that
+// all connect at once can stay.
 constexpr Duration kSilence = std::chrono::milliseconds(100);
 constexpr Duration kRestAfterShortage = std::chrono::seconds(1);
 constexpr Duration kLogInterval = std::chrono::seconds(1);
-constexpr std::uint64_t kListenerId = 0;  // epoll data; strangers count from 2
+constexpr std::uint64_t kListenerId = 0;  // epoll data; strangers have ids from 2
 constexpr std::uint64_t kTimerId = 1;
-constexpr std::size_t kEventsPerTurn = kMaxStrangers + 2;  // all there can be
+constexpr std::size_t kEventsPerTurn = kMaxStrangers + 2;  // the largest possible number
 
-// Somebody who has connected and not proved anything yet. Holds at most one handshake message of theirs.
+// A peer that has connected and has not proved anything yet. Holds at most one handshake message from it.
 struct Stranger {
   Stranger(Fd connection, const JobKey& key, const Hello& self, TimePoint now)
       : fd(GuardedFd(std::move(connection))),
@@ -44,8 +45,8 @@ struct Stranger {
   Handshake handshake;
   std::vector<std::byte> received;
   TimePoint since;
-  TimePoint heard;       // its last whole message; single bytes do not count
-  bool refused = false;  // no stranger: it has the key, and was told why it is not wanted
+  TimePoint heard;       // when its last whole message came; single bytes do not count
+  bool refused = false;  // not a stranger: it has the key, and it got the reason for the refusal
 };
 
 class Listener final : public SecureListener {
@@ -85,13 +86,13 @@ class Listener final : public SecureListener {
   GuardedFd epoll_;
   std::uint64_t next_id_ = 2;
   std::map<std::uint64_t, Stranger> strangers_;  // in order of arrival
-  std::optional<TimePoint> paused_until_;        // no accepting: descriptors have run out, or full_
-  bool short_ = false;                           // descriptors have run out before, which was told
-  bool full_ = false;                            // no room until a stranger goes or has been silent for too long
-  TimePoint now_;                                // of the progress() under way
-  TimePoint silent_until_;                       // no line about strangers before
+  std::optional<TimePoint> paused_until_;        // do not accept: descriptors have run out, or full_
+  bool short_ = false;                           // descriptors have run out before, and this was logged
+  bool full_ = false;                            // no room until a stranger leaves or has been silent for too long
+  TimePoint now_;                                // of the current progress()
+  TimePoint silent_until_;                       // log no line about strangers before
   std::size_t unreported_ = 0;
-  std::deque<std::unique_ptr<SecureSocket>> peers_;  // of accept_blocking alone
+  std::deque<std::unique_ptr<SecureSocket>> peers_;  // only for accept_blocking
 };
 
 Status Listener::open(Fd listening, const Address& address) {
@@ -129,7 +130,7 @@ void Listener::progress(TimePoint now, const AcceptFunction& accept, const PeerF
     }
   }
   expire(now);
-  // Last: who has said something by now is not silent, however long this turn was in coming.
+  // Accept last: a stranger that has sent something by now is not silent, however late this turn is.
   if (newcomers) accept_all(now);
   resume(now);
   set_timer();
@@ -137,7 +138,7 @@ void Listener::progress(TimePoint now, const AcceptFunction& accept, const PeerF
 
 Result<std::unique_ptr<SecureSocket>> Listener::accept_blocking(const AcceptFunction& accept, TimePoint deadline) {
   for (;;) {
-    // Others that come in the same turn wait in peers_ for the next call.
+    // Further peers of the same turn wait in peers_ for the next call.
     progress(Clock::now(), accept, [this](std::unique_ptr<SecureSocket> peer) { peers_.push_back(std::move(peer)); });
     if (!peers_.empty()) {
       auto first = std::move(peers_.front());
@@ -152,7 +153,7 @@ Result<std::unique_ptr<SecureSocket>> Listener::accept_blocking(const AcceptFunc
 
 void Listener::accept_all(TimePoint now) {
   for (std::size_t i = 0; i < kMaxStrangers; ++i) {
-    // Who has no room here waits in the kernel's backlog, where nothing of it is lost.
+    // If there is no room, a peer waits in the kernel's backlog, which loses nothing.
     if (strangers_.size() >= kMaxStrangers && !make_room(now - kSilence)) return wait_for_room();
     auto fd = accept_stream(listener_.get());
     if (!fd.ok()) return pause(now, fd.status());
@@ -163,7 +164,7 @@ void Listener::accept_all(TimePoint now) {
   }
 }
 
-// Out of descriptors: a listening socket that stays readable would keep the owner busy for nothing.
+// Descriptors have run out. If the listening socket stayed readable, the owner would be busy for nothing.
 void Listener::pause(TimePoint now, const Status& shortage) {
   if (log_ != nullptr && !short_) {
     log_->warning(address_text_ + " (" + self_.purpose + "): " + shortage.message() +
@@ -189,7 +190,8 @@ void Listener::resume(TimePoint now) {
   full_ = false;
 }
 
-// The oldest one that was silent since then goes, but those who have shown the key go last. False: there is none.
+// Drops the oldest stranger that has been silent since `heard_before`. Strangers that have proved the key are dropped
+// last. False: there is none.
 bool Listener::make_room(TimePoint heard_before) {
   const auto silent = [&](const auto& item) { return item.second.heard <= heard_before; };
   auto it = std::find_if(strangers_.begin(), strangers_.end(),
@@ -214,8 +216,8 @@ void Listener::serve(std::uint64_t id, const AcceptFunction& accept, const PeerF
   auto socket = std::make_unique<SecureStream>(stranger.fd.release(), stranger.handshake.take_session(),
                                                std::move(peer), std::move(unsent));
   strangers_.erase(it);
-  (void)socket->flush();  // an error shows again when the owner uses the socket
-  // At once, not at the end of the turn: `accept` may ask its owner whether a rank has come already.
+  (void)socket->flush();  // the owner gets an error again when it uses the socket
+  // Call this now and not at the end of the turn, because `accept` may ask the owner if a rank has already come.
   on_peer(std::move(socket));
 }
 
@@ -226,7 +228,7 @@ Listener::Step Listener::advance(Stranger& stranger, const AcceptFunction& accep
     const ssize_t n = ::recv(stranger.fd.get(), buffer.data(), std::min(missing, buffer.size()), MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return Step::kWait;
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Step::kDrop;  // not worth a line: it gave up, and comes again if it is one of ours
+    if (n <= 0) return Step::kDrop;  // not logged: the peer gave up, and a peer of this job connects again
     stranger.received.insert(stranger.received.end(), buffer.begin(), buffer.begin() + n);
     if (stranger.received.size() < stranger.handshake.wanted()) continue;
     const Status fed = stranger.handshake.feed(stranger.received);
@@ -234,7 +236,7 @@ Listener::Step Listener::advance(Stranger& stranger, const AcceptFunction& accep
     stranger.heard = now_;
     if (fed.ok() && stranger.handshake.state() == Handshake::State::kProved) return judge(stranger, accept, why);
     const auto output = stranger.handshake.take_output();
-    // A fresh socket has room for these few hundred bytes; whoever has managed to fill it is no peer.
+    // A new socket has room for these few hundred bytes. A peer that has filled it is not a peer of this job.
     const ssize_t sent = ::send(stranger.fd.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (!fed.ok() || sent != static_cast<ssize_t>(output.size())) {
       why = fed.ok() ? "it takes no answer" : fed.message();
@@ -258,14 +260,14 @@ Listener::Step Listener::judge(Stranger& stranger, const AcceptFunction& accept,
 
 void Listener::drop(std::map<std::uint64_t, Stranger>::iterator it, const std::string& why) {
   if (!it->second.refused && !why.empty()) report(it->second.fd.get(), why);
-  // Bytes that nobody has read would turn the close into a reset, which can overtake our last words.
+  // Unread bytes would turn the close into a reset, and a reset can overtake the last message to the peer.
   std::array<std::byte, 4096> buffer;
   ::shutdown(it->second.fd.get(), SHUT_WR);
   ::recv(it->second.fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   strangers_.erase(it);
 }
 
-// One line per second at most, whatever strangers do.
+// Logs at most one line per second, whatever strangers do.
 void Listener::report(int fd, const std::string& why) {
   ++unreported_;
   if (log_ == nullptr || now_ < silent_until_) return;
@@ -282,7 +284,7 @@ void Listener::expire(TimePoint now) {
   }
 }
 
-// The timer makes fd() readable when the oldest stranger's time is up, so that the owner needs no clock of its own.
+// The timer makes fd() readable when the time of the oldest stranger is over, so the owner needs no timer.
 void Listener::set_timer() {
   std::optional<TimePoint> next = paused_until_;
   if (!strangers_.empty())

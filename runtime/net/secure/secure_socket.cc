@@ -1,4 +1,4 @@
-// connect_secure: the initiator's side of the handshake, blocking.
+// connect_secure: the handshake of the initiator, blocking.
 #include "runtime/net/secure/secure_socket.h"
 
 #include <poll.h>
@@ -13,14 +13,15 @@
 namespace distrun::net {
 namespace {
 
-// A listener under a flood of strangers, or one that waited for a stopped process, may drop a peer without a verdict;
-// that is worth another attempt. Whoever is not wanted is told so.
+// A listener may drop a peer without a verdict if many strangers connect, or if it waited for a stopped process. That
+// is worth another attempt. A peer that is refused gets a reason instead.
 constexpr int kAttempts = 8;
-constexpr double kFirstPause = 0.01;  // seconds; doubles, with jitter: those who were dropped together come apart
+// seconds; doubles, with jitter, so that peers dropped together come back at different times
+constexpr double kFirstPause = 0.01;
 
 struct Attempt {
   Status status;
-  bool dropped = false;  // the connection ended without a reason given
+  bool dropped = false;  // the connection ended without a reason
   std::unique_ptr<SecureSocket> socket;
 };
 
@@ -43,7 +44,7 @@ Attempt attempt(const Address& address, const JobKey& key, const Hello& hello, T
   }
 }
 
-// Nothing tells when the listener has room again.
+// Backs off, because no event tells when the listener has room again.
 void pause(int attempts, TimePoint deadline) {
   std::minstd_rand random(std::random_device{}());
   const double longest = kFirstPause * (1 << (attempts - 1));

@@ -1,7 +1,7 @@
-// A non-blocking stream socket (TCP or unix) on which both ends have proved that they hold the job's key
-// (Noise_NNpsk0_25519_ChaChaPoly_SHA256; docs/wire.md) before any other byte is parsed.
-// Control frames are always encrypted; bulk data travels as its owner decides after the authenticated connect.
-// Owned and used by one thread at a time (the token holder, or the launcher's loop).
+// A non-blocking stream socket (TCP or unix). Both ends prove that they hold the job's key before any other byte is
+// parsed (Noise_NNpsk0_25519_ChaChaPoly_SHA256; docs/wire.md). Control frames are always encrypted. After the
+// authenticated connect, the owner decides how bulk data is sent. One thread at a time owns and uses it (the token
+// holder, or the launcher's loop).
 #pragma once
 
 #include <cstddef>
@@ -28,18 +28,18 @@ inline constexpr std::uint32_t kProtocolVersion = 1;
 inline constexpr std::size_t kMaxFrame = std::size_t{16} << 20;
 
 // Bound into the handshake's transcript, so that a connection cannot be replayed, reflected or used for another
-// purpose. Texts are at most 128 bytes each.
+// purpose. Each text has at most 128 bytes.
 struct Hello {
   std::string purpose;  // "store", "control", "tcp:<group>", "host"
   std::string job_id;
   // World ranks; -1 for the launcher.
   int from = -1;  // the connecting side
   int to = -1;    // the accepting side; checked
-  // Sent encrypted in the handshake, both ways; a difference is a kProtocol error that names both versions. This
-  // build's own version when empty.
+  // Each side sends it encrypted in the handshake. If they differ, the result is a kProtocol error that names both
+  // versions. Empty means the version of this build.
   std::string version;
-  // Process id as the other side told it, or as the kernel did (SO_PEERCRED) on a unix socket. This process's own
-  // when 0.
+  // The process id that the other side sent, or, on a unix socket, the one from the kernel (SO_PEERCRED). 0 means the
+  // id of this process.
   int pid = 0;
 };
 
@@ -47,31 +47,32 @@ class SecureSocket {
  public:
   virtual ~SecureSocket() = default;
   [[nodiscard]] virtual int fd() const = 0;
-  [[nodiscard]] virtual const Hello& peer() const = 0;  // what the other side said of itself, verified
+  [[nodiscard]] virtual const Hello& peer() const = 0;  // the Hello of the other side, verified
 
-  // Control frames: whole messages, encrypted. send_frame queues; receive_frame returns false if none is complete.
-  // Both return an error once the peer is gone (end of file, reset, bad tag), and keep returning it.
+  // Control frames: whole messages, encrypted. send_frame queues a message. receive_frame returns false if no frame is
+  // complete. Once the peer is gone (end of file, reset, bad tag), both return an error, again and again.
   virtual Status send_frame(std::span<const std::byte> frame) = 0;
   virtual Result<bool> receive_frame(std::vector<std::byte>& out) = 0;
-  virtual Status flush() = 0;  // writes what is queued, without blocking
+  virtual Status flush() = 0;  // writes queued bytes without blocking
   [[nodiscard]] virtual bool wants_write() const = 0;
-  [[nodiscard]] virtual std::size_t queued() const = 0;  // bytes that flush() has still to write
+  [[nodiscard]] virtual std::size_t queued() const = 0;  // bytes that flush() still has to write
 
-  // The number of the record of which a part has come and the rest has not; 0: there is none.
+  // The number of the record that has arrived in part; 0 if there is none.
   [[nodiscard]] virtual std::uint64_t begun() const = 0;
-  // The owner has found the connection at its end. Returns the error that both directions give from now on.
+  // Tells the socket that its owner has found the connection ended. Returns the error that both directions report from
+  // now on.
   virtual Status give_up(LinkEnd end, const std::string& how) = 0;
 
-  // Blocking forms for set-up, with a deadline.
+  // Blocking variants for the set-up, with a deadline.
   virtual Status send_frame_blocking(std::span<const std::byte> frame, TimePoint deadline) = 0;
   virtual Result<std::vector<std::byte>> receive_frame_blocking(TimePoint deadline) = 0;
 
-  // Gives up framing: the caller owns the authenticated descriptor (non-blocking) and moves bulk bytes on it in the
-  // clear, or in records of its own; a slow reader no longer ends the connection. Safe right after connecting and
-  // accepting, on both sides; later only when both sides know that no frame is under way. An error if frame bytes are
-  // left in either direction.
+  // Gives up framing. The caller owns the authenticated, non-blocking descriptor and moves bulk bytes on it, in the
+  // clear or in its own records. A slow reader no longer ends the connection. This is safe right after connecting and
+  // accepting, on both sides. Later it is safe only if both sides know that no frame is in flight. An error if frame
+  // bytes are left in either direction.
   virtual Result<Fd> release_plain() = 0;
-  // What a record layer of the bulk user's own makes its keys from (record_cipher.h).
+  // Keys for the record layer of the bulk data (record_cipher.h).
   [[nodiscard]] virtual const ExportedKeys& exported_keys() const = 0;
 };
 
@@ -79,42 +80,44 @@ class SecureSocket {
 Result<std::unique_ptr<SecureSocket>> connect_secure(const std::string& address, const JobKey& key, const Hello& hello,
                                                      TimePoint deadline);
 
-// Server side, event-driven: at most 128 peers that are not authenticated yet, at most 2 KiB held for each, closed
-// 5 s after accept; when the 129th comes, the oldest that has been silent for 100 ms goes, and until there is one the
-// kernel keeps the others. Strangers together cost one log line per second at most and never disturb the owner.
+// Server side, event-driven. It holds at most 128 peers that are not authenticated yet, and at most 2 KiB for each. It
+// closes such a peer 5 s after accept. When the 129th peer comes, the listener drops the oldest peer that has been
+// silent for 100 ms. Until there is one, new peers wait in the kernel. Strangers cause at most one log line per second
+// and never disturb the owner.
 class SecureListener {
  public:
-  // Returns why the peer is refused (it will report the text), or an empty string to welcome it.
+  // Returns the reason for a refusal, which the peer will report, or an empty string to welcome the peer.
   using AcceptFunction = std::function<std::string(const Hello&)>;
   using PeerFunction = std::function<void(std::unique_ptr<SecureSocket>)>;
 
   virtual ~SecureListener() = default;
-  [[nodiscard]] virtual const std::string& address() const = 0;  // what connect_secure takes
-  // Readable whenever progress() has something to do, closing a silent stranger included. One descriptor (an epoll
-  // set), the same for the listener's whole life; watch it for reading.
+  [[nodiscard]] virtual const std::string& address() const = 0;  // for connect_secure
+  // Readable whenever progress() has work to do, which includes closing a silent stranger. One descriptor (an epoll
+  // set) for the whole life of the listener; watch it for reading.
   [[nodiscard]] virtual int fd() const = 0;
-  // Accepts and advances handshakes without blocking; hands over each peer that has proved itself and whose Hello
-  // `accept` agrees with (purpose, job, rank; none = everybody of this job). Neither function may destroy the listener.
+  // Accepts peers and advances handshakes without blocking. Calls `on_peer` with each proved peer whose Hello (purpose,
+  // job, rank) `accept` welcomes. Without `accept`, all peers of this job are welcome. Neither function may destroy the
+  // listener.
   virtual void progress(TimePoint now, const AcceptFunction& accept, const PeerFunction& on_peer) = 0;
-  // Blocks until one peer has come, or the deadline.
+  // Blocks until one peer has come, or until the deadline.
   virtual Result<std::unique_ptr<SecureSocket>> accept_blocking(const AcceptFunction& accept, TimePoint deadline) = 0;
 };
 
-// accept_blocking() that hears of a peer that dies on its way: `news` is asked now and then, and its error ends the
-// wait.
+// accept_blocking() for a peer that may die before it connects: calls `news` about every 0.2 s, and an error of `news`
+// ends the wait.
 Result<std::unique_ptr<SecureSocket>> accept_or_news(SecureListener& listener,
                                                      const SecureListener::AcceptFunction& accept, TimePoint deadline,
                                                      const std::function<Status()>& news);
 
 // `bind_address`: "127.0.0.1:0", "[::1]:0", "*:0" (all addresses), "unix:@abstract", or "unix:@" for a random abstract
-// name. `self` is what this side says of itself: a peer must name its job_id and version and aim at its `from`; if
-// `purpose` is not empty, a peer must have the same one, otherwise `accept` decides. `log`, if given, outlives the
-// listener and is told about strangers, and once when descriptors run out.
+// name. `self` describes this side. A peer must have its job_id and version, and must want to reach its `from`. If
+// `purpose` is not empty, a peer must have the same one; otherwise `accept` decides. `log` is optional and must outlive
+// the listener. It logs strangers, and it logs once when descriptors run out.
 Result<std::unique_ptr<SecureListener>> listen_secure(const std::string& bind_address, const JobKey& key,
                                                       const Hello& self, const Log* log = nullptr);
 
-// The same on a socket that listens already (listen_stream), for an owner who gets the key later than it must tell its
-// port: whoever has connected meanwhile is served now. `address` is what listen_stream made of it.
+// The same for a socket that already listens (listen_stream). For an owner that must publish its port before it gets
+// the key: peers that have connected before are served now. `address` is the address from listen_stream.
 Result<std::unique_ptr<SecureListener>> listen_secure_on(Fd listening, const std::string& address, const JobKey& key,
                                                          const Hello& self, const Log* log = nullptr);
 

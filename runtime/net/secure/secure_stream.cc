@@ -10,7 +10,7 @@
 namespace distrun::net {
 namespace {
 
-// Above this much already written, the queue's front is dropped even though its end has not gone out.
+// If more bytes than this have been sent, they are erased from the queue even though it is not empty.
 constexpr std::size_t kCompactAbove = std::size_t{1} << 20;
 
 }  // namespace
@@ -69,8 +69,8 @@ Status SecureStream::flush() {
       send_error_ = gone(errno);
     }
   }
-  // All written, or never to be written: wants_write() is false from here on, so that nobody waits for room.
-  if (queue_.capacity() > kCompactAbove) queue_ = {};  // one large message is no reason to keep its memory
+  // All bytes are sent, or never will be. Empty the queue, so that wants_write() is false and no caller waits for room.
+  if (queue_.capacity() > kCompactAbove) queue_ = {};  // do not keep the memory of one large message
   queue_.clear();
   sent_ = 0;
   return send_error_;

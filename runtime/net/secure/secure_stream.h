@@ -1,4 +1,4 @@
-// The SecureSocket that comes out of a finished handshake, on either side.
+// The SecureSocket that a finished handshake produces, on either side.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace distrun::net {
 
 class SecureStream final : public SecureSocket {
  public:
-  // `unsent` are the last handshake bytes that the socket has not taken yet; they go out before any frame.
+  // `unsent` are the handshake bytes that the socket has not taken yet. They are sent before any frame.
   SecureStream(Fd fd, NoiseSession session, Hello peer, std::vector<std::byte> unsent);
 
   [[nodiscard]] int fd() const override { return fd_.get(); }
@@ -33,20 +33,20 @@ class SecureStream final : public SecureSocket {
   [[nodiscard]] const ExportedKeys& exported_keys() const override { return exported_; }
 
  private:
-  [[nodiscard]] Status gone(int error) const;  // errno's; 0: end of file
+  [[nodiscard]] Status gone(int error) const;  // of errno; 0: end of file
   [[nodiscard]] Status gone(LinkEnd end, const std::string& how) const;
   [[nodiscard]] Status broken(const Status& why) const;
-  Result<bool> receive_some();  // false when the socket has nothing now
+  Result<bool> receive_some();  // false if the socket has no bytes now
 
   GuardedFd fd_;
   Hello peer_;
-  std::string name_;  // "rank 3 at 10.0.0.7:4242 (control)", for errors
+  std::string name_;  // for errors: "rank 3 at 10.0.0.7:4242 (control)"
   FrameSealer sealer_;
   FrameOpener opener_;
   ExportedKeys exported_;
-  std::vector<std::byte> queue_;  // sealed; [0, sent_) has gone out
+  std::vector<std::byte> queue_;  // sealed bytes; [0, sent_) has been sent
   std::size_t sent_ = 0;
-  // Kept apart: what a peer said before it died can still be read after a write has failed.
+  // Two errors, because messages that a peer sent before it died can still be read after a write has failed.
   Status send_error_;
   Status receive_error_;
 };

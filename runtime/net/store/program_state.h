@@ -47,7 +47,7 @@ struct ProgramState {
   std::string exception;  // which the main thread handles: "ValueError: bad"; empty: none
   CodePlace raised_at;
   std::vector<ThreadStack> threads;  // the main thread first
-  std::string kernel;                // the kernel function in which the main thread waits; empty: unknown, or it runs
+  std::string kernel;                // the kernel function where the main thread waits; empty: unknown, or it runs
 };
 
 // Limits. Entries beyond them are left out.
