@@ -20,13 +20,14 @@ void Input::open(std::set<std::size_t> hosts) {
   own_.reset(::open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
 }
 
-// Looks at 0 itself: the new description of a FIFO never sees the end of writers that had gone before it was made.
+// Polls descriptor 0 itself. A new description of a FIFO never sees the end of writers that closed it before it was
+// opened.
 void Input::watch(Poller& poller, const OnBytes& on_bytes) {
   if (readers_.empty() || !busy_.empty() || paused_ || ended_) return;
   poller.watch(0, POLLIN, [this, on_bytes](short) { read(on_bytes); });
 }
 
-// Without waiting: what was there when the loop looked may have gone to another reader (`distrun ... | less`).
+// Does not block: the input that the loop saw may have gone to another reader (`distrun ... | less`).
 ssize_t Input::read_some(std::vector<std::byte>& bytes) const {
   if (socket_) return ::recv(0, bytes.data(), bytes.size(), MSG_DONTWAIT);
   return ::read(own_.valid() ? own_.get() : 0, bytes.data(), bytes.size());
@@ -36,7 +37,7 @@ void Input::read(const OnBytes& on_bytes) {
   std::vector<std::byte> bytes(32 * 1024);
   const ssize_t n = read_some(bytes);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
-  // With SIGTTIN ignored the kernel says EIO to a background process that reads its terminal.
+  // With SIGTTIN ignored, the kernel returns EIO to a background process that reads its terminal.
   if (n < 0 && errno == EIO && ::isatty(0) != 0) {
     pause(Clock::now());
     return;

@@ -26,7 +26,7 @@ void lose_link(AgentLink& agent, AgentLinks& agents, RankMonitor& ranks, Input& 
 
 namespace {
 
-// With --mpi each agent has one rank.
+// With --mpi each agent has exactly one rank.
 CarrierLoss::Where place_of(const AgentLink& agent, const Membership& members) {
   const std::vector<int> ranks = members.ranks_on(agent.index);
   return {.agent = static_cast<int>(agent.index), .rank = ranks.empty() ? -1 : ranks.front(), .host = agent.host};
@@ -37,7 +37,7 @@ CarrierLoss::Where place_of(const AgentLink& agent, const Membership& members) {
 Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
     : config_(config),
       signals_(std::move(signals)),
-      // Its lines begin with "distrun ", and ours with "distrun: ".
+      // Log's lines begin with "distrun ". The screen adds "distrun: ", so the first word is cut off.
       log_("warning", -1, [this](const std::string& line) { screen_.say(line.substr(line.find(' ') + 1)); }),
       agents_(
           config.plan.assignment, spawner, !config.options().hosts.mpi.empty(),
@@ -52,8 +52,8 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
   if (!signals.ok()) return signals.status();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTIN, SIG_IGN);
-  ::signal(SIGTTOU, SIG_IGN);  // stty tostop: who writes in the background would be stopped, and no agent told
-  ::signal(SIGXFSZ, SIG_IGN);  // what we write has grown to ulimit -f: as a full disk
+  ::signal(SIGTTOU, SIG_IGN);  // stty tostop: a background write would stop this process but not the agents
+  ::signal(SIGXFSZ, SIG_IGN);  // an output file reached ulimit -f: treated like a full disk
   std::unique_ptr<Job> job(new Job(config, spawner, *std::move(signals)));
   if (config.assign) {
     OutputConfig until_then = config.output;
@@ -65,7 +65,7 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
   return job;
 }
 
-// What depends on the number of ranks and on their hosts.
+// Opens the objects that depend on the number of ranks and on their hosts.
 Status Job::open(const JobLayout& layout) {
   DISTRUN_RETURN_IF_ERROR(screen_.open(layout.output));
   const Assignment& assignment = layout.plan.assignment;
@@ -77,7 +77,7 @@ Status Job::open(const JobLayout& layout) {
   options.host_timeout = config_.host_timeout;
   options.log = &log_;
   if (layout.several_machines) options.bind_address = "*:0";
-  // Agents that are connected by now have their descriptors.
+  // Agents that are connected by now already have their descriptors.
   const bool connected = start_ != nullptr || !config_.options().hosts.mpi.empty();
   const auto ranks = static_cast<std::size_t>(options.size);
   DISTRUN_RETURN_IF_ERROR(net::make_room(ranks + (connected ? 0 : assignment.hosts.size()),
@@ -116,7 +116,8 @@ JobResult Job::run() {
 }
 
 void Job::begin() {
-  // Before the first child: what exists now is none of ours and must never be touched.
+  // This comes before the first child is started. Children that exist now do not belong to the job and must never be
+  // touched.
   not_ours_ = current_children();
   become_subreaper();
   start_ = std::make_unique<JobStart>(config_, key_, agents_, spawner_, log_,
@@ -140,7 +141,7 @@ void Job::advance() {
   if (ranks_.ending()) enter_ending();
 }
 
-// When a round is over: the links of hosts that get no ranks go.
+// Called at the end of a round, because it destroys the links of hosts that get no ranks.
 void Job::prepare_chosen(TimePoint now) {
   if (state_ != start_.get() || start_->outcome() != JobStart::Outcome::kChosen || ranks_.ending()) return;
   if (const Status status = open(start_->layout()); !status.ok()) {
@@ -184,7 +185,7 @@ void Job::watch() {
   poller_.clear();
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
   if (const int carrier = spawner_.carrier(); carrier >= 0) {
-    // What MPI's launcher has started ends with it.
+    // When MPI's launcher ends, the processes that it started end too.
     poller_.watch(carrier, POLLIN, [this](short) {
       const auto end = spawner_.carrier_end();
       if (!end) return;
@@ -215,7 +216,7 @@ void Job::after_round() {
   state_->tick(now);
   advance();
   prepare_chosen(now);
-  // Callbacks may have taken long, and nothing has been read since.
+  // Silence is judged at the time of the last wait: callbacks may have taken long, and nothing was read since.
   if (const auto loss = agents_.look(poller_.woke())) lose_silent(*loss);
   give_up(poller_.woke());
   screen_->tick(now);
@@ -305,12 +306,12 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
     case FromAgent::kDone:
       agent.state = AgentLink::State::kDone;
       agent.end_deadline.done(Clock::now());
-      // One on a connection waits for this end, lest its last words are lost with it.
+      // An agent on a connection waits for this close, so that its last messages are not lost.
       return agent.handle.pipe.close_out();
     default:
       break;
   }
-  advance();  // what the rendezvous has told in this round may have ended the job
+  advance();  // a message of the rendezvous in this round may have ended the job
   const auto known = state_->on(agent, frame);
   if (!known.ok()) {
     ranks_.break_off(exit_code::kInternal, known.status().message());
@@ -322,7 +323,7 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
   advance();
 }
 
-// It ended, or its connection did, before it had said that nothing is left on its host.
+// The agent, or its connection, ended before it had reported that nothing is left on its host.
 void Job::lose(AgentLink& agent) {
   advance();
   lose_link(agent, agents_, ranks_, input_);
@@ -341,7 +342,7 @@ void Job::explain(AgentLink& agent) {
   advance();
 }
 
-// All at once, so that one line names them.
+// Gives all these hosts up at once, so that one line names them all.
 void Job::lose_silent(const HostLoss& loss) {
   advance();
   for (AgentLink* const agent : loss.links) {

@@ -1,6 +1,6 @@
-// One job from the head's point of view: starts the agents, gives each its plan, serves the rendezvous, shows output,
-// and ends everything. One thread, one loop, which goes from state to state; judgement is Verdict's, texts are
-// report's.
+// One job as the head runs it. It starts the agents, sends each its plan, serves the rendezvous, shows output, and ends
+// all processes. One thread and one event loop, with one state at a time. Verdict makes the decisions, and
+// launcher/report the texts.
 #pragma once
 
 #include <memory>
@@ -28,14 +28,14 @@ namespace distrun::launcher {
 // How a job ended.
 struct JobResult {
   int exit_code = 0;                     // of distrun
-  std::optional<FailureReport> failure;  // none: all went well
+  std::optional<FailureReport> failure;  // none: success
 };
 
 class Job {
  public:
-  // The spawner must outlive the job.
+  // `spawner` must outlive the job.
   static Result<std::unique_ptr<Job>> create(const JobConfig& config, AgentSpawner& spawner);
-  // Until nothing of the job is left.
+  // Returns when nothing of the job is left.
   JobResult run();
 
  private:
@@ -43,7 +43,7 @@ class Job {
   Status open(const JobLayout& layout);
   void begin();
 
-  // Goes to the next state as far as the present one has come. Before a round ends both exist.
+  // Enters the next state if the current one has finished. The old state's object lives until the end of the round.
   void advance();
   void prepare_chosen(TimePoint now);
   void start_ranks();
@@ -75,7 +75,7 @@ class Job {
   SignalSource signals_;
   const net::JobKey key_ = net::JobKey::generate();
   Screen screen_;
-  const Log log_;  // of strangers at our ports, through screen_
+  const Log log_;  // warnings about unknown peers at our ports, shown through screen_
   AgentLinks agents_;
   RankMonitor ranks_;
   Notice notice_;
@@ -83,8 +83,8 @@ class Job {
   Input input_;
   TerminalRank terminal_;
   AgentSpawner& spawner_;
-  std::vector<pid_t> not_ours_;      // children that this process had before it became distrun
-  std::unique_ptr<JobStart> start_;  // the three states: the last one that exists is the present one
+  std::vector<pid_t> not_ours_;      // children that existed before this process became distrun
+  std::unique_ptr<JobStart> start_;  // the three states; the last one that exists is the current one
   std::unique_ptr<JobRunning> running_;
   std::unique_ptr<JobEnding> ending_;
   JobState* state_ = nullptr;

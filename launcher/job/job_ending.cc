@@ -38,7 +38,7 @@ Result<bool> JobEnding::on(AgentLink& agent, const Frame& frame) {
   }
 }
 
-// Answers that nobody waits for any more.
+// Accepts late answers, which are not needed any more.
 Result<bool> JobEnding::on_before_start(const Frame& frame) const {
   const auto type = static_cast<FromAgent>(frame.type);
   return type == FromAgent::kPrepared || type == FromAgent::kRefused || type == FromAgent::kProbed ||
@@ -54,11 +54,11 @@ void JobEnding::on_lost(AgentLink& agent) {
   if (started_) ranks_.hosts_lost(loss_of(agent));
 }
 
-// One that was lost while its job was being ended is no news.
+// An agent that was lost while its job was being ended is not reported.
 void JobEnding::on_explained(AgentLink& agent) {
   if (!started_ || agent.state == AgentLink::State::kLostInEnding) return;
   output_.say(lost_agent_report(agent, ranks_.members()));
-  ranks_.hosts_lost(loss_of(agent));  // again: now it is known why
+  ranks_.hosts_lost(loss_of(agent));  // again, now with the reason
 }
 
 void JobEnding::on_silent(const HostLoss& loss) {
@@ -69,15 +69,15 @@ void JobEnding::tick(TimePoint) {
   if (!started_) drop_unanswered();
 }
 
-// The job ends before it has begun: a host that has not answered is not waited for.
+// The job ends before its ranks have started. It does not wait for hosts that have not answered.
 void JobEnding::drop_unanswered() {
   for (const auto& agent : agents_.all()) {
     if (agent->state == AgentLink::State::kAsked && !agent->over()) agent->drop();
   }
 }
 
-// Normally nothing is left; after the death of an agent the kernel has given us what it looked after, and that is ended
-// here.
+// Normally no process is left. When an agent has died, the kernel has made its processes children of this one (a
+// subreaper). They are ended here.
 bool JobEnding::finished(TimePoint now) {
   if (!agents_.all_over() || !agents_.mpi_has_spoken(now)) return false;
   if (swept_) return true;

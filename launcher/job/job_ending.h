@@ -1,5 +1,5 @@
-// The last state of a job: its ranks end by themselves or are ended, nothing of it is left behind, and the user hears
-// what happened.
+// The last state of a job. Its ranks end by themselves or are ended, no process of it is left behind, and the user is
+// shown what happened.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ namespace distrun::launcher {
 
 class JobEnding final : public JobState {
  public:
-  // All of them must outlive it. `started`: ranks exist or have existed. `not_ours`: children that this process had
+  // All arguments must outlive it. `started`: ranks exist or have existed. `not_ours`: children that this process had
   // before the job.
   JobEnding(AgentLinks& agents, RankMonitor& ranks, Input& input, RankOutput& output, bool started,
             std::vector<pid_t> not_ours);
@@ -31,11 +31,12 @@ class JobEnding final : public JobState {
   void tick(TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> deadline() const override { return sweep_.deadline(); }
 
-  // All agents have ended, and nothing is left of the job. Reaps no children: the caller has done so.
+  // True if all agents have ended and no process of the job is left. The caller must have reaped the children before.
   bool finished(TimePoint now);
-  // The first cause, if it has not been reported, and what followed from it. `keep_back`: the output has what followed.
+  // Shows the first cause, if that has not been done, and the follow-up failures. `keep_back`: the output has kept the
+  // follow-up errors back.
   void report_end(bool keep_back);
-  // All that is known now; none: nothing failed.
+  // The failure as known now; none: nothing failed.
   [[nodiscard]] std::optional<FailureReport> failure() const;
 
  private:
@@ -51,7 +52,7 @@ class JobEnding final : public JobState {
   RankOutput& output_;
   const bool started_;
   const std::vector<pid_t> not_ours_;
-  Ending sweep_{Duration::zero()};  // of what is left when the agents are gone
+  Ending sweep_{Duration::zero()};  // ends the processes that are left when the agents are gone
   bool swept_ = false;
   bool reported_ = false;  // the first cause has been shown
 };

@@ -43,11 +43,11 @@ Result<bool> JobRunning::on(AgentLink& agent, const Frame& frame) {
       return with(decode<InputTaken>(frame.payload),
                   [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
     case FromAgent::kRefused:
-      // It could start some ranks but not others: the others must go too.
+      // The agent could start only some of its ranks, so all other ranks must end too.
       return with(decode<Refused>(frame.payload),
                   [this](const Refused& why) { ranks_.break_off(why.exit_code, why.text); });
     case FromAgent::kHostFailed:
-      return true;  // an agent that this one started; it has joined, so its own connection tells
+      return true;  // an agent that this one started; if it has joined, its own connection reports its end
     default:
       return ranks_.on(agent, frame);
   }

@@ -1,4 +1,4 @@
-// The second state of a job: its ranks run, and nothing is wrong.
+// The second state of a job: its ranks run without a failure.
 #pragma once
 
 #include <optional>
@@ -13,11 +13,11 @@ namespace distrun::launcher {
 
 class JobRunning final : public JobState {
  public:
-  // All of them must outlive it. `stop_limit` is as in EndOptions, `preempt_signal` as in JobConfig.
+  // All arguments must outlive it. `stop_limit` is as in EndOptions, `preempt_signal` as in JobConfig.
   JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std::optional<double> stop_limit,
              int preempt_signal);
 
-  // Ranks are to stop by themselves: they get the time of --grace, if it was given.
+  // Ranks have been asked to stop by themselves. They get the time of --grace, if it was given.
   void give_grace(const std::string& why, TimePoint now);
 
   Result<bool> on(AgentLink& agent, const Frame& frame) override;
@@ -33,10 +33,10 @@ class JobRunning final : public JobState {
   RankOutput& output_;
   const std::optional<double> stop_limit_;
   const int preempt_signal_;
-  std::optional<TimePoint> stop_by_;  // when ranks that were asked to stop are to have ended
+  std::optional<TimePoint> stop_by_;  // deadline for ranks that were asked to stop
 };
 
-// What an agent on another host, or on this one, that ranks depended on ended with.
+// The message about a lost agent: how it ended, and that its ranks have ended or are treated as dead.
 std::string lost_agent_report(AgentLink& agent, const Membership& members);
 
 }  // namespace distrun::launcher

@@ -1,4 +1,4 @@
-// What signals to the launcher, and the user's terminal, mean for a job.
+// How a job handles signals to the launcher, and the user's terminal.
 #include <signal.h>
 
 #include "launcher/job/job.h"
@@ -42,7 +42,7 @@ void Job::on_signals() {
   }
 }
 
-// A signal that asks for the end of the job.
+// Handles a signal that asks for the end of the job.
 void Job::interrupt(int number, const std::string& who) {
   const bool first = !ranks_.ending();
   ranks_.interrupt(number, Clock::now());
@@ -57,7 +57,7 @@ void Job::interrupt(int number, const std::string& who) {
   screen_.say(who + " got " + signal_name(number) + "; ranks get TERM and " + grace);
 }
 
-// --preempt-signal, to this process or an agent: true if it means no more than that ranks are to stop by themselves.
+// --preempt-signal, sent to this process or an agent. True if ranks only stop by themselves, or already do so.
 bool Job::stops(Notice::Means means, const std::string& who) {
   if (means != Notice::Means::kStop) return means == Notice::Means::kKnown;
   const std::string why = who + " got " + signal_name(config_.preempt_signal);
@@ -66,16 +66,16 @@ bool Job::stops(Notice::Means means, const std::string& who) {
   return true;
 }
 
-// Ctrl-Z: ranks are in sessions of their own, where the terminal's stop does not reach them.
+// Ctrl-Z. Ranks are in other sessions, so the terminal's stop signal does not reach them.
 void Job::suspend() {
   agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGSTOP, .whole_group = true});
   agents_.send_all(ToAgent::kAlive, Alive{.what = Alive::What::kHold});
   agents_.flush_all();
   terminal_.leave();
   stop_as_asked();
-  // Nothing was read in between.
+  // Nothing was read while this process was stopped.
   agents_.heard_all(Clock::now());
-  // At once, whether this one was stopped or not: who was not gets no SIGCONT.
+  // Called at once, whether this process was stopped or not: without a stop there is no SIGCONT.
   resume();
 }
 

@@ -7,11 +7,11 @@ namespace distrun::launcher {
 
 void RawTerminal::enter() {
   termios mode{};
-  // In the background, changing it would stop us.
+  // In the background, a change of the mode would stop this process.
   if (before_ || ::tcgetattr(0, &mode) != 0 || ::tcgetpgrp(0) != ::getpgrp()) return;
   before_ = mode;
   mode.c_iflag &= ~static_cast<tcflag_t>(BRKINT | ICRNL | IGNCR | INLCR | ISTRIP | IXON | PARMRK);
-  // Output is still ours: lines of other ranks end with a plain line feed.
+  // Output processing stays on, because lines of other ranks end with a plain line feed.
   mode.c_lflag &= ~static_cast<tcflag_t>(ECHO | ECHONL | ICANON | IEXTEN);
   mode.c_cc[VINTR] = _POSIX_VDISABLE;
   mode.c_cc[VSUSP] = _POSIX_VDISABLE;

@@ -1,5 +1,5 @@
-// The user's terminal while a rank has one of its own (--tty): keys go to the rank as they are, Ctrl-C and Ctrl-Z too;
-// Ctrl-\\ stays ours.
+// The mode of the user's terminal while a rank has a terminal (--tty). Keys go to the rank unchanged, also Ctrl-C and
+// Ctrl-Z. Only Ctrl-\\ stays with distrun.
 #pragma once
 
 #include <termios.h>
@@ -17,10 +17,10 @@ class RawTerminal {
   RawTerminal& operator=(const RawTerminal&) = delete;
   ~RawTerminal() { leave(); }
 
-  // Does nothing unless standard input is a terminal that is ours to change.
+  // Does nothing unless standard input is a terminal and this process is in the foreground.
   void enter();
   void leave();
-  // Nothing without a terminal.
+  // None without a terminal.
   [[nodiscard]] static std::optional<Window> window();
 
  private:

@@ -1,4 +1,4 @@
-// The output of a job as its states see it. It begins anew when it is known which ranks there are.
+// The output of a job as its states use it. It is opened again when the ranks are known.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace distrun::launcher {
 
 class Screen final : public RankOutput {
  public:
-  // What an earlier one has not written goes on in the new one.
+  // The new output also writes what an earlier one has not written yet.
   Status open(const OutputConfig& config) {
     auto output = Output::create(config);
     if (!output.ok()) return output.status();
@@ -23,8 +23,8 @@ class Screen final : public RankOutput {
     output_ = *std::move(output);
     return {};
   }
-  // Waits for readers and disks as long as it takes, as any program's last write does, unless a signal asks for the
-  // end.
+  // Waits for readers and disks without a limit, as the last write of any program does. A signal that asks for the end
+  // makes it give up.
   void flush(Poller& poller, SignalSource& signals);
   Output* operator->() { return output_.get(); }
   const Output* operator->() const { return output_.get(); }

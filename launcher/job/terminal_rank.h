@@ -1,4 +1,4 @@
-// The rank that has the user's terminal (--tty), if there is one.
+// The rank that uses the user's terminal (--tty), if any.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@ namespace distrun::launcher {
 
 class TerminalRank {
  public:
-  // Its agent, once ranks start.
+  // Called when ranks start, with the agent of this rank.
   void open(AgentLink& agent) {
     agent_ = &agent;
     enter();
@@ -20,7 +20,7 @@ class TerminalRank {
     if (agent_ != nullptr) raw_.enter();
   }
   void leave() { raw_.leave(); }
-  // The size of the user's terminal.
+  // Sends the size of the user's terminal.
   void tell_window() {
     const auto window = agent_ == nullptr ? std::nullopt : RawTerminal::window();
     if (window) agent_->send(ToAgent::kWindow, encode(*window));

@@ -27,7 +27,7 @@ void AgentLink::send(ToAgent type, std::span<const std::byte> payload) {
 
 void AgentLink::answer(const Beat& beat) {
   if (beat.sent != 0) send(ToAgent::kAlive, encode(Alive{.what = Alive::What::kAnswer, .sent = beat.sent}));
-  // It holds no lease of before the stop any more, and has a new one.
+  // The agent's lease from before the stop is no longer valid, and it has a new one. So its ranks may continue.
   if (beat.ready && std::exchange(stopped, false)) {
     send(ToAgent::kSignal, encode(SignalRanks{.signal = SIGCONT, .whole_group = true}));
   }
@@ -45,8 +45,8 @@ void AgentLink::drop() {
   handle.pipe.abandon();
 }
 
-// What the agent looked after becomes ours only when it is gone. What carries one from elsewhere gets a moment to say
-// why it ends.
+// A local agent is killed: its processes become children of this one only when it is gone. The carrier of a remote
+// agent gets some time to print why it ends, unless the agent was silent.
 void AgentLink::lose(bool in_ending, TimePoint now) {
   state = in_ending ? State::kLostInEnding : State::kLost;
   end_deadline.done(now);

@@ -1,4 +1,4 @@
-// The head's end of the conversation with the agent of one host.
+// The head's end of the connection to the agent of one host.
 #pragma once
 
 #include <cstddef>
@@ -17,55 +17,55 @@
 namespace distrun::launcher {
 
 struct AgentLink {
-  // In the order in which they come; only an agent that could not start goes back to kDown, to be started again.
+  // In chronological order. Only an agent that could not start returns to kDown, to be started again.
   enum class State {
     kDown,
-    kAsked,         // it is to prepare its host and has not answered
+    kAsked,         // it must prepare its host and has not answered
     kAnswered,      // it is ready, or refuses
-    kDone,          // nothing is left on its host, or nobody waits for it any more
-    kLost,          // it ended, or its connection did, before it had said so
-    kLostInEnding,  // the same while the job was being ended anyway
+    kDone,          // nothing is left on its host, or the head does not wait for it any more
+    kLost,          // it, or its connection, ended before it was done
+    kLostInEnding,  // the same, while the job was already being ended
   };
 
   std::string host;
   std::string user{};
   std::size_t index = 0;                 // of its host
-  std::size_t first_index = 0;           // the same before hosts without ranks were let go
-  std::optional<std::size_t> starter{};  // the first_index of the one whose host started it
+  std::size_t first_index = 0;           // its index before hosts without ranks were dropped
+  std::optional<std::size_t> starter{};  // first_index of the agent that started this one
   bool by_ssh = false;
   State state = State::kDown;
   AgentHandle handle{};
   std::optional<HostFacts> facts{};
   std::optional<std::vector<ProbeResult>> probes{};
   SignOfLife sign{};
-  bool stopped = false;  // its ranks are, with this process, and go on when it has answered
+  bool stopped = false;  // its ranks were stopped with this process, and continue when it has answered
   net::BegunRecord begun{};
   EndDeadline end_deadline{};
-  std::string tried{};    // that another host was to start it, and why it has not
-  std::string printed{};  // the end of what carries it wrote to its standard error
+  std::string tried{};    // that another host had to start it, and why this failed
+  std::string printed{};  // the last output of its carrier to standard error
   int wait_status = 0;
-  std::string silence{};  // why it was given up
+  std::string silence{};  // why it was given up as silent
 
   [[nodiscard]] bool up() const { return state != State::kDown; }
   [[nodiscard]] bool done() const { return state >= State::kDone; }
   [[nodiscard]] bool lost() const { return state >= State::kLost; }
-  // Its process, if it is a child of this one, has been reaped.
+  // True if its process has been reaped, or is not a child of this process.
   [[nodiscard]] bool gone() const { return !handle.process.running(); }
   [[nodiscard]] bool over() const { return gone() && handle.pipe.closed(); }
 
   void heard(TimePoint now);
   void send(ToAgent type, std::span<const std::byte> payload);
   void answer(const Beat& beat);
-  // Its ranks go on after they were stopped with this process.
+  // Continues its ranks after they were stopped together with this process. With a lease, they wait for its answer.
   void resume();
   [[nodiscard]] bool listens() const { return sign.expected && up() && !done(); }
-  // Nobody waits for it any more: it is ended.
+  // Ends it, because the head does not wait for it any more.
   void drop();
-  // It ended before it had said that it was done.
+  // It ended before it had reported that it was done.
   void lose(bool in_ending, TimePoint now);
-  // Why a lost one is gone, in words that follow its name.
+  // Why a lost agent is gone, as text that follows its name.
   [[nodiscard]] std::string why_gone() const;
-  // The same with its host: "host h2 is lost: ...".
+  // The same, with the name of its host: "host h2 is lost: ...".
   [[nodiscard]] std::string loss() const;
 };
 

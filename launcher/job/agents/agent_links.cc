@@ -11,7 +11,7 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr std::size_t kMostPassedOn = std::size_t{256} << 10;  // of what has come since the last look
+constexpr std::size_t kMostPassedOn = std::size_t{256} << 10;  // limit for the output since the last read
 constexpr double kLastWordsSeconds = 2;
 
 }  // namespace
@@ -86,7 +86,7 @@ std::vector<SignOfLife*> AgentLinks::signs() const {
   return out;
 }
 
-// Each once: with --mpi a host has several.
+// Each name once: with --mpi a host has several agents.
 std::vector<std::string> AgentLinks::names(const std::vector<std::size_t>& links) const {
   std::vector<std::string> out;
   for (const std::size_t i : links) {
@@ -180,14 +180,14 @@ bool AgentLinks::any_lost() const {
   return std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->lost(); });
 }
 
-// Open MPI's ranks leave it to mpirun to say which call of MPI has failed.
+// Open MPI's ranks do not report which MPI call failed; mpirun does. So with --mpi its output is shown at once.
 void AgentLinks::take_errors(AgentLink& link) {
   if (!mpi_) return read_last_words(link.handle.errors, link.printed);
   read_last_words(link.handle.errors, link.printed, kMostPassedOn);
   say_mpi_errors(link);
 }
 
-// A line without its end waits for that.
+// Shows whole lines. A line without its end waits for the rest.
 void AgentLinks::say_mpi_errors(AgentLink& link) {
   const std::size_t end = link.handle.errors.valid() ? link.printed.rfind('\n') + 1 : link.printed.size();
   if (end == 0) return;
@@ -206,7 +206,7 @@ bool AgentLinks::mpi_has_spoken(TimePoint now) {
   if (now >= *last_words_by_) {
     read_last_words((*mpi)->handle.errors, (*mpi)->printed, kMostPassedOn);
     (*mpi)->handle.errors.reset();
-    say_mpi_errors(**mpi);  // the rest, though its line may have no end
+    say_mpi_errors(**mpi);  // the rest, even if its last line has no end
   }
   return false;
 }

@@ -1,5 +1,5 @@
-// The agents of a job, one for each host (with --mpi one for each rank): who is to be heard of, who is silent, and what
-// those say that carry agents to their hosts. For the head's loop.
+// The agents of a job, one for each host (with --mpi one for each rank). Knows which agents should send signs of life
+// and which are silent, and reads the output of their carriers. For the head's loop.
 #pragma once
 
 #include <cstddef>
@@ -18,30 +18,30 @@
 
 namespace distrun::launcher {
 
-// Hosts that are given up together because nothing comes from them.
+// Hosts that are given up together because no message comes from them.
 struct HostLoss {
   std::vector<AgentLink*> links;
-  std::string why;  // of each of them: "nothing has come from there for 30 s"
-  Cause cause;      // of all, in words for the user
+  std::string why;  // the same for each: "nothing has come from there for 30 s"
+  Cause cause;      // of all of them, in words for the user
 };
 
-// Of one host alone; why, where that is known by now.
+// The loss of one host alone, with the reason if it is known by now.
 HostLoss loss_of(AgentLink& agent);
 
 class AgentLinks {
  public:
   using Say = std::function<void(const std::string&)>;
-  // `say` is for the user. `mpi`: what carries the agents is MPI's launcher, whose errors are the user's at once.
-  // `host_timeout`: the setting.
+  // `say` prints a line for the user. `mpi`: the carrier of the agents is MPI's launcher, and its errors are shown at
+  // once. `host_timeout` is the setting.
   AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Say say,
              Duration host_timeout = std::chrono::seconds(30));
-  // That of this machine which the other hosts use.
+  // The address of this machine that the other hosts use.
   void set_own_address(std::string address) { own_address_ = std::move(address); }
 
   [[nodiscard]] std::size_t size() const { return links_.size(); }
   [[nodiscard]] AgentLink& operator[](std::size_t host) { return *links_.at(host); }
   [[nodiscard]] const std::vector<std::unique_ptr<AgentLink>>& all() const { return links_; }
-  // Those of other hosts are let go: an agent ends when its pipe does. `chosen` is in the order of the links.
+  // Drops the links to all other hosts: an agent ends when its pipe closes. `chosen` is in the order of the links.
   void keep_only(const Assignment& chosen);
 
   template <class Message>
@@ -50,33 +50,34 @@ class AgentLinks {
   }
   void flush_all();
   void heard_all(TimePoint now);
-  void close_all();  // nothing more comes from this side
+  void close_all();  // this side sends no more messages
 
   using OnReadable = std::function<void(AgentLink&)>;
-  // `errors`: also what carriers print.
+  // `errors`: also reads the standard error of carriers.
   void watch(Poller& poller, bool errors, const OnReadable& on_readable);
-  // `kill_by`: when agents are to have killed what is left, if they were told to.
+  // `kill_by`: when agents must have killed all processes, if they have an order to do so.
   [[nodiscard]] std::optional<TimePoint> deadline(std::optional<TimePoint> kill_by) const;
-  // Tells the user of hosts that are silent or back. Returns those from which nothing has come for host_timeout.
+  // Reports to the user which hosts are silent or back. Returns the hosts that have been silent for host_timeout.
   std::optional<HostLoss> look(TimePoint now);
-  // The connection of this one has ended. Set: it had been silent before, and is given up with all that are.
+  // The connection of this agent has ended. Returns a loss if the agent had been silent before: it is then given up
+  // together with all other silent ones.
   std::optional<HostLoss> ended(const AgentLink& link, TimePoint now);
-  // What carries this one from another host is ended there.
+  // Asks the host that started this agent by ssh to kill that ssh process.
   void end_carrier(const AgentLink& link);
-  // Agents whose message has begun and is not whole after host_timeout, which their `silence` says.
+  // Agents whose current message has not arrived completely within host_timeout. Sets their `silence` to this reason.
   std::vector<AgentLink*> unfinished(TimePoint now);
-  // Agents that do not do what they were told to, or whose carriers stay when all is over.
+  // Agents that do not follow an order in time, or whose carriers do not end although all else has.
   [[nodiscard]] std::vector<AgentLink*> overdue(TimePoint now, std::optional<TimePoint> kill_by) const;
-  // The agent, or what carries it, whose process has been reaped; null: it was another child.
+  // The agent whose process, or whose carrier's process, has been reaped. Null: another child.
   AgentLink* reaped(const Reaped& child);
 
   [[nodiscard]] bool all_over() const;
   [[nodiscard]] bool any_lost() const;
 
-  // The end of what carries it printed explains a failure.
+  // Reads the last output of its carrier, which explains a failure.
   void take_errors(AgentLink& link);
-  // When the ranks have ended MPI's launcher may have something to say about that, and then ends. False: not yet, and
-  // there is time.
+  // When the ranks have ended, MPI's launcher may print a message about it before it ends. False: it has not ended yet,
+  // and there is still time.
   bool mpi_has_spoken(TimePoint now);
 
  private:
@@ -91,7 +92,7 @@ class AgentLinks {
   Say say_;
   HostSilence silence_;
   std::string own_address_;
-  std::optional<TimePoint> last_words_by_;  // how long MPI's launcher is waited for
+  std::optional<TimePoint> last_words_by_;  // deadline for the last output of MPI's launcher
 };
 
 }  // namespace distrun::launcher

@@ -1,5 +1,5 @@
-// How long the head waits for an agent that should have ended its ranks, or itself: one that is stopped, or whose host
-// hangs, would otherwise keep the head for ever. Pure.
+// How long the head waits for an agent that should have ended its ranks, or itself. A stopped agent, or one on a
+// hanging host, would otherwise keep the head for ever. Pure.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@ class EndDeadline {
   static constexpr Duration kLimit = std::chrono::seconds(2);
 
   void heard(TimePoint now) { heard_ = now; }
-  // Nothing is left on its host, or it is lost: whatever carries it has only to end.
+  // Nothing is left on its host, or it is lost. Only the agent and its carrier have still to end.
   void done(TimePoint now) { done_ = now; }
 
-  // When it is given up. `kill_by`: when it was to have killed what was left, if it was told so; an agent that finds
-  // processes which cannot be killed says something while it tries.
+  // When the agent is given up. `kill_by`: its deadline for killing all processes, if it has such an
+  // order. An agent that finds processes which cannot be killed sends messages while it tries, which extend the time.
   [[nodiscard]] std::optional<TimePoint> end(std::optional<TimePoint> kill_by) const {
     if (done_) return *done_ + kLimit;
     if (!kill_by) return std::nullopt;

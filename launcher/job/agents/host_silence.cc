@@ -6,7 +6,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Seldom enough to cost nothing, and often enough to notice a stop of this process.
+// Rare enough to cost nothing, and frequent enough to notice a stop of this process.
 constexpr Duration kBetweenLooks = std::chrono::seconds(1);
 
 }  // namespace

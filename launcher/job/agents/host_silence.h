@@ -1,4 +1,4 @@
-// Which agents have been silent for long, when the user hears of it, and when they are given up. Pure.
+// Which agents have been silent for long, when the user is informed, and when they are given up. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,48 +10,50 @@
 
 namespace distrun::launcher {
 
-// What is known of one agent's signs of life.
+// The signs of life of one agent.
 struct SignOfLife {
-  bool expected = false;          // it gives one every second
+  bool expected = false;          // the agent sends one every second
   TimePoint heard;                // when the last one came
-  std::optional<TimePoint> told;  // the user knows that it has been silent since then
-  Duration away{};                // for how long it had been silent when it came back, and the user does not know yet
+  std::optional<TimePoint> told;  // set if the user knows: the time since when it has been silent
+  Duration away{};                // how long it was silent before it came back; not reported yet
 
   void expect(TimePoint now) { *this = {.expected = true, .heard = now, .told = {}}; }
 };
 
 class HostSilence {
  public:
-  // The user hears of an agent that has been silent for so long.
+  // The user is informed of an agent that has been silent for this time.
   static constexpr Duration kTold = std::chrono::milliseconds(3500);
-  // One from which two signs of life have not come went silent together with the others.
+  // When one agent is reported, all that have missed two signs of life are reported with it.
   static constexpr Duration kMissed = std::chrono::seconds(2);
-  // Once the first is to be given up, the others get so long: several hosts seldom go at the same moment.
+  // When the first agent reaches the limit, the others get this time, because hosts seldom fail at exactly the same
+  // moment.
   static constexpr Duration kLookAgain = std::chrono::milliseconds(500);
-  // The same for those that come back. A connection asks again by its own clock.
+  // The same for hosts that come back, because each connection retransmits on its own timer.
   static constexpr Duration kBackTogether = std::chrono::seconds(1);
-  // Who has not looked for so long was stopped itself, or suspended with its machine, and heard nothing in that time.
+  // If this process looks this much too late, it was stopped itself, or suspended with its machine, and received
+  // nothing.
   static constexpr Duration kStoodStill = std::chrono::seconds(2);
 
-  // `limit`: the setting host_timeout.
+  // `limit` is the setting host_timeout.
   explicit HostSilence(Duration limit) : limit_(limit) {}
   [[nodiscard]] Duration limit() const { return limit_; }
 
   // Indices into the signs.
   struct Changes {
-    std::vector<std::size_t> silent;  // the user is to hear of these
+    std::vector<std::size_t> silent;  // report these to the user
     std::vector<std::size_t> back;
-    Duration away{};                // the longest silence of those
-    std::vector<std::size_t> lost;  // these are given up, all at once
+    Duration away{};                // the longest silence among `back`
+    std::vector<std::size_t> lost;  // give these up, all at once
   };
-  // In every round of a loop that wakes by deadline().
+  // Call it in every round of a loop that wakes at deadline().
   Changes look(TimePoint now, std::span<SignOfLife* const> signs);
-  // When look() has something to say by itself, or is to see that this process runs.
+  // When look() has something to report, or must be called to see that this process runs.
   [[nodiscard]] std::optional<TimePoint> deadline(std::span<SignOfLife* const> signs) const;
 
-  // The connection of this one has ended. True: the user knows that it has been silent, so the silence is the cause.
+  // The connection of this agent has ended. True: the user knows that it is silent, so the silence is the cause.
   [[nodiscard]] static bool explains(const SignOfLife& sign) { return sign.told && silent(sign); }
-  // This one is given up, and all that are as silent.
+  // Which agents are given up: `ended`, and all that have been silent for kTold.
   [[nodiscard]] static std::vector<std::size_t> as_silent(TimePoint now, std::span<SignOfLife* const> signs,
                                                           const SignOfLife* ended = nullptr);
 
@@ -64,8 +66,8 @@ class HostSilence {
 
   Duration limit_;
   std::optional<TimePoint> looked_;
-  std::optional<TimePoint> back_by_;  // those that have come back are named by then
-  std::optional<TimePoint> lost_at_;  // those that are silent then are given up
+  std::optional<TimePoint> back_by_;  // agents that have come back are reported by then
+  std::optional<TimePoint> lost_at_;  // agents that are silent then are given up
 };
 
 }  // namespace distrun::launcher

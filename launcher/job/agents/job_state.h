@@ -1,5 +1,5 @@
-// A job is in one of three states: its hosts are asked and prepared (JobStart), its ranks run (JobRunning), what is
-// left of it is ended (JobEnding). Each has what it needs for that alone; the job's loop goes from one to the next.
+// A job is in one of three states: its hosts are asked and prepared (JobStart), its ranks run (JobRunning), or its rest
+// is ended (JobEnding). Each state holds only what it needs. The job's loop moves from one to the next.
 #pragma once
 
 #include <optional>
@@ -15,21 +15,21 @@ namespace distrun::launcher {
 class JobState {
  public:
   virtual ~JobState() = default;
-  // False: such a message has no place in this state. An error: it cannot be read. What means the same in all states
-  // does not come here.
+  // False: this state does not accept such a message. Error: the message cannot be decoded. Messages that mean the same
+  // in all states are not passed here.
   virtual Result<bool> on(AgentLink& agent, const Frame& frame) = 0;
   // This agent is lost; its state is kLost or kLostInEnding.
   virtual void on_lost(AgentLink& agent) = 0;
-  // It is known why a lost one is gone: at once, or when its process has been reaped.
+  // The reason why a lost agent is gone is known now: at once, or when its process has been reaped.
   virtual void on_explained(AgentLink& agent) = 0;
-  // These are lost, and it is known why.
+  // These agents are lost, and the reason is known.
   virtual void on_silent(const HostLoss& loss) = 0;
   virtual void watch(Poller& poller) { static_cast<void>(poller); }
   virtual void tick(TimePoint now) = 0;
   [[nodiscard]] virtual std::optional<TimePoint> deadline() const { return std::nullopt; }
 };
 
-// Decodes a message and does something with it: true, or why it cannot be read.
+// Decodes a message and runs `action` on it. Returns true, or why it cannot be decoded.
 template <class Message, class Action>
 Result<bool> with(const Result<Message>& decoded, Action action) {
   if (!decoded.ok()) return decoded.status();
