@@ -14,11 +14,12 @@ CoreApi core;
 
 namespace {
 
-// So long may other threads take to come back from calls that have nothing left to wait for.
+// How long other threads may take to return from calls that have nothing left to wait for.
 constexpr auto kDrainTime = std::chrono::seconds(10);
-// Between two tries where the watch cannot answer (no memory): nothing tells when it can again.
+// Pause between two tries if the watch reports an error (no memory). No event tells when it works again.
 constexpr auto kRetryTime = std::chrono::milliseconds(20);
-constexpr int kLastRetries = 50;  // then detach() goes on, and the framework hears no more of what is in flight
+// After this many tries detach() continues. The framework then gets no result for operations in flight.
+constexpr int kLastRetries = 50;
 
 thread_local int t_own_leases = 0;
 
@@ -54,7 +55,7 @@ Attachment::Lease::~Lease() {
 
 void Attachment::Lease::watch(const std::vector<distrun_handle*>& handles, PendingOperation* operation) const noexcept {
   if (core.distrun_watch_add(watch_, handles.data(), handles.size(), operation) == DISTRUN_OK) return;
-  // Out of memory, or the session has ended: no thread could be told, so this one waits.
+  // There is no memory, or the session has ended. No other thread can take the operation, so this one waits.
   const auto done = [](distrun_handle* handle) { return core.distrun_poll(handle) != 0; };
   while (!std::all_of(handles.begin(), handles.end(), done)) {
     core.distrun_wait_all(handles.data(), handles.size(), -1.0, nullptr);
@@ -82,7 +83,8 @@ std::string Attachment::attach(distrun_session* session) {
   return "";
 }
 
-// As runtime/base/thread.h, which is not of this floor: the thread takes no signals but those of its own faults.
+// As in runtime/base/thread.h, which bindings may not include: the thread blocks all signals except those that its
+// own faults raise.
 std::string Attachment::start_completer(distrun_watch* watch) {
   sigset_t mask;
   sigset_t before;
@@ -105,10 +107,11 @@ bool Attachment::detach() {
   bool drained = false;
   {
     std::unique_lock lock(mutex_);
-    if (session_ == nullptr) return leases_ == 0;  // asked again after one that has never left
+    if (session_ == nullptr) return leases_ == 0;  // called again after an operation has never returned
     if (detaching_) return false;
     detaching_ = true;
-    // A signal handler that shuts down runs inside an operation of this thread's, which goes on when it has returned.
+    // A signal handler that shuts down may run inside an operation of this thread. That operation continues after the
+    // handler.
     left_.wait_for(lock, kDrainTime, [this] { return leases_ <= t_own_leases; });
     drained = leases_ == 0;
   }
@@ -148,7 +151,7 @@ void Attachment::take_completions(distrun_watch* watch) {
     } else if (code == DISTRUN_SHUT_DOWN) {
       return;
     } else if (code != DISTRUN_INTERRUPTED && code != DISTRUN_TIMEOUT) {
-      // The job has ended, but the framework still waits for every operation that was handed over.
+      // The job has ended, but the framework still waits for each operation that it has handed over.
       std::unique_lock lock(mutex_);
       if (detaching_ && ++last_retries > kLastRetries) return;
       left_.wait_for(lock, kRetryTime);

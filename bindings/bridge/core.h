@@ -1,7 +1,8 @@
-// The libdistrun.so of this process, which the Python core has loaded already, and the session that is open in it.
+// The libdistrun.so of this process, which the Python core has already loaded, and the open session.
 //
-// Threads: a framework's kernels run on any thread. They reach the session through a Lease; detach() waits for all of
-// them and for what they have handed to the watch, so that the session can be freed afterwards, or says that it cannot.
+// Threads: the kernels of a framework run on any thread. They reach the session through a Lease. detach() waits until
+// all leases are gone and the watch has completed all operations, so that the session can be freed. If that takes too
+// long, it says so.
 #pragma once
 
 #include <condition_variable>
@@ -34,7 +35,7 @@ namespace distrun::bridge {
   X(distrun_watch_end)            \
   X(distrun_watch_close)
 
-// Pointers to its functions: this library names no other, so that it cannot load a second copy.
+// Pointers to its functions. This library links no function of libdistrun.so, so it cannot load a second copy.
 struct CoreApi {
 #define X(name) decltype(&::name) name = nullptr;
   DISTRUN_CORE_FUNCTIONS(X)
@@ -42,11 +43,11 @@ struct CoreApi {
 };
 extern CoreApi core;
 
-// `library`: what dlopen returned to the Python core. Empty, or what is missing.
+// `library` is the result of dlopen in the Python core. Returns an empty text, or the missing functions.
 std::string resolve_core(void* library);
 
-// What a front end hands to the watch: all its handles are complete when complete() is called, on a thread of ours,
-// where nobody is left to take an exception.
+// An operation that a front end gives to the watch. complete() is called when all its handles are complete. It runs on
+// a thread of this library, and no caller could catch an exception there.
 class PendingOperation {
  public:
   PendingOperation() = default;
@@ -58,37 +59,38 @@ class PendingOperation {
 
 class Attachment {
  public:
-  // Of the open session for one call; none when nothing is attached.
+  // The open session, for one call. There is no lease if no session is attached.
   class Lease {
    public:
-    explicit Lease(Attachment& owner);  // with its mutex held
+    explicit Lease(Attachment& owner);  // the caller holds its mutex
     Lease(Lease&& other) noexcept
         : owner_(std::exchange(other.owner_, nullptr)), session_(other.session_), watch_(other.watch_) {}
     Lease& operator=(Lease&&) = delete;
-    ~Lease();  // on the same thread
+    ~Lease();  // on the thread that took it
     [[nodiscard]] distrun_session* session() const { return session_; }
-    // From here on another thread may complete the operation, and with it free it. `handles` may be the operation's
-    // own: they are read before.
+    // After this call another thread may complete the operation and so free it. `handles` may belong to the operation,
+    // because they are read before.
     void watch(const std::vector<distrun_handle*>& handles, PendingOperation* operation) const noexcept;
 
    private:
-    // Both stay valid: what a lease may still use is not freed.
+    // Both stay valid: a session or watch that a lease may still use is not freed.
     Attachment* owner_;
     distrun_session* session_;
     distrun_watch* watch_;
   };
 
-  // Python, at init and before the session is freed. attach: empty, or the reason. detach: false if some thread is
-  // still inside a call, as the calling one is in a signal handler that runs in an operation: the session must not be
-  // freed.
+  // Python calls attach() at init, and detach() before it frees the session. attach() returns an empty text, or the
+  // reason for a failure. detach() returns false if a thread is still inside a call; the session must then not be
+  // freed. This happens if the calling thread is in a signal handler that runs inside an operation.
   std::string attach(distrun_session* session);
   bool detach();
 
   std::optional<Lease> lease();
 
-  // "3" for the fourth unnamed operation of this kind on this set: equal on all ranks that run them in the same order.
+  // "3" for the fourth unnamed operation of this kind on this set. The number is the same on all ranks that run these
+  // operations in the same order.
   std::string next_number(const std::string& kind, std::int32_t process_set);
-  // The members have joined, after different numbers of operations.
+  // Restarts the numbers of a set after a join, because members then have different counts.
   void forget_numbers(std::int32_t process_set);
 
  private:
@@ -102,7 +104,7 @@ class Attachment {
   bool detaching_ = false;
   int leases_ = 0;
   std::map<std::pair<std::string, std::int32_t>, std::uint64_t> numbers_;
-  std::thread completer_;  // of who attaches and detaches
+  std::thread completer_;  // used by the thread that attaches and detaches
 };
 
 // Never destroyed: operations may be in flight when the process ends.

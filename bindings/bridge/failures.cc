@@ -11,7 +11,7 @@
 namespace distrun::bridge {
 namespace {
 
-constexpr std::size_t kKept = 1024;  // a step may have as many operations, each with its own text
+constexpr std::size_t kKept = 1024;  // one step may have this many operations, each with its own text
 constexpr const char* kNoMemory = "distrun: out of memory for an operation of this rank";
 constexpr const char* kOwnBug = "a bug in distrun: an operation of this rank has thrown an exception";
 
@@ -28,7 +28,8 @@ struct Failure {
 struct Failures {
   std::mutex mutex;
   std::deque<Failure> newest_first;
-  const Failure no_memory = {.code = DISTRUN_OUT_OF_MEMORY, .message = kNoMemory};  // which nothing could remember
+  // The failure for "out of memory", which could not be stored then.
+  const Failure no_memory = {.code = DISTRUN_OUT_OF_MEMORY, .message = kNoMemory};
 };
 
 Failures& failures() {

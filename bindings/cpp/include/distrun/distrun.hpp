@@ -1,12 +1,12 @@
-// distrun for C++17 and newer: headers over the C API (distrun.h has the full contract of every call; docs/cpp.md has
-// all of it by examples). Errors are exceptions (distrun::Error); sessions and operations are move-only and free
+// distrun for C++17 and newer: headers over the C API. distrun.h has the full contract of every call, and docs/cpp.md
+// has examples of all of it. Errors are exceptions (distrun::Error). Sessions and operations are move-only and free
 // themselves.
 //
-//   Session    this process's membership in the job; every operation     session.hpp
-//   Request    one operation that is asked for, with all it may have     request.hpp
-//   Operation  one in flight; wait_all, wait_any                         operation.hpp
-//   Watch      what has completed, for a thread of its own               watch.hpp
-//   Error      what a failed call throws                                 error.hpp
+//   Session    this process's membership in the job; all operations    session.hpp
+//   Request    one operation with all its parameters                   request.hpp
+//   Operation  an operation in flight; wait_all, wait_any              operation.hpp
+//   Watch      completed operations, for a thread that takes them      watch.hpp
+//   Error      the exception of a failed call                          error.hpp
 #pragma once
 
 #include "distrun/error.hpp"

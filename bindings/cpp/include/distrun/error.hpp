@@ -1,4 +1,4 @@
-// What a failed call throws, and how a code of the C API becomes that. Any thread.
+// The exception of a failed call, and its conversion from a code of the C API. Any thread may use it.
 #pragma once
 
 #if __cplusplus < 201703L
@@ -14,7 +14,7 @@
 
 namespace distrun {
 
-// A failed call: what() is a whole sentence that names what was wrong and the cure. docs/errors.md has the codes.
+// A failed call. what() is a whole sentence with the fault and the cure. docs/errors.md lists the codes.
 class Error : public std::runtime_error {
  public:
   explicit Error(const distrun_error& error)
@@ -26,16 +26,16 @@ class Error : public std::runtime_error {
         ranks(error.ranks, error.ranks + error.num_ranks),
         usable(error.usable != 0) {}
   int code;                // distrun_code
-  std::string tensor;      // may be empty, as the next two
+  std::string tensor;      // may be empty, as may host and cause
   std::string host;        // of the rank that failed
-  std::string cause;       // what came first, in that rank's words
-  std::vector<int> ranks;  // world ranks concerned
+  std::string cause;       // the first cause, in the words of the failed rank
+  std::vector<int> ranks;  // world ranks that it concerns
   bool usable;             // false: the job cannot go on
 };
 
 namespace detail {
 
-// The last failure of this thread.
+// Throws the last failure of this thread.
 [[noreturn]] inline void fail() {
   distrun_error error = {};
   error.struct_size = sizeof(error);
@@ -47,7 +47,7 @@ inline void check(std::int32_t code) {
   if (code != DISTRUN_OK) fail();
 }
 
-// For what the C API is not asked.
+// Throws a failure that this header detects without the C API.
 [[noreturn]] inline void refuse(const std::string& message, const std::string& tensor,
                                 std::int32_t code = DISTRUN_INVALID_ARGUMENT) {
   distrun_error error = {};

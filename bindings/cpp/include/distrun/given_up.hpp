@@ -1,4 +1,4 @@
-// Operations that were given up: the last wait was over its limit, and they are in flight still. No part of the API.
+// Operations that were given up: the last wait timed out, and they are still in flight. Not part of the API.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@
 
 namespace distrun::detail {
 
-// A member of every Operation. Those that are marked form a list over all threads, under its mutex; it takes no memory,
-// for lack of which the wait may have failed. mark() and clear() on any thread; to move or destroy one takes its owner,
-// alone.
+// A member of every Operation. The marked ones of all threads form a list, which its mutex guards. The list allocates
+// no memory, because the wait may have failed for lack of memory. Any thread may call mark() and clear(). Only the
+// owner may move or destroy one, and no other thread may use it then.
 class GivenUp {
  public:
   GivenUp() noexcept = default;
@@ -24,8 +24,8 @@ class GivenUp {
   }
   ~GivenUp() { clear(); }
 
-  // By the thread that waited. An exception that passes there already is not the wait's. The handle stays valid until
-  // clear().
+  // The thread that waited calls this. An exception that is already propagating there does not come from the wait. The
+  // handle must stay valid until clear().
   void mark(distrun_handle* handle) noexcept {
     const std::lock_guard<std::mutex> lock(list_mutex);
     handle_ = handle;
@@ -39,9 +39,9 @@ class GivenUp {
     unlink();
   }
 
-  // Whether what passes through this thread can come from a wait that was given up: an exception, and this operation
-  // was, or one that this thread has waited for or submitted (which another thread then waited for, and its Error came
-  // here).
+  // True if an exception propagates through this thread and may come from a wait that was given up. That may be a wait
+  // for this operation, or for one that this thread waited for or submitted. (Another thread may have waited for it and
+  // passed its Error on to this thread.)
   [[nodiscard]] bool may_be_what_passes() const noexcept {
     const int passing = std::uncaught_exceptions();
     if (passing == 0) return false;
@@ -55,7 +55,7 @@ class GivenUp {
   }
 
  private:
-  // Other than a std::thread::id, never that of a later thread.
+  // Unlike a std::thread::id, a later thread never gets the same number.
   static std::uint64_t this_thread() noexcept {
     static std::atomic<std::uint64_t> threads{0};
     static thread_local const std::uint64_t mine = threads.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -85,14 +85,14 @@ class GivenUp {
   }
 
   static inline std::mutex list_mutex;
-  static inline GivenUp* list_first = nullptr;  // under list_mutex, as all that follows but for submitter_
+  static inline GivenUp* list_first = nullptr;  // guarded by list_mutex, as are the members below except submitter_
 
   std::uint64_t submitter_ = this_thread();
   distrun_handle* handle_ = nullptr;
   std::uint64_t waiter_ = 0;
-  int passing_ = 0;  // exceptions, in the waiter, when it gave up
+  int passing_ = 0;  // exceptions propagating in the waiter at mark()
   GivenUp* next_ = nullptr;
-  GivenUp** link_ = nullptr;  // what points to this one
+  GivenUp** link_ = nullptr;  // the pointer to this one
   std::atomic<bool> marked_{false};
 };
 

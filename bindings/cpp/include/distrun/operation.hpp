@@ -1,4 +1,4 @@
-// Operations in flight: waiting for one, for all of several, for any, and what came of it.
+// Operations in flight: waits for one, for all or for any of several, and returns results.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace distrun {
 
 namespace detail {
 
-// wait(seconds) of the C API until that is over, in all: neither a signal that arrives ends it, nor that waiting itself
-// fails, which it has where `done()` says no.
+// Calls wait(seconds) of the C API until the operation is done or `seconds` are over in all. A signal does not end
+// this, nor does a failure of the wait itself. If `done()` is false, the wait itself has failed.
 template <class Wait, class Done>
 std::int32_t wait_through(double seconds, const Wait& wait, const Done& done) {
   using Clock = std::chrono::steady_clock;
@@ -34,31 +34,32 @@ std::int32_t wait_through(double seconds, const Wait& wait, const Done& done) {
   while (code == DISTRUN_INTERRUPTED || (left != 0 && may_be_of_the_wait(code) && !done())) {
     const double waited = std::chrono::duration<double>(Clock::now() - start).count();
     left = seconds < 0 ? seconds : std::max(seconds - waited, 0.0);
-    if (may_be_of_the_wait(code)) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // memory may come free
+    if (may_be_of_the_wait(code)) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // memory may become free
     code = wait(left);
   }
-  // By now the operation may have a result of its own.
+  // The operation may have its own result by now.
   return (may_be_of_the_wait(code) || code == DISTRUN_TIMEOUT) && done() ? wait(0.0) : code;
 }
 
 }  // namespace detail
 
-// One operation in flight. The memory it was given must stay valid until wait() has returned, or done() is true where
-// wait() has thrown: until then it still runs. A wait() without a limit throws only when it is done.
+// One operation in flight. Its memory must stay valid until wait() has returned. If wait() throws, the operation may
+// still be running: its memory must then stay valid until done() is true. A wait() without a limit throws only after
+// the operation is done.
 //
-// The destructor waits too, without a limit, so that an exception that passes frees no memory in use: declare the
-// memory first. An operation whose last wait() was over its limit counts as given up while it is in flight, for the
-// thread that waited and for the one that submitted it. Where an exception passes and this operation was given up, or
-// another one that counts for the calling thread, the destructor aborts the job before it waits, or that exception
-// would wait for peers that may never come. To go on after a wait with a limit, catch its Error within the operations'
-// scope, or use wait_for().
+// The destructor also waits, without a limit, so that an exception does not free memory in use. Declare the memory
+// before the operation. An operation counts as given up while it is in flight after its last wait() timed out. This
+// holds for the thread that waited and for the thread that submitted it. If an exception destroys an operation, and
+// this one or another one of the calling thread was given up, the destructor aborts the job before it waits. Otherwise
+// the exception would wait for peers that may never come. To continue after a wait with a limit, catch its Error inside
+// the operations' scope, or use wait_for().
 //
-// Threads: wait(), wait_for() and done() on any, several at once; the rest one at a time. Where it is destroyed, no
-// other thread may be inside a call.
+// Threads: several threads may call wait(), wait_for() and done() at once. All other calls need one thread at a time.
+// When it is destroyed, no other thread may be inside a call.
 class Operation {
  public:
-  Operation() = default;  // none
-  // Takes the handle over. With its dtype and device values() knows what it has.
+  Operation() = default;  // no operation
+  // Takes ownership of the handle. values() can check its type only if dtype and device are given.
   explicit Operation(distrun_handle* handle) noexcept : handle_(handle) {}
   Operation(distrun_handle* handle, std::int32_t dtype, std::int32_t device_type) noexcept
       : handle_(handle), dtype_(dtype), device_type_(device_type) {}
@@ -85,22 +86,22 @@ class Operation {
     distrun_release(handle_);
   }
 
-  // Waits at most `seconds` in all (negative: no limit), and throws the operation's own failure, or DISTRUN_TIMEOUT
-  // where the limit is over. Neither a signal that arrives ends the wait, nor that waiting itself fails.
+  // Waits at most `seconds` in all (negative: no limit). Throws the operation's own failure, or DISTRUN_TIMEOUT after
+  // the limit. A signal does not end the wait, nor does a failure of the wait itself.
   void wait(double seconds = -1.0) { give_up_after(code_of_wait(seconds)); }
-  // The same for who asks again and again: false where the limit is over, which gives up nothing.
+  // The same for repeated waits. Returns false after the limit, and the operation does not count as given up.
   [[nodiscard]] bool wait_for(double seconds) {
     std::int32_t code = code_of_wait(seconds);
     if (code == DISTRUN_TIMEOUT) {
       if (in_flight()) return false;
-      code = distrun_wait(handle_, 0.0);  // done since the wait was over, or that is its own failure
+      code = distrun_wait(handle_, 0.0);  // it is done since then, or this is its own failure
     }
     give_up_after(code);
     return true;
   }
   [[nodiscard]] bool done() const { return distrun_poll(handle_) == 1; }
 
-  // All that follows is of a completed operation, and throws its failure where it has failed.
+  // The methods below need a completed operation. They throw its failure if it has failed.
 
   // Valid as long as this object.
   [[nodiscard]] distrun_result result() const {
@@ -109,8 +110,8 @@ class Operation {
     detail::check(distrun_get_result(handle_, &result));
     return result;
   }
-  // The output: the request's own, or, of an allgather or alltoall, memory of this object on the input's device. What
-  // reads that on a GPU must have ended before this object does.
+  // The output: the request's own memory. For an allgather or alltoall it is memory of this object on the input's
+  // device. GPU work that reads it must end before this object is destroyed.
   [[nodiscard]] const void* data() const { return result().data; }
   // The output's size in bytes.
   [[nodiscard]] std::size_t bytes() const { return result().bytes; }
@@ -119,13 +120,14 @@ class Operation {
     const distrun_result found = result();
     return {found.shape, found.shape + found.ndim};
   }
-  // Of an allgather: the rows of each member, in member order. Of an alltoall: those received from each. Of a join: one
-  // value, the rank that joined last.
+  // For an allgather: the rows of each member, in member order. For an alltoall: the rows received from each member.
+  // For a join: one value, the rank that joined last.
   [[nodiscard]] std::vector<std::int64_t> rows() const {
     const distrun_result found = result();
     return {found.first_dims, found.first_dims + found.num_members};
   }
-  // A copy of the output, which is on the host and has elements of this type: else DISTRUN_INVALID_ARGUMENT.
+  // Returns a copy of the output. Throws DISTRUN_INVALID_ARGUMENT if the output is on a GPU or has another element
+  // type.
   template <class T>
   [[nodiscard]] std::vector<T> values() const {
     if (device_type_ > 0) detail::refuse("the output is on a GPU; copy it from there, data() is where it lies", "");
@@ -136,9 +138,9 @@ class Operation {
     }
     const distrun_result found = result();
     const T* all = static_cast<const T*>(found.data);
-    return std::vector<T>(all, all + found.bytes / sizeof(T));  // no braces: two pointers are a list of two bools
+    return std::vector<T>(all, all + found.bytes / sizeof(T));  // no braces: two pointers would be a list of two bools
   }
-  // How it has failed, if it has: what wait() throws.
+  // The failure of the operation, as wait() throws it. Empty if it has not failed.
   [[nodiscard]] std::optional<Error> failure() const {
     distrun_error error = {};
     error.struct_size = sizeof(error);
@@ -146,7 +148,7 @@ class Operation {
     return error.code == DISTRUN_OK ? std::nullopt : std::optional<Error>(error);
   }
 
-  // For the C API; stays this object's. Null for none.
+  // For the C API. This object keeps it. Null if there is no operation.
   [[nodiscard]] distrun_handle* get() const noexcept { return handle_; }
 
  private:
@@ -158,7 +160,7 @@ class Operation {
     if (code != DISTRUN_OK && in_flight()) given_up_.mark(handle_);
     detail::check(code);
   }
-  // Whoever waits has not given up.
+  // A new wait means that the operation is not given up any more.
   std::int32_t code_of_wait(double seconds) {
     given_up_.clear();
     return detail::wait_through(
@@ -166,13 +168,14 @@ class Operation {
   }
 
   distrun_handle* handle_ = nullptr;
-  std::int32_t dtype_ = -1;  // -1: not known, as the next one
+  std::int32_t dtype_ = -1;  // -1: unknown; the same for device_type_
   std::int32_t device_type_ = -1;
   detail::GivenUp given_up_;
 };
 
-// Waits for all of them, at most `seconds` in all (negative: no limit), passing over those that are none. Throws the
-// failure of the first that has failed, once all are done, or DISTRUN_TIMEOUT, which gives up those that are not.
+// Waits for all operations, at most `seconds` in all (negative: no limit). Skips empty ones. When all are done, throws
+// the failure of the first one that failed. After the limit it throws DISTRUN_TIMEOUT, and the operations still in
+// flight count as given up.
 inline void wait_all(std::vector<Operation>& operations, double seconds = -1.0) {
   std::vector<distrun_handle*> handles;
   handles.reserve(operations.size());
@@ -192,9 +195,9 @@ inline void wait_all(std::vector<Operation>& operations, double seconds = -1.0) 
   detail::check(code);
 }
 
-// The place of one that is done, failed or not: wait() on it says which. Waits at most `seconds` (negative: no limit);
-// DISTRUN_TIMEOUT gives up all. Those that are none are passed over: make it Operation() to be given another one next.
-// DISTRUN_INVALID_ARGUMENT where all are none.
+// Returns the index of an operation that is done, failed or not; call wait() on it to see which. Waits at most
+// `seconds` (negative: no limit). On DISTRUN_TIMEOUT all operations count as given up. Skips empty ones: set an
+// operation to Operation() to get another index next time. Throws DISTRUN_INVALID_ARGUMENT if all are empty.
 [[nodiscard]] inline std::size_t wait_any(std::vector<Operation>& operations, double seconds = -1.0) {
   std::vector<distrun_handle*> handles;
   handles.reserve(operations.size());

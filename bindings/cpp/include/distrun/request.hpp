@@ -1,4 +1,4 @@
-// What is asked for: one operation on one tensor, for Session::submit(). A value; it owns no tensor's memory.
+// A request for one operation on one tensor, for Session::submit(). A value that does not own the tensor's memory.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace distrun {
 
-// 16 bits of a tensor as they lie in memory: IEEE binary16, and the upper half of a float. For arithmetic use the type
-// of a library of yours, which ElementType may name too. Sums of both are accumulated in float.
+// 16 bits of a tensor as they are in memory: IEEE binary16, and the upper half of a float. For arithmetic use the type
+// of another library, and specialise ElementType for it. Sums of both types are accumulated in float.
 struct Float16 {
   std::uint16_t bits = 0;
 };
@@ -37,7 +37,7 @@ constexpr distrun_dtype dtype_of() {
     return DISTRUN_INT16;
   else if constexpr (std::is_same_v<T, std::int32_t>)
     return DISTRUN_INT32;
-  else if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, long long>)  // on Linux the first is long
+  else if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, long long>)  // int64_t is long on Linux
     return DISTRUN_INT64;
   else if constexpr (std::is_same_v<T, Float16>)
     return DISTRUN_FLOAT16;
@@ -56,25 +56,27 @@ constexpr distrun_dtype dtype_of() {
 template <class T>
 struct ElementType : std::integral_constant<distrun_dtype, detail::dtype_of<T>()> {};
 
-// Where a tensor lies. `stream` (a CUstream or cudaStream_t; null: the default one) is what makes the input ready: the
-// operation starts on the device behind what the stream has been given when it is submitted, and nobody waits here.
-// Once it is complete every stream may use the output. All of a rank's tensors of one process set are on one GPU.
+// The device of a tensor. `stream` is a CUstream or cudaStream_t (null: the default stream) that produces the input.
+// The operation starts on the device after all work that the stream has at the time of submit(). The host does not wait
+// for that. After completion every stream may use the output. All tensors of a rank in one process set must be on one
+// GPU.
 struct Device {
   std::int32_t type = 0;   // 0: the host; 1: CUDA
-  std::int32_t index = 0;  // of the GPU, among those that this process sees
+  std::int32_t index = 0;  // of the GPU, among those visible to this process
   void* stream = nullptr;
 };
 inline Device cuda(int index, void* stream = nullptr) { return {1, index, stream}; }
 
-// One operation. Make it with the function of its name, then change what is to differ:
+// One operation. Make it with the function of its name, then change single members:
 //
 //   auto request = distrun::Request::allreduce("weights", data, {rows, columns}, DISTRUN_SUM);
 //   request.postscale = 0.5;
 //   session.submit(request).wait();
 //
-// `data` is contiguous and, with `output`, stays valid and untouched until the operation is done. The shape counts
-// elements; dimension 0 is the rows. Ranks agree on name, kind, dtype, shape (but for the rows of allgather and
-// alltoall), reduction, scale, root, group and device, or each gets an Error with DISTRUN_MISMATCH.
+// `data` must be contiguous. `data` and `output` must stay valid and unchanged until the operation is done. The shape
+// counts elements, and dimension 0 is the rows. Ranks must agree on name, kind, dtype, shape (except the rows of
+// allgather and alltoall), reduction, scale factors, root, group and device. If they do not, each rank gets an Error
+// with DISTRUN_MISMATCH.
 struct Request {
   using Shape = std::vector<std::int64_t>;
 
@@ -82,18 +84,18 @@ struct Request {
   std::string name;  // 1 to 1024 bytes, unique among the operations in flight of its process set; join: ignored
   distrun_dtype dtype = DISTRUN_FLOAT32;
   Shape shape;                              // of the input; {} is a scalar
-  const void* input = nullptr;              // at least one dimension to gather, exchange or share out
-  void* output = nullptr;                   // null: made by the library (allgather, alltoall)
+  const void* input = nullptr;              // allgather, alltoall and reducescatter need at least one dimension
+  void* output = nullptr;                   // null: the library allocates it (allgather, alltoall)
   distrun_reduce reduce = DISTRUN_AVERAGE;  // allreduce, reducescatter
-  double prescale = 1.0;                    // allreduce, reducescatter: of each input
-  double postscale = 1.0;                   // and of the result
+  double prescale = 1.0;                    // allreduce, reducescatter: factor for each input
+  double postscale = 1.0;                   // the same for the result
   int root = 0;                             // broadcast: a world rank
   std::vector<std::int64_t> splits;         // alltoall: rows for each member; {}: equal shares
   int process_set = 0;                      // 0: all ranks
   int group = -1;                           // operations of one submit() with the same number run all or none
   Device device;
 
-  // output[i] = postscale * the reduction over the members of prescale * data[i]; in place unless `output` is changed.
+  // output[i] = postscale * reduction over the members of (prescale * data[i]). In place unless `output` is changed.
   template <class T>
   static Request allreduce(std::string name, T* data, Shape shape, distrun_reduce reduce = DISTRUN_AVERAGE) {
     Request made = of(DISTRUN_ALLREDUCE, std::move(name), data, std::move(shape));
@@ -101,7 +103,7 @@ struct Request {
     made.reduce = reduce;
     return made;
   }
-  // The root's data on every member; in place.
+  // data becomes the root's data on every member. In place.
   template <class T>
   static Request broadcast(std::string name, T* data, Shape shape, int root) {
     Request made = of(DISTRUN_BROADCAST, std::move(name), data, std::move(shape));
@@ -109,20 +111,21 @@ struct Request {
     made.root = root;
     return made;
   }
-  // All members' rows, in member order: Operation::values(), shape() and rows(). Rows may differ in number.
+  // Collects the rows of all members in member order: see Operation::values(), shape() and rows(). Each member may have
+  // another number of rows.
   template <class T>
   static Request allgather(std::string name, const T* data, Shape shape) {
     return of(DISTRUN_ALLGATHER, std::move(name), data, std::move(shape));
   }
-  // Block r of the rows goes to member r: splits[r] rows, or equal shares. What comes is as of allgather.
+  // Sends block r of the rows to member r: splits[r] rows, or equal shares. The result is as for allgather.
   template <class T>
   static Request alltoall(std::string name, const T* data, Shape shape, std::vector<std::int64_t> splits = {}) {
     Request made = of(DISTRUN_ALLTOALL, std::move(name), data, std::move(shape));
     made.splits = std::move(splits);
     return made;
   }
-  // This member's share of the rows of the reduction, to `share`, which is apart from the data and has
-  // Session::share_of(rows) rows.
+  // Writes this member's share of the reduced rows to `share`, which has Session::share_of(rows) rows and must not
+  // overlap the data.
   template <class T>
   static Request reducescatter(std::string name, const T* data, Shape shape, T* share,
                                distrun_reduce reduce = DISTRUN_AVERAGE) {
@@ -131,7 +134,7 @@ struct Request {
     made.reduce = reduce;
     return made;
   }
-  // Done when all members have come.
+  // Done when all members have called it.
   static Request barrier(std::string name = "barrier") {
     Request made;
     made.kind = DISTRUN_BARRIER;
@@ -140,15 +143,15 @@ struct Request {
     made.shape = {0};
     return made;
   }
-  // This rank has no more data (distrun_op in distrun.h); the one of rows() is the rank that joined last. A `device`
-  // that is a GPU is where this rank takes part in what is on GPUs.
+  // This rank has no more data (distrun_op in distrun.h). rows() then has the rank that joined last. If `device` is a
+  // GPU, this rank takes part in operations on GPUs there.
   static Request join() {
     Request made = barrier("join");
     made.kind = DISTRUN_JOIN;
     return made;
   }
 
-  // For distrun_enqueue; it refers to this request's name, shape and splits.
+  // For distrun_enqueue. The result refers to this request's name, shape and splits.
   [[nodiscard]] distrun_op op() const {
     if (name.find('\0') != std::string::npos) {
       detail::refuse("the name '" + std::string(name.c_str()) + "' goes on behind a zero byte; take that out", name);

@@ -1,4 +1,4 @@
-// For who submits from many threads and must not block there: one thread takes what has completed.
+// For programs that submit from many threads and must not block there. One thread takes the completed operations.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace distrun {
 
-// Destroyed before its session is closed; no other thread may be inside a call then, and tags not taken are lost.
+// Destroy it before its session is closed. No other thread may be inside a call then, and tags not yet taken are lost.
 class Watch {
  public:
   explicit Watch(distrun_session* session) { detail::check(distrun_watch_open(session, &watch_)); }
@@ -19,8 +19,8 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
   ~Watch() { distrun_watch_close(watch_); }
 
-  // Any thread. `tag` comes out of next() once, when the operations are done, failed or not; they stay the caller's.
-  // After end(): DISTRUN_SHUT_DOWN, and nothing was added.
+  // Any thread may call this. next() returns `tag` once when all the operations are done, failed or not. The caller
+  // keeps the operations. Throws DISTRUN_SHUT_DOWN after end(), and then adds nothing.
   void add(const Operation& operation, void* tag) {
     distrun_handle* const handle = operation.get();
     detail::check(distrun_watch_add(watch_, &handle, 1, tag));
@@ -31,8 +31,8 @@ class Watch {
     for (const Operation& operation : operations) handles.push_back(operation.get());
     detail::check(distrun_watch_add(watch_, handles.data(), handles.size(), tag));
   }
-  // One thread at a time: the next tag, in the order of completion; none when end() was called and all have been taken.
-  // DISTRUN_TIMEOUT after `seconds` (negative: no limit).
+  // One thread at a time may call this. Returns the next tag in the order of completion, or nothing after end() when
+  // all tags have been taken. Throws DISTRUN_TIMEOUT after `seconds` (negative: no limit).
   [[nodiscard]] std::optional<void*> next(double seconds = -1.0) {
     void* tag = nullptr;
     const std::int32_t code = distrun_watch_next(watch_, seconds, &tag);
@@ -40,7 +40,7 @@ class Watch {
     detail::check(code);
     return tag;
   }
-  // Any thread: nothing more will be added.
+  // Any thread may call this. Nothing may be added afterwards.
   void end() { distrun_watch_end(watch_); }
 
  private:
