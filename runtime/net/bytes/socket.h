@@ -1,6 +1,6 @@
 // Stream sockets without authentication: addresses and connecting with a deadline. Every socket is non-blocking and
-// close-on-exec; TCP sockets also have no delay and notice a silent peer within 8 s. secure_socket uses this, and so do
-// the launcher's probes, which authenticate with probe_words.h.
+// close-on-exec; TCP sockets also set TCP_NODELAY and notice a silent peer within 8 s. secure_socket uses this, and so
+// do the launcher's probes, which authenticate with probe_words.h.
 #pragma once
 
 #include <cstdint>

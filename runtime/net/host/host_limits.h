@@ -12,9 +12,8 @@
 
 namespace distrun::net {
 
-// Ok if `bytes` more fit within the limits on memory, within the file size limit, and into the free memory.
-// (RLIMIT_FSIZE applies to memfd, and exceeding it raises SIGXFSZ.) Otherwise kOutOfMemory with the limit and its
-// value.
+// Ok if `bytes` more fit within the memory limits, the file size limit and the free memory. (RLIMIT_FSIZE applies to a
+// memfd, and exceeding it raises SIGXFSZ.) Otherwise kOutOfMemory; the text names the limit and its value.
 Status check_memory(std::uint64_t bytes, const std::string& sysroot = "");
 
 // The cores that one rank may run on, and a smaller quota, if there is one.
