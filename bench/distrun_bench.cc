@@ -1,4 +1,4 @@
-// distrun-bench: latency and bandwidth of distrun through its C API, and what an idle job costs.
+// distrun-bench: latency and bandwidth of distrun through its C API, and the cost of an idle job.
 //   distrun -np 2 distrun-bench --sizes 4,1048576 --model resnet50
 #include <unistd.h>
 
@@ -90,8 +90,8 @@ class Bench {
     print("resnet50 161 tensors", seconds);
   }
 
-  // Context switches of all threads of this process, both kinds; of the thread that counts only those it asked for,
-  // because a busy machine may take the core from it while it reads.
+  // Context switches of all threads of this process. The counting thread counts only its voluntary ones, because a busy
+  // machine may take its core while it reads.
   static long context_switches() {
     const std::string self = std::to_string(::gettid());
     long total = 0;
@@ -107,7 +107,7 @@ class Bench {
     return total;
   }
 
-  // The thread that counts sleeps too: that one switch is known and subtracted.
+  // The counting thread sleeps too. This one switch is known and is subtracted.
   void run_idle() {
     session_.barrier();
     std::this_thread::sleep_for(std::chrono::milliseconds(500));

@@ -1,5 +1,5 @@
-// The same measurements with Gloo's ring all-reduce over TCP, for bench/compare.py. Runs under distrun; the ranks meet
-// in the folder that the environment variable BENCH_GLOO_STORE names.
+// The same measurements with Gloo's ring all-reduce over TCP, for bench/compare.py. Runs under distrun. The ranks meet
+// in the folder of the environment variable BENCH_GLOO_STORE.
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
     return 64;
   }
   gloo::transport::tcp::attr attributes;
-  // Across hosts the launcher names the interface.
+  // Between hosts, the launcher sets the interface.
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) {
     attributes.iface = interface;
   } else {

@@ -1,5 +1,5 @@
-// What the data plane alone costs, without engine and launcher: the kernels per instruction set, and the backend shm
-// between threads pinned to cores.
+// The cost of the data plane alone, without engine and launcher: the kernels of each instruction set, and the shm
+// backend between threads that are pinned to cores.
 //     kernel_bench kernels
 //     kernel_bench shm RANKS BYTES [ROUNDS [SLOT]]      in place, float32, sum
 // Prints the median and, for shm, the ratio to the machine's own limit (in-place x *= a on all cores).
@@ -35,7 +35,7 @@ double quantile(std::vector<double> values, double q) {
 }
 double median(const std::vector<double>& values) { return quantile(values, 0.5); }
 
-// Threads of one process that never sleep: memory is plain memory and nobody needs to be woken.
+// For threads of one process that never sleep. They share ordinary memory, and no thread needs to be woken.
 class SpinningLink final : public net::HostLink {
  public:
   [[nodiscard]] const std::vector<int>& ranks() const override { return ranks_; }
@@ -105,7 +105,7 @@ void run_rank(const Setup& setup, int rank, Window& window, std::barrier<>& all,
   const Segment segment = {.in = bytes, .out = bytes, .count = data.size()};
   const Operation operation = {.segments = {&segment, 1}, .postscale = 1.0 / setup.ranks};
   std::vector<Completed> done;
-  // Tiny payloads: many operations per measurement, since reading the clock costs as much as one of them.
+  // Small payloads run many operations per measurement, since reading the clock costs as much as one operation.
   const int batch = setup.bytes <= 4096 ? 200 : 1;
   for (int round = 0; round < setup.rounds; ++round) {
     all.arrive_and_wait();

@@ -1,5 +1,5 @@
-// What the benchmark programs share: the command line, timing, and one JSON line per result. Header-only, standard
-// library only, so that the peers' programs (Open MPI, Gloo) measure in the very same way.
+// Shared by the benchmark programs: the command line, timing, and one JSON line per result. A header that uses only the
+// standard library, so that the programs for Open MPI and Gloo measure in exactly the same way.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Options {
   bool out_of_place = false;
   bool model = false;       // the 161 gradient tensors of ResNet-50
   double seconds = 0.5;     // how long each case is repeated
-  double idle_seconds = 0;  // distrun only: sit still and count context switches
+  double idle_seconds = 0;  // distrun only: stay idle and count context switches
 };
 
 inline Options parse_options(int argc, char** argv) {
@@ -55,7 +55,8 @@ inline Options parse_options(int argc, char** argv) {
   return options;
 }
 
-// Element counts of ResNet-50's parameters, last layer first, as backward hands gradients over: 161 tensors, 25.6 M.
+// Element counts of ResNet-50's parameters: 161 tensors, 25.6 M elements. The last layer comes first, as in the
+// backward pass.
 inline std::vector<std::size_t> resnet50_tensors() {
   std::vector<std::size_t> counts = {std::size_t{64} * 3 * 7 * 7, 64, 64};
   const auto conv = [&](std::size_t in, std::size_t out, std::size_t kernel) {
@@ -87,7 +88,7 @@ inline double median(std::vector<double> values) {
   return values.empty() ? 0.0 : values[values.size() / 2];
 }
 
-// `once` is collective and is called equally often on every rank: `agree` gives all ranks rank 0's number.
+// `once` is a collective. Every rank calls it equally often, because `agree` gives rank 0's number to all ranks.
 inline double measure(double seconds, const std::function<void()>& once, const std::function<long(long)>& agree) {
   constexpr int kWarmUps = 3;
   const double start = now();

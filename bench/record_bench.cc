@@ -1,6 +1,6 @@
-// What --encrypt and --checksum can reach on one core: how fast records are sealed and opened, without a network.
-//     record_bench [BYTES]      of a record; default 131072, what the backend tcp sends at most
-// Prints for each way the median of 15 rounds in GB/s, with the slowest and the fastest.
+// The limit for --encrypt and --checksum on one core: how fast records are sealed and opened, without a network.
+//     record_bench [BYTES]      size of a record; default 131072, the largest that the tcp backend sends
+// Prints, for sealing and for opening, the median of 15 rounds in GB/s, with the slowest and the fastest.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -35,7 +35,7 @@ int main(void) {
   op.prescale = op.postscale = 1.0;
   op.group = -1;
   check(distrun_enqueue(session, &op, 1, &handle));
-  do { /* a profiler's signals interrupt a wait, and so does going on after Ctrl-Z */
+  do { /* a profiler's signals interrupt a wait, as does continuing after Ctrl-Z */
     code = distrun_wait(handle, -1.0);
   } while (code == DISTRUN_INTERRUPTED);
   check(code);

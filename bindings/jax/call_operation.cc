@@ -12,8 +12,8 @@ namespace {
 
 using bridge::core;
 
-// So long is waited on XLA's thread before the call is handed to the watch: ranks in step need less, and a change of
-// threads costs about half of it.
+// How long XLA's thread waits before the call goes to the watch. Ranks in step need less, and a change of threads costs
+// about half of this.
 constexpr double kInlineSeconds = 100e-6;
 
 // Never destroyed: operations may be in flight when the process ends.
@@ -107,7 +107,7 @@ CallOperation::Outcome CallOperation::in_flight_already() const {
                   "program, by a function and one inside it: give each a name of its own."};
 }
 
-// The name is this call's. None: the outcome comes later.
+// Called when this call has the name. Returns nothing if the outcome comes later.
 std::optional<CallOperation::Outcome> CallOperation::begin(std::unique_ptr<CallOperation> operation,
                                                            xla::CallFrame& frame) {
   Outcome outcome;
@@ -116,7 +116,7 @@ std::optional<CallOperation::Outcome> CallOperation::begin(std::unique_ptr<CallO
     const std::vector<distrun_handle*>& handles = operation->handles_;
     outcome = operation->submit(lease);
     if (outcome.code == 0 && !operation->done()) {
-      // On a GPU there is no reason to wait on another thread than this one, unless a signal ends the wait.
+      // On a GPU there is no reason to wait on another thread, unless a signal ends this wait.
       const double seconds = operation->later_ != nullptr ? -1.0 : kInlineSeconds;
       core.distrun_wait_all(handles.data(), handles.size(), seconds, nullptr);
     }
@@ -131,7 +131,7 @@ std::optional<CallOperation::Outcome> CallOperation::begin(std::unique_ptr<CallO
   return outcome;
 }
 
-// Frees the name, and starts who has waited for it.
+// Frees the name and starts the next call that waited for it.
 void CallOperation::hand_on(const std::string& name) {
   while (std::unique_ptr<CallOperation> next = names_in_flight().free(name)) {
     Outcome outcome;
@@ -212,7 +212,7 @@ bool CallOperation::done() const {
   return true;
 }
 
-// Every handle is complete.
+// Called when every handle is complete.
 CallOperation::Outcome CallOperation::take_results() noexcept {
   return guarded([this]() -> Outcome {
     for (distrun_handle* handle : handles_) {
@@ -230,7 +230,7 @@ CallOperation::Outcome CallOperation::take_results() noexcept {
   });
 }
 
-// The result's size was fixed when the function was traced: all members must have sent the same number of rows.
+// The size of the result was fixed when the function was traced. So all members must have sent the same number of rows.
 CallOperation::Outcome CallOperation::take_gathered(std::size_t index, const distrun_result& result) const {
   bool even = result.bytes == results_[index].bytes;
   std::string rows;
@@ -259,7 +259,7 @@ CallOperation::Outcome CallOperation::outcome_of(const distrun_error& error) {
   return {.code = xla_code(error.code), .text = error.message};
 }
 
-// Null for success.
+// Returns null for success.
 xla::Error* CallOperation::make_error(const xla::Api* api, const Outcome& outcome) {
   if (outcome.code == 0 || outcome.theirs != nullptr) return outcome.theirs;
   xla::ErrorCreate create{.struct_size = sizeof create,

@@ -1,14 +1,15 @@
-// One call of the handler on its way.
+// One call of the handler, while it is in flight.
 //
-// XLA keeps arguments and results alive until the handler has returned or, where it gave a future, until that is set;
-// what describes them (shapes) only until the handler has returned. A name can be in flight once, so a call whose name
-// is taken waits for the other one, as happens when a compiled function is run twice at once. In one run of one program
-// that is refused: which of the two comes first could differ between the ranks.
+// XLA keeps arguments and results alive until the handler has returned. If the handler gave a future, XLA keeps them
+// until the future is set. It keeps their descriptions (shapes) only until the handler has returned. Only one call at a
+// time may use a name, so a second call with the name waits for the first. This happens if a compiled function runs
+// twice at once. Within one run of one program it is an error, since ranks could disagree on which call comes first.
 //
-// On a GPU the handler is called on the thread that puts the program on XLA's stream, piece by piece. It hands that
-// stream over with the tensors (the operation starts on the device when what is on it by then is done) and returns when
-// the operation is complete, so whatever XLA puts on the stream next finds the results. No stream is made to wait for
-// the host, and nothing else on the device is waited for. docs/threads.md says why that is sound.
+// On a GPU, XLA calls the handler on the thread that puts the program on XLA's stream, piece by piece. The handler
+// passes that stream with the tensors, and the operation starts on the device after the work that is on the stream by
+// then. The handler returns when the operation is complete. So all later work on the stream finds the results. No
+// stream waits for the host, and the handler waits for no other work on the device. docs/threads.md explains why this
+// is correct.
 #pragma once
 
 #include <chrono>
@@ -33,8 +34,8 @@ class CallOperation final : public bridge::PendingOperation {
  public:
   enum class Place { kHost, kCuda };
 
-  // The handler: null, with a future in the frame unless the operation is complete, as it always is on a GPU; or an
-  // error.
+  // The handler. Returns null, or an error. Unless the operation is complete, it puts a future into the frame. On a GPU
+  // it is always complete.
   static xla::Error* start(xla::CallFrame& frame, Place place) noexcept;
 
   class Later;
@@ -47,17 +48,17 @@ class CallOperation final : public bridge::PendingOperation {
 
  private:
   struct Outcome {
-    int code = 0;  // XLA's; 0: success
+    int code = 0;  // a code of XLA; 0: success
     std::string text;
-    const char* fixed = nullptr;   // instead of it, where there may be no memory
-    xla::Error* theirs = nullptr;  // instead of both: XLA's own
+    const char* fixed = nullptr;   // used instead of `text` if there may be no memory
+    xla::Error* theirs = nullptr;  // used instead of both: an error made by XLA
   };
   struct Result {
     void* data;
     std::size_t bytes;
   };
 
-  // What `body`, which fails or throws before anything has been handed over, comes to.
+  // Runs `body` before anything was submitted, and turns its failure or exception into an outcome.
   template <class Body>
   static Outcome guarded(const Body& body) noexcept;
   static std::optional<Outcome> begin(std::unique_ptr<CallOperation> operation, xla::CallFrame& frame);
@@ -76,8 +77,8 @@ class CallOperation final : public bridge::PendingOperation {
   void tell(Outcome outcome);
 
   const xla::Api* api_;
-  CudaStream stream_;   // on a GPU
-  Later* const later_;  // on a GPU; the handler's, which waits for it
+  CudaStream stream_;   // only on a GPU
+  Later* const later_;  // only on a GPU; belongs to the handler, which waits for it
   Request request_;
   std::int64_t run_ = 0;
   std::vector<std::string> names_;
@@ -88,17 +89,17 @@ class CallOperation final : public bridge::PendingOperation {
   xla::Future* future_ = nullptr;
 };
 
-// An outcome for a handler that waits for it. Needs no memory, as std::promise does when it is given up.
+// An outcome that the handler waits for. Unlike std::promise it needs no memory when it is dropped.
 class CallOperation::Later {
  public:
   void tell(Outcome outcome) {
-    const std::lock_guard lock(mutex_);  // until it is over: who waits frees this
+    const std::lock_guard lock(mutex_);  // held to the end: the waiting thread frees this object
     outcome_ = std::move(outcome);
     told_.notify_one();
   }
   Outcome wait() {
     std::unique_lock lock(mutex_);
-    // condition_variable::wait needs GLIBCXX_3.4.30, more than the wheel may.
+    // condition_variable::wait needs GLIBCXX_3.4.30, which is newer than the wheel may require.
     told_.wait_until(lock, std::chrono::steady_clock::time_point::max(), [this] { return outcome_.has_value(); });
     return *std::move(outcome_);
   }

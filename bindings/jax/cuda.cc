@@ -29,8 +29,7 @@ std::string CudaStream::open(void* stream) {
   if (!cuda().missing.empty()) return cuda().missing;
   stream_ = stream;
   if (std::string wrong = check(cuda().context_of(stream, &context_), "cuStreamGetCtx"); !wrong.empty()) return wrong;
-  // A CUdevice is the number of the device, by which the C API takes it. JAX's own number is another one where it was
-  // limited to some of the GPUs.
+  // A CUdevice is the number that the C API takes. JAX's own number differs if JAX was limited to some of the GPUs.
   return in_context([this] { return check(cuda().current_device(&device_), "cuCtxGetDevice"); });
 }
 

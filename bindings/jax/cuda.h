@@ -1,6 +1,7 @@
-// The stream of a GPU on which XLA runs a call, and what the handler asks CUDA's driver for there: which GPU it is, and
-// a copy. The driver's library is the one that JAX uses, looked for when a call comes: nothing of CUDA's is needed to
-// build or to load ours. test/backend/nccl/jax_test.cc compares the functions with cuda.h where there is one.
+// The GPU stream on which XLA runs a call, and what the handler needs from the CUDA driver there: the number of the
+// GPU, and a copy. The driver's library is the one that JAX uses. It is looked up when a call arrives, so this library
+// is built and loaded without CUDA. test/backend/nccl/jax_test.cc compares the functions with cuda.h if that is
+// installed.
 #pragma once
 
 #include <cstddef>
@@ -22,21 +23,21 @@ struct Cuda {
 #define X(member, symbol, arguments) int(*member) arguments = nullptr;
   DISTRUN_JAX_CUDA_FUNCTIONS(X)
 #undef X
-  std::string missing;  // empty: none is
+  std::string missing;  // empty: nothing is missing
 };
 
-// Of this process, found on first use. Any thread.
+// The functions in this process, looked up on first use. Any thread may call this.
 const Cuda& cuda();
 
-// Any thread, one at a time. Leaves the thread's current context as it was.
+// Any thread may use it, one at a time. Leaves the thread's current CUDA context unchanged.
 class CudaStream {
  public:
-  // `stream` is XLA's. Empty, or what is wrong.
+  // `stream` is XLA's. Returns an empty text, or the fault.
   std::string open(void* stream);
   [[nodiscard]] void* raw() const { return stream_; }
   [[nodiscard]] int device() const { return device_; }
-  // Returns when the copy on the device is done: when the end of this stream is reached, on which everything else is
-  // done by then, as what made an operation's input is before its result. No other stream is waited for.
+  // Returns when the copy on the device is done, which means when the stream is empty. All earlier work on the stream
+  // is done by then, such as the work that made an operation's input. Waits for no other stream.
   [[nodiscard]] std::string copy(const void* from, void* to, std::size_t bytes) const;
 
  private:

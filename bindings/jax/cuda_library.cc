@@ -1,4 +1,4 @@
-// In a file of its own: tests have a driver of theirs in its place.
+// In a separate file, because tests replace it with a fake driver.
 #include <dlfcn.h>
 
 #include "bindings/jax/cuda.h"

@@ -1,4 +1,4 @@
-// What Python calls by ctypes (frameworks/jax/_native.py), and the handlers that XLA calls.
+// Functions that Python calls by ctypes (frameworks/jax/_native.py), and the handlers that XLA calls.
 #include <cstdint>
 #include <string>
 
@@ -17,8 +17,8 @@ namespace {
 
 using distrun::jax::CallOperation;
 
-// XLA_FFI_Handler. Asked for its metadata, it says which version it was written for, and has no traits: it must not be
-// part of what XLA records once and repeats (a command buffer, which is a CUDA graph).
+// XLA_FFI_Handler. If XLA asks for its metadata, it reports its version and no traits. It must not be part of anything
+// that XLA records once and repeats, such as a command buffer (a CUDA graph).
 xla::Error* handle(xla::CallFrame* frame, CallOperation::Place place) {
   for (xla::Extension* one = frame->extension; one != nullptr; one = one->next) {
     if (one->type != xla::kMetadataExtension) continue;
@@ -41,7 +41,7 @@ DISTRUN_JAX_EXPORT xla::Error* distrun_jax_collective_cuda(xla::CallFrame* frame
   return handle(frame, CallOperation::Place::kCuda);
 }
 
-// Texts stay valid until the next call on this thread. Empty: all is well.
+// Texts stay valid until the next call on this thread. An empty text means success.
 DISTRUN_JAX_EXPORT const char* distrun_jax_bind(void* library) {
   thread_local std::string text;
   text = distrun::bridge::resolve_core(library);
@@ -54,10 +54,10 @@ DISTRUN_JAX_EXPORT const char* distrun_jax_attach(distrun_session* session) {
   return text.c_str();
 }
 
-// 0: a thread still uses the session.
+// Returns 0 if a thread still uses the session.
 DISTRUN_JAX_EXPORT std::int32_t distrun_jax_detach() { return attachment().detach() ? 1 : 0; }
 
-// 1 if `error` was filled: the failure that `text`, a JAX exception's, tells of.
+// Returns 1 if it filled `error` with the failure that `text`, from a JAX exception, reports.
 DISTRUN_JAX_EXPORT std::int32_t distrun_jax_failure(const char* text, distrun_error* error) {
   return distrun::bridge::find_failure(text, *error) ? 1 : 0;
 }

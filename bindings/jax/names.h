@@ -1,4 +1,5 @@
-// Which names are in flight in this process, and who waits for one to be free. Pure but for its mutex; any thread.
+// The names in flight in this process, and the calls that wait for a name. Pure except for its mutex. Any thread may
+// use it.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,9 @@ class Names {
  public:
   enum class Claim { kMine, kLater, kTwiceInOneRun };
 
-  // kMine: until free(). kLater: `waiter` was taken and will come out of free(); `before` is called with it first, as
-  // another thread may have it at once. `run`: in which no name may be in flight twice; 0: not known.
+  // kMine: the caller has the name until free(). kLater: takes `waiter`, and free() returns it later. Calls `before`
+  // with it first, because another thread may get it at once. `run`: in one run a name may not be in flight twice. 0:
+  // the run is unknown.
   template <class Before>
   Claim claim(const std::string& name, std::int64_t run, std::unique_ptr<Waiter>& waiter, const Before& before) {
     const std::lock_guard lock(mutex_);
@@ -35,7 +37,7 @@ class Names {
     return Claim::kLater;
   }
 
-  // Who has the name now; null if nobody waits for it.
+  // Returns the waiter that has the name now, or null if no waiter is left.
   std::unique_ptr<Waiter> free(const std::string& name) {
     const std::lock_guard lock(mutex_);
     const auto at = busy_.find(name);
@@ -53,7 +55,7 @@ class Names {
 
  private:
   struct Queue {
-    std::int64_t run = 0;  // of who has it
+    std::int64_t run = 0;  // run of the call that has the name
     std::deque<std::pair<std::int64_t, std::unique_ptr<Waiter>>> waiting;
   };
   std::mutex mutex_;

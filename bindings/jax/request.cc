@@ -47,8 +47,9 @@ bool read_scalar(std::string_view name, const xla::Scalar& scalar, Request& requ
   return name == "postscale" && read(scalar, request.postscale);
 }
 
-// As front ends tell the place in a group, so that the engine knows "x" and these for calls of one name, and a rank
-// with one array fails with those that have several. Without the count ("of0"): other numbers of several meet at once.
+// The suffix that other front ends use for a place in a group. So the engine treats "x" and these names as calls of one
+// name, and a rank with one array fails with ranks that have several. The count is left out ("of0"): ranks with other
+// counts then meet at once.
 std::string place_in_group(std::size_t index) { return "_" + std::to_string(index + 1) + "of0"; }
 
 }  // namespace
@@ -99,7 +100,7 @@ std::string make_operations(const Request& request, const xla::CallFrame& frame,
     return "'" + request.name + "' has " + std::to_string(frame.arguments.size) + " arguments and " +
            std::to_string(frame.results.size) + " results";
   }
-  names.reserve(count);  // operations point into it
+  names.reserve(count);  // the operations point into it
   for (std::size_t i = 0; i < count; ++i) {
     const auto& input = *static_cast<const xla::Buffer*>(frame.arguments.values[i]);
     const auto& output = *static_cast<const xla::Buffer*>(frame.results.values[i]);

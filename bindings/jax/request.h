@@ -1,4 +1,4 @@
-// What a call of the handler asks for: its attributes and buffers, checked. Pure.
+// The request of a handler call: its attributes and buffers, checked. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace distrun::jax {
 
-// Attributes are set when a function is traced and are part of the compiled program, so they hold no pointers.
+// JAX sets the attributes when it traces a function. They are part of the compiled program, so they hold no pointers.
 struct Request {
-  std::string name;  // of the first tensor; several have name.0, name.1, ...
+  std::string name;  // for one tensor; several tensors add a suffix for their place
   std::int32_t kind = 0;
   std::int32_t reduce = 0;
   std::int32_t root = 0;
@@ -21,16 +21,16 @@ struct Request {
   double postscale = 1.0;
 };
 
-// Empty, or what is wrong.
+// Returns an empty text, or the fault.
 std::string read_attributes(const xla::Attributes& attributes, Request& request);
 
-// distrun_dtype of an XLA type; -1 for one that cannot travel.
+// The distrun_dtype of an XLA type; -1 if distrun does not support it.
 std::int32_t dtype_of(int xla_type);
 std::size_t bytes_of(const xla::Buffer& buffer, std::int32_t dtype);
 
-// One operation for each result, whose input is the argument at the same place. One more argument may follow, which is
-// not looked at: by it the call comes after the one that makes it. Operations point into `frame`'s buffers and into
-// `names`, which is filled. Empty, or what is wrong.
+// Makes one operation for each result. Its input is the argument at the same index. One more argument may follow. It is
+// not read, and only makes the call run after the operation that produces it. Operations point into the buffers of
+// `frame` and into `names`, which this function fills. Returns an empty text, or the fault.
 std::string make_operations(const Request& request, const xla::CallFrame& frame, std::vector<std::string>& names,
                             std::vector<distrun_op>& operations);
 

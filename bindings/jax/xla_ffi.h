@@ -1,6 +1,6 @@
-// The parts of XLA's foreign function interface that we use, as version 0.1 lays them out (jaxlib 0.6 and newer read
-// it; xla/ffi/api/c_api.h). A handler that reports a newer version than the jaxlib knows takes its whole CPU backend
-// down, so ours always reports 0.1.
+// The parts of XLA's foreign function interface that distrun uses, in the layout of version 0.1 (xla/ffi/api/c_api.h),
+// which jaxlib 0.6 and newer read. If a handler reports a newer version than jaxlib knows, jaxlib's whole CPU backend
+// fails. So our handlers always report 0.1.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ struct ApiVersion {
   int minor;
 };
 
-struct Error;    // XLA's
-struct Future;   // XLA's
-struct Context;  // XLA's
+struct Error;    // owned by XLA
+struct Future;   // owned by XLA
+struct Context;  // owned by XLA
 
 struct ErrorCreate {
   std::size_t struct_size;
@@ -46,7 +46,7 @@ struct FutureSetError {
   std::size_t struct_size;
   Extension* extension;
   Future* future;
-  Error* error;  // XLA takes it
+  Error* error;  // XLA takes ownership
 };
 struct StreamGet {
   std::size_t struct_size;
@@ -61,7 +61,7 @@ struct RunIdGet {
   std::int64_t run_id;  // out
 };
 
-// XLA's codes are those of absl::StatusCode.
+// XLA uses the codes of absl::StatusCode.
 enum Code : int {
   kCancelled = 1,
   kUnknown = 2,
@@ -115,9 +115,9 @@ struct Api {
   ApiVersion version;
   const void* internal;
   Error* (*error_create)(ErrorCreate*);
-  void* unused_1[3];  // of errors and registration
+  void* unused_1[3];  // errors and registration
   Error* (*stream_get)(StreamGet*);
-  void* unused_2[8];  // of types, states, memory and threads
+  void* unused_2[8];  // types, states, memory and threads
   Error* (*future_create)(FutureCreate*);
   Error* (*future_set_available)(FutureSetAvailable*);
   Error* (*future_set_error)(FutureSetError*);
@@ -136,7 +136,7 @@ struct CallFrame {
   Buffers arguments;
   Buffers results;
   Attributes attributes;
-  Future* future;  // out: the call goes on after the handler has returned; memory stays until then
+  Future* future;  // out: the call continues after the handler has returned, and memory stays until then
 };
 static_assert(offsetof(CallFrame, arguments) == 40 && sizeof(CallFrame) == 176);
 

@@ -1,8 +1,8 @@
-// TensorFlow's "this kernel has finished" callback, kept beyond the call that brought it.
+// TensorFlow's callback "this kernel has finished", stored after the call that passed it.
 //
-// TensorFlow hands over the address of a std::function<void()> that is a parameter of its own and dies when the kernel
-// returns, so the pointer cannot be kept. The function object is taken out of it instead: libstdc++'s layout of it (16
-// bytes, a manager, an invoker) is the same since GCC 4 and for every TensorFlow wheel.
+// TensorFlow passes the address of a std::function<void()>, which is its own parameter and dies when the kernel
+// returns. So the pointer cannot be kept. This class moves the function object out of it instead. libstdc++ has had the
+// same layout for it (16 bytes, a manager, an invoker) since GCC 4 and in every TensorFlow wheel.
 #pragma once
 
 #include "bindings/tensorflow/tf_api.h"
@@ -11,15 +11,15 @@ namespace distrun::tensorflow {
 
 class Done {
  public:
-  // False if what TensorFlow gives does not look like that; then kernels must not return before they have finished.
+  // False if TensorFlow's object does not look like that. Kernels must then finish before they return.
   static bool can_be_kept(const TF_AsyncOpKernelDoneCallback* callback);
 
-  // Takes the function object; the original is left empty.
+  // Takes the function object and leaves the original empty.
   static Done take(TF_AsyncOpKernelDoneCallback* callback);
-  // Only for a kernel that runs it before it returns.
+  // Only for a kernel that runs the callback before it returns.
   static Done borrow(TF_AsyncOpKernelDoneCallback* callback);
 
-  // Once. The kernel's context is TensorFlow's again from here on.
+  // Call it once. From then on the kernel's context belongs to TensorFlow again.
   void run();
 
  private:

@@ -1,4 +1,4 @@
-// What Python calls by ctypes (frameworks/tensorflow/_native.py), after TensorFlow has loaded this library.
+// Functions that Python calls by ctypes (frameworks/tensorflow/_native.py), after TensorFlow has loaded this library.
 #include <cstdint>
 
 #include "bindings/bridge/core.h"
@@ -12,7 +12,7 @@ using distrun::tensorflow::python;
 
 #define DISTRUN_TF_EXPORT extern "C" __attribute__((visibility("default")))
 
-// Texts stay valid until the next call on this thread. Empty: all is well.
+// Texts stay valid until the next call on this thread. An empty text means success.
 DISTRUN_TF_EXPORT const char* distrun_tensorflow_report() { return distrun::tensorflow::registration_report().c_str(); }
 
 DISTRUN_TF_EXPORT const char* distrun_tensorflow_bind(void* library) {
@@ -35,17 +35,17 @@ DISTRUN_TF_EXPORT const char* distrun_tensorflow_attach(distrun_session* session
   return text.c_str();
 }
 
-// 0: a thread still uses the session.
+// Returns 0 if a thread still uses the session.
 DISTRUN_TF_EXPORT std::int32_t distrun_tensorflow_detach() { return attachment().detach() ? 1 : 0; }
 
 DISTRUN_TF_EXPORT void distrun_tensorflow_forget_numbers(std::int32_t process_set) {
   attachment().forget_numbers(process_set);
 }
 
-// 1 if `error` was filled: the failure that `text`, a TensorFlow exception's, tells of.
+// Returns 1 if it filled `error` with the failure that `text`, from a TensorFlow exception, reports.
 DISTRUN_TF_EXPORT std::int32_t distrun_tensorflow_failure(const char* text, distrun_error* error) {
   return distrun::bridge::find_failure(text, *error) ? 1 : 0;
 }
 
-// With the GIL (PyDLL): raises what a signal handler raised while an operation waited, if one did.
+// Needs the GIL (PyDLL). Raises the exception of a signal handler that raised while an operation waited, if any.
 DISTRUN_TF_EXPORT void distrun_tensorflow_raise_kept() { distrun::tensorflow::raise_kept(); }

@@ -10,7 +10,7 @@
 namespace distrun::tensorflow {
 namespace {
 
-// TensorFlow's
+// TensorFlow's error codes
 constexpr int kInvalidArgument = 3;
 constexpr int kResourceExhausted = 8;
 
@@ -34,7 +34,7 @@ class Attributes {
     return static_cast<std::int32_t>(value);
   }
 
-  // TensorFlow's attributes have no double, and a float is not enough for 1 / 3.
+  // TensorFlow's attributes have no double, and a float is not precise enough for 1 / 3.
   double number(const char* name) {
     const std::string value = text(name);
     double found = 0;

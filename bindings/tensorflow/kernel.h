@@ -1,4 +1,5 @@
-// What one node of a graph, or one eager call, says about its operation: read once, when TensorFlow makes the kernel.
+// The operation that one node of a graph, or one eager call, describes. It is read once, when TensorFlow makes the
+// kernel.
 #pragma once
 
 #include <atomic>
@@ -13,27 +14,28 @@ namespace distrun::tensorflow {
 
 struct Kernel {
   distrun_kind kind = DISTRUN_ALLREDUCE;
-  std::vector<std::string> names;  // none: numbered; one: for all tensors; else one for each
+  std::vector<std::string> names;  // empty: numbered; one: for all tensors; else one for each
   std::int32_t reduce = DISTRUN_SUM;
   double prescale = 1.0;
   double postscale = 1.0;
   std::int32_t process_set = 0;
   std::int32_t root = 0;
-  bool grouped = false;  // the tensors run all or none
-  bool eager = false;    // the calling thread has nothing else to do than to wait
-  // A large input was needed by others too. It will be again, so the output's memory is ours to choose (warm_memory.h).
+  bool grouped = false;  // all tensors run or none
+  bool eager = false;    // the calling thread only waits
+  // Set when other users still needed a large input. The same will happen again, so we may allocate the output
+  // ourselves (warm_memory.h).
   mutable std::atomic<bool> inputs_stay{false};
 
-  // The full names of `count` tensors. Unnamed ones take the next number, so this is called once per operation.
+  // The full names of `count` tensors. Unnamed ones take the next number, so call this once per operation.
   [[nodiscard]] std::vector<std::string> tensor_names(std::size_t count) const;
 };
 
-// Reads the attributes; null after it has told TensorFlow what is wrong.
+// Reads the attributes. If one is wrong, reports it to TensorFlow and returns null.
 Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) noexcept;
 
 enum class Output { kNone, kAsInput, kGathered, kShare };
 
-// What runtime/base/operations.def says of an operation.
+// The properties of an operation in runtime/base/operations.def.
 struct Operation {
   const char* name;
   Output output;

@@ -17,14 +17,15 @@ using bridge::core;
 
 namespace {
 
-// A signal that comes right before a wait begins is only noticed when it ends.
+// A signal that arrives just before a wait begins is noticed only when the wait ends.
 constexpr double kLookSeconds = 0.5;
-// What the ranks need to answer each other when all of them are there; longer would hold up a thread of TensorFlow's.
+// The ranks need this time to answer each other when all of them are there. A longer wait would block a thread of
+// TensorFlow.
 constexpr double kSoonSeconds = 20e-6;
 
 constexpr TF_DataType kTfInt32 = 3;
 
-// TensorFlow's number for a dtype and ours. The op definitions admit no other.
+// TensorFlow's dtype as distrun's dtype. The op definitions allow no other dtypes.
 std::int32_t dtype_of(TF_DataType type) {
   switch (type) {
 #define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, open_mpi, mpi_abi, tf_name, \
@@ -44,7 +45,7 @@ std::vector<std::int64_t> shape_of(const TF_Tensor* tensor) {
   return shape;
 }
 
-// The rows of a reducescatter that this rank gets, of `rows`; all of them where the set is not known.
+// This rank's rows of a reducescatter of `rows` rows. Returns `rows` if the process set is unknown.
 std::int64_t share_of(std::int64_t rows, std::int32_t process_set, const bridge::Attachment::Lease& lease) {
   auto world = DISTRUN_INIT(distrun_world);
   std::uint64_t count = 0;
@@ -65,7 +66,8 @@ std::string too_many_rows(const std::string& tensor, std::int64_t rows, std::uin
          " of the process set, and TensorFlow's sizes are int32: give longer rows, of which there are fewer.";
 }
 
-// Not ABORTED and UNAVAILABLE: MonitoredTrainingSession takes them for a restart of a server, and tries for ever.
+// Does not use ABORTED and UNAVAILABLE: MonitoredTrainingSession takes them for the restart of a server and retries
+// forever.
 int tf_code(std::int32_t code) {
   switch (code) {
     case DISTRUN_INVALID_ARGUMENT:
@@ -165,7 +167,7 @@ bool KernelOperation::same_size_output(int index, Part& part) {
   if (kernel_.eager || (!small && kernel_.inputs_stay.load(std::memory_order_relaxed))) {
     return new_output(index, part, part.shape, bytes);
   }
-  // In place where nobody else needs the input any more; a reference of ours would count as somebody.
+  // Runs in place if no other user needs the input any more. Our own reference would count as a user.
   const StatusScope status;
   int forwarded = -1;
   part.input.reset();
@@ -291,7 +293,7 @@ bool KernelOperation::take_outputs() {
   return put_integers(static_cast<int>(tensors), sizes, {tensors, static_cast<std::int64_t>(sizes.size()) / tensors});
 }
 
-// The runtime's result becomes TensorFlow's where it lies, and its rows per member are appended to `sizes`.
+// Turns the runtime's result into TensorFlow's output without a copy, and appends its rows per member to `sizes`.
 bool KernelOperation::gathered_output(int index, Part& part, std::vector<std::int32_t>& sizes) {
   auto result = DISTRUN_INIT(distrun_result);
   core.distrun_get_result(part.handle, &result);
@@ -308,7 +310,7 @@ bool KernelOperation::gathered_output(int index, Part& part, std::vector<std::in
   const auto release = [](void*, std::size_t, void* handle) {
     core.distrun_release(static_cast<distrun_handle*>(handle));
   };
-  // The handle keeps the memory and goes with the last reference to the tensor.
+  // The handle keeps the memory. The last reference to the tensor releases it.
   part.output = TensorRef(tf.TF_NewTensor(part.type, result.shape, static_cast<int>(result.ndim),
                                           const_cast<void*>(result.data), result.bytes, release, part.handle));
   part.handle = nullptr;

@@ -1,8 +1,8 @@
-// One operation of TensorFlow's on its way: inputs, outputs and handles of all its tensors.
+// One TensorFlow operation in flight: inputs, outputs and handles of all its tensors.
 //
-// Inputs and outputs are used where they lie. The references taken here keep their memory, TensorFlow's or
-// warm_memory.h's, until every handle is complete, also when TensorFlow was told earlier that the operation has failed.
-// What is gathered lies in the runtime's memory, which its handle keeps as long as the tensor lives.
+// Inputs and outputs are used in place. The references taken here keep their memory, which belongs to TensorFlow or to
+// warm_memory.h, until every handle is complete. This also holds if TensorFlow has already got a failure. Gathered
+// results are in the runtime's memory, which its handle keeps as long as the tensor lives.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace distrun::tensorflow {
 
-// A reference to a tensor's memory.
+// Owns a reference to the memory of a tensor.
 class TensorRef {
  public:
   TensorRef() = default;
@@ -42,10 +42,10 @@ class KernelOperation final : public bridge::PendingOperation {
   KernelOperation(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here)
       : kernel_(kernel), context_(context), done_(done), wait_here_(wait_here) {}
 
-  // Hands the operation over. Completes it at once where that is possible, on the calling thread when it may wait, and
-  // else when the watch says so.
+  // Submits the operation. Completes it at once if possible, or waits on the calling thread if that is allowed. Else
+  // the watch completes it.
   static void start(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here) noexcept;
-  // Every handle is complete: outputs, status and TensorFlow's callback. Frees this.
+  // Called when every handle is complete. Sets outputs and status, runs TensorFlow's callback, and frees this object.
   void complete() noexcept override;
 
  private:
@@ -58,7 +58,7 @@ class KernelOperation final : public bridge::PendingOperation {
     distrun_handle* handle = nullptr;
   };
 
-  // Throws only while nothing has been handed over and TensorFlow has been told nothing.
+  // Throws only before anything was submitted or reported to TensorFlow.
   static void launch(std::unique_ptr<KernelOperation> operation);
   bool prepare(const bridge::Attachment::Lease& lease);
   bool prepare_part(int index, Part& part, const bridge::Attachment::Lease& lease);
@@ -68,7 +68,7 @@ class KernelOperation final : public bridge::PendingOperation {
   bool read_splits();
   bool enqueue(const bridge::Attachment::Lease& lease);
   [[nodiscard]] bool all_done() const;
-  // False when a signal handler of Python's has raised.
+  // Returns false if a Python signal handler raised.
   bool wait();
 
   void finish() noexcept;
@@ -81,13 +81,13 @@ class KernelOperation final : public bridge::PendingOperation {
   static void report(TF_OpKernelContext* context, const distrun_error& error);
   bool refuse_if_failed(const StatusScope& status);
 
-  const Kernel& kernel_;  // TensorFlow's, valid until done_ has run
+  const Kernel& kernel_;  // owned by TensorFlow, valid until done_ has run
   TF_OpKernelContext* context_;
   Done done_;
   bool wait_here_;
   bool told_ = false;  // done_ has run
   std::vector<Part> parts_;
-  std::vector<distrun_handle*> handles_;  // of the parts, as they were handed over
+  std::vector<distrun_handle*> handles_;  // of the parts, in the order of submission
   std::vector<std::int64_t> splits_;
 };
 

@@ -1,9 +1,10 @@
-// The operations as TensorFlow knows them: definitions, shapes, kernels. Registered by the constructor of this library,
-// which is when TensorFlow's load_op_library looks.
+// The operations for TensorFlow: definitions, shapes, kernels. The constructor of this library registers them, because
+// TensorFlow's load_op_library looks for them at that time.
 //
-// Each operation is there twice. Both are stateful, so that no optimizer merges, folds or drops one; of the first,
-// Python tells TensorFlow's automatic control dependencies that they need no order among themselves. The second,
-// "...Ordered", keeps the program's order: for loops, where the iterations would otherwise overlap.
+// Each operation exists twice. Both are stateful, so that no optimizer merges, folds or drops one. For the first,
+// Python tells TensorFlow's automatic control dependencies that such operations need no order among themselves. The
+// second,
+// "...Ordered", keeps the order of the program. It is for loops, whose iterations would otherwise overlap.
 #include "bindings/tensorflow/ops.h"
 
 #include <string>
@@ -23,8 +24,8 @@ std::string& report() {
 
 struct Definition {
   const char* name;
-  const char* inputs;   // each ended by ;
-  const char* outputs;  // likewise
+  const char* inputs;   // each ends with ;
+  const char* outputs;  // each ends with ;
   const char* attributes;
   ShapeFunction shape;
 };
@@ -50,7 +51,7 @@ void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
   tf.TF_DeleteShapeHandle(handle);
 }
 
-// The input's shape with an unknown dimension 0.
+// The input's shape, but with an unknown dimension 0.
 void other_rows(TF_ShapeInferenceContext* context, int index, TF_Status* status) {
   TF_ShapeHandle* input = tf.TF_NewShapeHandle();
   TF_ShapeHandle* rest = tf.TF_NewShapeHandle();
@@ -103,7 +104,7 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
 
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
-#define DISTRUN_TF_TYPES "{dtypes}"  // with_dtypes() names them
+#define DISTRUN_TF_TYPES "{dtypes}"  // replaced by with_dtypes()
 #define DISTRUN_TF_COMMON "tensor_name: string = '';process_set: int = 0;eager: int = 1;grouped: int = 0;"
 #define DISTRUN_TF_REDUCE "reduce: int = 0;prescale: string = '1';postscale: string = '1';"
 #define DISTRUN_TF_LIST "T: list(" DISTRUN_TF_TYPES ") >= 1;"

@@ -4,7 +4,7 @@
 
 namespace distrun::tensorflow {
 
-// Empty when every operation has been registered, else what went wrong.
+// Empty if every operation was registered, else the reason.
 const std::string& registration_report();
 
 }  // namespace distrun::tensorflow

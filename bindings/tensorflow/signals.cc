@@ -8,7 +8,7 @@
 namespace distrun::tensorflow {
 namespace {
 
-// The main thread only touches it.
+// Only the main thread uses it.
 struct Kept {
   void* type = nullptr;
   void* value = nullptr;

@@ -1,9 +1,9 @@
-// Python's signal handlers in a thread of Python's that waits inside a kernel.
+// Runs Python's signal handlers in a Python thread that waits inside a kernel.
 #pragma once
 
 namespace distrun::tensorflow {
 
-// CPython's own functions, given by address: this library is not linked with it either.
+// CPython functions, given by address, since this library is not linked with CPython either.
 struct PythonApi {
   int (*gil_ensure)() = nullptr;
   void (*gil_release)(int) = nullptr;
@@ -13,10 +13,10 @@ struct PythonApi {
 };
 extern PythonApi python;
 
-// Runs the handlers of signals that have come, where this thread is the one that may. True if one has raised; its
+// Runs the handlers of pending signals, if this is the thread that may run them. Returns true if one raised. Its
 // exception is kept for raise_kept().
 bool handler_raised();
-// With the GIL: sets the kept exception, if there is one.
+// Needs the GIL. Sets the kept exception, if there is one.
 void raise_kept();
 
 }  // namespace distrun::tensorflow

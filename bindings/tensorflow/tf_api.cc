@@ -17,8 +17,8 @@ int remember_path(dl_phdr_info* info, std::size_t, void* path) {
   return 1;
 }
 
-// Of the library that is loaded already: a second TensorFlow must not be pulled in. Its symbols are not in the global
-// scope before 2.20.
+// Finds the library that is already loaded, so that no second TensorFlow is loaded. Before 2.20 its symbols are not in
+// the global scope.
 void* loaded_tensorflow() {
   if (void* found = dlopen(kLibrary.data(), RTLD_NOW | RTLD_NOLOAD); found != nullptr) return found;
   std::string path;

@@ -1,5 +1,6 @@
-// What the op library uses of TensorFlow's C API, declared here and looked up at load time: TensorFlow is needed
-// neither to build it nor as a library that it names. One file serves every version that has these functions.
+// The functions of TensorFlow's C API that the op library uses. They are declared here and looked up at load time. So
+// the library is built without TensorFlow and is not linked with it. One file works with every version that has these
+// functions.
 #pragma once
 
 #include <cstddef>
@@ -85,10 +86,10 @@ struct TfApi {
 #undef X
 };
 
-// The functions of the TensorFlow in this process. Filled once, by the library's constructor, before any use.
+// The functions of the TensorFlow in this process. The library's constructor fills this once, before any use.
 extern TfApi tf;
 
-// Fills `tf`. Empty if all is there, else a sentence that says what is missing.
+// Fills `tf`. Returns an empty text, or a sentence that lists what is missing.
 std::string resolve_tf_api();
 
 // A status that lives as long as the scope.

@@ -15,7 +15,7 @@ WarmMemory::~WarmMemory() {
   for (const Block& block : blocks_) ::operator delete(block.memory, kAlignment);
 }
 
-// A block of just this size: the sizes of a training step come back in every step.
+// Takes a block of exactly this size, since every training step needs the same sizes.
 void* WarmMemory::take(std::size_t bytes) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);

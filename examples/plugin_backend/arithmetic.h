@@ -1,4 +1,4 @@
-// What an all-reduce does to one element, for every dtype (docs/numerics.md has the rules).
+// The arithmetic of an all-reduce on one element, for every dtype (docs/numerics.md has the rules).
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline std::uint16_t double_to_half(double value) {
   if (size >= 65520) return static_cast<std::uint16_t>(sign | 0x7c00);
   if (size == 0) return sign;
   const int exponent = std::max(std::ilogb(size), -14);
-  // 1024 to 2048 units, fewer for denormals; 2048 carries into the exponent by itself.
+  // 1024 to 2048 units, or fewer for denormals. 2048 units carry into the exponent without extra code.
   const int units = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
   return static_cast<std::uint16_t>(sign + (exponent + 14) * 1024 + units);
 }
@@ -53,7 +53,7 @@ inline std::uint16_t double_to_bfloat(double value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// How a dtype is kept (Stored) and computed with (Value).
+// The types that store a dtype (Stored) and compute with it (Value).
 template <int dtype, class StoredType, class ValueType>
 struct Element {
   using Stored = StoredType;
@@ -81,7 +81,7 @@ struct Element {
   static Value combine(int reduce, Value a, Value b) {
     if constexpr (kInteger) {
       if (dtype == DISTRUN_BACKEND_BOOL && reduce <= DISTRUN_BACKEND_AVERAGE) return a | b;
-      using Unsigned = std::make_unsigned_t<Value>;  // overflow is defined
+      using Unsigned = std::make_unsigned_t<Value>;  // its overflow is defined
       if (reduce <= DISTRUN_BACKEND_AVERAGE) return load(store(Value(Unsigned(a) + Unsigned(b))));
       if (reduce == DISTRUN_BACKEND_PRODUCT) return load(store(Value(Unsigned(a) * Unsigned(b))));
     } else {
@@ -111,7 +111,7 @@ struct Element {
   }
 };
 
-// sum[i] = sum[i] op next[i], for the whole input of one member after the other.
+// sum[i] = sum[i] op next[i]. Called with the whole input of one member after the other.
 template <class E>
 void accumulate(int reduce, std::vector<typename E::Value>& sum, const std::vector<char>& next, bool first) {
   for (std::size_t i = 0; i < sum.size(); ++i) {
@@ -133,7 +133,7 @@ void scale(std::vector<char>& data, double factor) {
   }
 }
 
-// Calls f(Element) of the dtype.
+// Calls f(Element) for the dtype.
 template <class F>
 void with_element(int dtype, F f) {
   switch (dtype) {

@@ -1,6 +1,6 @@
-// The table of the demo backend. It moves data through distrun's store, which is slow and works everywhere; a real one
-// would use the store to exchange addresses only. Its calls block, so it does not claim DISTRUN_BACKEND_ASYNCHRONOUS
-// and distrun gives every group a thread.
+// The function table of the demo backend. It moves data through distrun's store, which is slow but works everywhere. A
+// real backend would use the store only to exchange addresses. Its calls block. So it does not set
+// DISTRUN_BACKEND_ASYNCHRONOUS, and distrun gives every group a thread.
 #include <atomic>
 #include <cstdio>
 #include <exception>
@@ -16,7 +16,7 @@ demo::Group* group_of(distrun_backend_group* group) { return reinterpret_cast<de
 
 void capabilities(const distrun_backend_group_spec*, distrun_backend_capabilities* out) {
   out->available = 1;
-  out->score = 1;  // below everything that is faster: used where --backend demo asks for it
+  out->score = 1;  // lower than any faster backend; used only with --backend demo
   out->ops = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << DISTRUN_BACKEND_ALLGATHER | 1U << DISTRUN_BACKEND_BROADCAST;
   out->dtypes = (1U << (DISTRUN_BACKEND_BOOL + 1)) - 1;
   out->devices = 1U << DISTRUN_BACKEND_CPU;
@@ -64,7 +64,7 @@ int32_t distrun_backend_open(uint32_t version, const distrun_backend_host* given
                                                    capabilities,
                                                    create_group,
                                                    start,
-                                                   nullptr,  // progress: start() does it all
+                                                   nullptr,  // progress: start() does all the work
                                                    nullptr,  // wait_fd
                                                    abort_group,
                                                    destroy};

@@ -10,9 +10,9 @@ namespace demo {
 namespace {
 
 constexpr std::size_t kPiece = 32768;  // a value in the store has at most 1 MiB
-constexpr double kLook = 0.05;         // seconds between two looks at whether we are aborted
+constexpr double kLook = 0.05;         // seconds between two checks for an abort
 
-// What ends an operation early; caught in run(), for no exception may leave the plug-in.
+// Ends an operation early. run() catches it, because no exception may leave the plug-in.
 struct Failure {
   std::int32_t code;
   std::string text;
@@ -68,7 +68,7 @@ void Group::allreduce(const distrun_backend_operation& operation) {
     scale<E>(mine, operation.prescale);
     publish(mine.data(), mine.size());
     std::vector<typename E::Value> sum(mine.size() / sizeof(typename E::Stored));
-    // In member order on every member, so that all get the same bits.
+    // In member order on every member, so that all members get the same bits.
     for (std::size_t member = 0; member < size_; ++member) {
       accumulate<E>(operation.reduce, sum, member == index_ ? mine : fetch(member, mine.size()), member == 0);
     }
@@ -84,7 +84,7 @@ void Group::allreduce(const distrun_backend_operation& operation) {
 
 void Group::allgather(const distrun_backend_operation& operation) {
   const std::size_t bytes = bytes_of(operation.dtype);
-  const Bytes mine = packed(operation);  // a copy first: the input may be a part of the output
+  const Bytes mine = packed(operation);  // copied first, because the input may be part of the output
   publish(mine.data(), mine.size());
   char* out = static_cast<char*>(operation.segments[0].output);
   for (std::size_t member = 0; member < size_; ++member) {
@@ -107,7 +107,7 @@ void Group::broadcast(const distrun_backend_operation& operation) {
     for (std::uint64_t i = 0; i < operation.num_segments; ++i) size += operation.segments[i].count;
     unpack(fetch(root, size * bytes_of(operation.dtype)), operation);
   }
-  // The root does not know who has read it: what it holds is forgotten after a later operation.
+  // The root does not know which members have read its values. They are removed after a later operation.
   published_.insert(published_.end(), superseded_.begin(), superseded_.end());
 }
 
@@ -115,7 +115,7 @@ std::string Group::key(std::size_t member, std::size_t piece) const {
   return std::to_string(sequence_) + "." + std::to_string(member) + "." + std::to_string(piece);
 }
 
-// At least one value, so that whoever fetches it knows that this member has come so far.
+// Writes at least one value, so that a member that fetches it knows how far this member is.
 void Group::publish(const void* data, std::size_t size) {
   for (std::size_t at = 0; at < std::max<std::size_t>(size, 1); at += kPiece) {
     published_.push_back(key(index_, at / kPiece));
@@ -142,7 +142,7 @@ Group::Bytes Group::fetch(std::size_t member, std::size_t size) {
   return data;
 }
 
-// Every member has contributed to the current operation, so all have ended the ones before it.
+// Every member has contributed to the current operation, so all members have finished the earlier ones.
 void Group::forget_what_all_have_read() {
   for (const std::string& name : superseded_) store_->set(store_->context, name.c_str(), "", 0);
   superseded_.clear();

@@ -1,4 +1,4 @@
-// One group of the demo backend: every operation is a few values in distrun's store.
+// One group of the demo backend. Every operation is a few values in distrun's store.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class Group {
         host_(host),
         host_group_(host_group) {}
 
-  // Runs the operation to its end and completes the token. On the group's own thread.
+  // Runs the whole operation and completes the token. Called on the group's own thread.
   void run(const distrun_backend_operation& operation, std::uint64_t token);
   void abort(std::int32_t code, const char* cause);  // any thread
 
@@ -44,9 +44,9 @@ class Group {
   const distrun_backend_host* host_;
   distrun_backend_host_group* host_group_;
 
-  std::uint64_t sequence_ = 0;           // operations that all members have started, this one included
+  std::uint64_t sequence_ = 0;           // operations that all members have started, including this one
   std::vector<std::string> published_;   // this member's keys that hold data
-  std::vector<std::string> superseded_;  // those of operations before the current one
+  std::vector<std::string> superseded_;  // keys of earlier operations
 
   std::atomic<bool> aborted_{false};
   std::mutex mutex_;
