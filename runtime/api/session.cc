@@ -13,8 +13,8 @@
 namespace distrun::api {
 namespace {
 
-// Of an init() that failed: after a time limit the others wait for this rank in vain. Whoever was turned away, as a
-// second process of a rank is, has ended nothing.
+// The error of a failed init(). After a time limit the others would wait for this rank without end, so the job is over.
+// Other refusals do not end the job, for instance that of a second process of a rank.
 Status ended_by(const Status& failure) {
   if (failure.code() != Errc::kTimeout) return failure;
   ErrorInfo info = failure.info();
@@ -28,7 +28,8 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
                                                const std::vector<std::string>& overrides,
                                                std::atomic<int>* next_process_set) {
   arm_fork_guard();
-  // First of all, and in a world of one too: whatever comes of this init, what the program starts inherits no key.
+  // Comes first, even in a world of one. Processes that the program starts must not inherit the key, even if this
+  // init() fails.
   const auto key = process_key(environment);
   std::unique_ptr<Session> session(new Session());
   session->next_process_set_ = next_process_set;
@@ -38,7 +39,8 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   const TimePoint deadline = deadline_after(session->settings().start_timeout);
   if (const Status found = session->find_world(environment, deadline); !found.ok()) return ended_by(found);
   session->log_ = std::make_unique<Log>(session->settings_.settings.log_level, session->world_.rank);
-  // Of what its environment had the launcher has warned. What a script sets itself is the same on all ranks mostly.
+  // The launcher has already warned about its own environment. A script's own settings are mostly equal on all ranks,
+  // so rank 0 alone warns about them.
   const bool warns = !environment.contains("DISTRUN_RANK") || session->world_.rank == 0;
   for (const std::string& warning : session->settings_.warnings)
     if (warns) session->log_->warning(warning);
@@ -63,7 +65,7 @@ Status Session::find_world(const Environment& environment, TimePoint deadline) {
 }
 
 Status Session::start(const Result<net::JobKey>& key, TimePoint deadline) {
-  // Before anything else that takes descriptors: over this channel a rank that has no more of them says so.
+  // Opened before anything else that needs descriptors. A rank that has none left reports that over this channel.
   if (world_.size > 1) {
     DISTRUN_RETURN_IF_ERROR(job_.take_key(key));
     DISTRUN_RETURN_IF_ERROR(job_.open(world_, deadline, *log_));
@@ -100,7 +102,7 @@ Status Session::join_job(TimePoint deadline) {
   if (!membership.ok()) return membership.status();
   for (const std::string& warning : membership->warnings) log_->warning(warning);
   hosts_ = std::move(membership->hosts);
-  world_.host_timeout = settings().host_timeout;  // rank 0's by now
+  world_.host_timeout = settings().host_timeout;  // now rank 0's value
 
   auto link = net::connect_host({.world = &world_,
                                  .key = job_.key(),
@@ -151,12 +153,13 @@ Status Session::start_engine() {
   auto engine = engine::Engine::create(std::move(options));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
-  // Rank 0's value by now, so all ranks start it or none does.
+  // This is rank 0's value now, so all ranks start the timeline or none does.
   if (!settings().timeline.empty()) return engine_->start_timeline(settings().timeline);
   return {};
 }
 
-// Before the engine's thread, which then owns the wait set; the handlers after it, which need the engine.
+// The signals' descriptor is added before the engine's thread starts, because that thread then owns the wait set. The
+// handlers come after the engine, because they need it.
 Status Session::watch_signals() {
   auto signals = StopSignals::create(*wait_set_, [this](int number) {
     engine_->request_stop("rank " + std::to_string(world_.rank) + " on " + world_.host + " got SIG" +
@@ -204,12 +207,12 @@ Status Session::shutdown() {
   const Status drained = engine_->shutdown(deadline);
   if (drained.code() == Errc::kTimeout) {
     const MutexLock lock(mutex_);
-    leave_by_.reset();  // whoever calls again has as long again
+    leave_by_.reset();  // the next call gets the whole time limit again
   }
   if (job_.channel() == nullptr || !drained.ok()) return drained;
   const MutexLock leaving(leaving_mutex_);
   in_job_.reset();
-  if (left_) return {};  // the channel has ended with that, which is no loss
+  if (left_) return {};  // the channel ended with that, which is no loss
   const Status left = job_.leave(world_.rank == 0);
   left_ = left.ok();
   return left;

@@ -1,5 +1,5 @@
-// The door: one process's membership in a job. Owns the whole tree (settings, world, sockets, memory, backends, engine)
-// and is the only place where the parts are put together. Methods may be called from any thread.
+// One process's membership in a job. It owns everything (settings, world, sockets, memory, backends, engine), and is
+// the only place that connects these parts. Methods may be called from any thread.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ namespace distrun::api {
 
 class Session {
  public:
-  // `environment` is read once; `overrides` are "name=value" settings that win over it. Collective over the job.
-  // `next_process_set`: see EngineOptions.
+  // Reads `environment` once. `overrides` are "name=value" settings that take precedence over it. Collective over the
+  // job. `next_process_set`: see EngineOptions.
   static Result<std::unique_ptr<Session>> open(const Environment& environment,
                                                const std::vector<std::string>& overrides,
                                                std::atomic<int>* next_process_set);
@@ -38,18 +38,17 @@ class Session {
   [[nodiscard]] engine::Engine& engine() { return *engine_; }
   [[nodiscard]] const net::World& world() const { return world_; }
   [[nodiscard]] const Settings& settings() const { return settings_.settings; }
-  // See distrun_query in distrun.h; empty text for an unknown question.
+  // See distrun_query in distrun.h. Returns an empty text for an unknown question.
   [[nodiscard]] std::string describe(const std::string& what) const;
 
-  // Its key and its store; both safe from any thread.
+  // The job's key and store. Both may be used from any thread.
   [[nodiscard]] const JobConnection& job() const { return job_; }
 
-  // What makes a tensor on `device` ready is on `stream`; null where the job has no backend for it, of which the
-  // operation tells.
+  // Marks the work on `stream` that makes a tensor on `device` ready. Null: the job has no backend for the device, and
+  // the operation reports that.
   Result<std::shared_ptr<void>> mark(Device device, void* stream) { return backends_->mark(device, stream); }
 
-  // As Engine::should_stop. From the first call on kStopSignals are requests, where the program has left them to the
-  // system.
+  // As Engine::should_stop. From the first call on, kStopSignals are requests to stop, unless the program handles them.
   Result<bool> should_stop(bool request);
 
   Status shutdown();
@@ -66,7 +65,7 @@ class Session {
   // The address at which other ranks reach this one.
   [[nodiscard]] std::string own_address() const;
 
-  // In the order of construction; destroyed in reverse, so that nothing outlives what it uses.
+  // In the order of construction. They are destroyed in reverse, so nothing outlives the parts that it uses.
   SettingsReport settings_;
   net::World world_;
   std::unique_ptr<Log> log_;
@@ -82,11 +81,11 @@ class Session {
   std::atomic<bool> watches_all_{false};
   mutable Mutex mutex_;
   std::optional<TimePoint> leave_by_
-      DISTRUN_GUARDED_BY(mutex_);  // of a shutdown(): a signal ends the wait, not the limit; Timeout both
-  Mutex leaving_mutex_;  // held while the channel is left: whoever else shuts down waits for what comes of that
+      DISTRUN_GUARDED_BY(mutex_);  // deadline of a shutdown(); kept after a signal, reset after a timeout
+  Mutex leaving_mutex_;  // held while this rank leaves the channel: another thread's shutdown() waits for the result
   bool left_ DISTRUN_GUARDED_BY(leaving_mutex_) = false;
   std::optional<backend::plugin::InJob> in_job_
-      DISTRUN_GUARDED_BY(leaving_mutex_);  // until it has left; never in a world of one, where nobody waits
+      DISTRUN_GUARDED_BY(leaving_mutex_);  // set until this rank has left; empty in a world of one, where no rank waits
   std::unique_ptr<engine::Engine> engine_;
 };
 

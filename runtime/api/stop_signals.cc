@@ -15,12 +15,12 @@
 namespace distrun::api {
 namespace {
 
-// What a handler may touch.
+// The only data that a handler may use.
 std::atomic<int> g_event{-1};
 std::atomic<int> g_number{0};
 
 extern "C" void on_stop_signal(int number) {
-  // Before forget_handlers() has run. SA_RESETHAND has restored what the signal does by itself.
+  // A fork has happened, and forget_handlers() has not run yet. SA_RESETHAND has restored the default action.
   if (in_forked_child()) {
     ::raise(number);
     return;
@@ -37,7 +37,7 @@ bool is_ours(int number) {
   return ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == on_stop_signal;
 }
 
-// A child is no rank: what somebody sends to a worker process is meant for that process alone, and ends it.
+// A forked child is no rank. A signal to such a worker process is only for that process, and ends it.
 void forget_handlers() {
   g_event.store(-1, std::memory_order_relaxed);
   for (const int number : kStopSignals) {
@@ -66,7 +66,7 @@ Result<std::unique_ptr<StopSignals>> StopSignals::create(net::WaitSet& wait_set,
 
 void StopSignals::begin() {
   g_event.store(event_.get(), std::memory_order_seq_cst);
-  // Handlers of an earlier session may be there still, and one of them may have run since create().
+  // Handlers of an earlier session may still be installed, and one of them may have run since create().
   const std::uint64_t one = 1;
   if (g_number.load(std::memory_order_seq_cst) == 0) return;
   [[maybe_unused]] const ssize_t n = ::write(event_.get(), &one, sizeof one);

@@ -1,5 +1,6 @@
-// SIGTERM, SIGUSR1 and SIGUSR2 as requests to stop all ranks, where the program has left them to the system. A second
-// one means it: it does what it always did. One per process, as handlers are; forked children have none of it.
+// Treats SIGTERM, SIGUSR1 and SIGUSR2 as requests to stop all ranks, if the program does not handle them. A second
+// signal has its default action. Handlers are process-wide, so there is one object per process. Forked children have no
+// such handlers.
 #pragma once
 
 #include <signal.h>
@@ -15,29 +16,31 @@
 
 namespace distrun::api {
 
-// What schedulers give notice with.
+// The signals that schedulers send before they end a job.
 inline constexpr std::initializer_list<int> kStopSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
 class StopSignals {
  public:
-  // `on_signal` runs inside the wait set's poll(), once begin() was called. The wait set outlives this.
+  // `on_signal` runs inside the wait set's poll(), once begin() has been called. The wait set outlives this.
   static Result<std::unique_ptr<StopSignals>> create(net::WaitSet& wait_set, std::function<void(int)> on_signal);
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
-  // What on_signal uses is there: it runs for what comes from now on, and for what came since create(). Any thread.
+  // Call this when the objects that on_signal uses exist. It then runs for later signals, and for those that came since
+  // create(). Any thread.
   void begin();
-  // From now on; handlers of the program's own stay. Any thread.
+  // Installs the handlers for these signals. A handler of the program stays. Any thread.
   static void take_over(std::initializer_list<int> numbers);
-  // The ranks stop: a notice that reaches one of them later than another is not to kill it while it ends. Any thread.
+  // The ranks stop now. The handlers then stay for one more signal after the session. A scheduler's signal may reach
+  // one rank later than another, and must not kill it while it ends. Any thread.
   void outlive() { outlive_.store(true, std::memory_order_relaxed); }
 
  private:
   explicit StopSignals(net::WaitSet& wait_set) : wait_set_(wait_set) {}
   net::WaitSet& wait_set_;
   GuardedFd event_;
-  std::atomic<bool> outlive_{false};  // handlers that have not run stay, for one more signal
+  std::atomic<bool> outlive_{false};  // unused handlers stay after the destructor
 };
 
 }  // namespace distrun::api

@@ -15,7 +15,7 @@ Status CompletionWatch::add(std::vector<engine::HandlePtr> handles, void* tag) {
     complete_already = complete(pending_.back());
     added_.notify_one();
   }
-  // What completes from now on makes the engine ask look() by itself.
+  // For handles that complete later, the engine calls look() by itself.
   if (complete_already) engine_.look_again();
   return {};
 }
@@ -34,7 +34,7 @@ Status CompletionWatch::next(TimePoint deadline, void** tag) {
     DISTRUN_RETURN_IF_ERROR(wait_for_a_batch(deadline));
     const Status waited = engine_.wait_for([this] { return look(); }, deadline);
     if (take(tag)) return {};
-    // A signal is for the program's main thread, not for this one.
+    // Signals are handled by the program's main thread, not by this one.
     if (!waited.ok() && waited.code() != Errc::kInterrupted) return waited;
   }
 }
@@ -53,12 +53,13 @@ bool CompletionWatch::look() {
   return !ready_.empty() || pending_.empty();
 }
 
-// A thread that waits in the engine keeps the engine's own thread off, so it waits there only for what is in flight.
+// A thread that waits in the engine keeps the engine's own thread out. So this one waits there only while operations
+// are in flight.
 Status CompletionWatch::wait_for_a_batch(TimePoint deadline) {
   const MutexLock lock(mutex_);
   while (pending_.empty() && ready_.empty()) {
     if (ended_) return {Errc::kShutDown, "the watch has ended"};
-    // Never without a limit: that wait() needs a newer libstdc++ than the wheel may.
+    // Always with a time limit: wait() without one needs a newer libstdc++ than the wheel may require.
     const TimePoint limit = std::min(deadline, Clock::now() + std::chrono::hours(1));
     if (added_.wait_until(mutex_, limit) == std::cv_status::timeout && limit == deadline) {
       return {Errc::kTimeout, "nothing was submitted within the time limit"};

@@ -1,5 +1,5 @@
-// Which of the operations that many threads have submitted are complete: one thread asks, and drives the engine while
-// it waits (distrun_watch in distrun.h). Lock order: the engine's locks are never taken with mutex_ held.
+// Reports which operations are complete, of those that many threads have submitted. One thread asks, and drives the
+// engine while it waits (distrun_watch in distrun.h). Lock order: never take the engine's locks with mutex_ held.
 #pragma once
 
 #include <condition_variable>
@@ -21,18 +21,18 @@ class CompletionWatch {
   // Any thread. kShutDown after end().
   Status add(std::vector<engine::HandlePtr> handles, void* tag) DISTRUN_EXCLUDES(mutex_);
   void end() DISTRUN_EXCLUDES(mutex_);
-  // One thread. kTimeout; kShutDown when all is taken and end() was called.
+  // For one thread. kTimeout: the deadline passed. kShutDown: every batch is taken and end() was called.
   Status next(TimePoint deadline, void** tag) DISTRUN_EXCLUDES(mutex_);
 
  private:
   struct Batch {
     std::vector<engine::HandlePtr> handles;
     void* tag = nullptr;
-    std::size_t done = 0;  // all before it are done
+    std::size_t done = 0;  // all handles before this one are done
   };
 
   static bool complete(Batch& batch);
-  // True if `ready_` holds a batch now, or there is nothing to wait for.
+  // True if `ready_` has a batch now, or there is nothing to wait for.
   bool look() DISTRUN_EXCLUDES(mutex_);
   Status wait_for_a_batch(TimePoint deadline) DISTRUN_EXCLUDES(mutex_);
   bool take(void** tag) DISTRUN_EXCLUDES(mutex_);

@@ -19,10 +19,10 @@ namespace {
 
 constexpr std::size_t kMaxOffers = 64;
 constexpr std::size_t kMaxOfferText = 4096;
-// By so much may create() miss its deadline, while members tell each other how they failed.
+// How far create() may exceed its deadline while members exchange their errors.
 constexpr Duration kAgreeing = std::chrono::seconds(5);
 
-// A flag each on the wire; kDescriptors has none. The last one that is set counts.
+// Each has one flag in the message; kDescriptors has none. If several flags are set, the last one is used.
 constexpr std::array kFlagged = {backend::MovedBy::kOwnThread, backend::MovedBy::kMemory, backend::MovedBy::kCalls};
 
 enum class Availability : std::uint8_t { kNo, kYes, kUnmetSetting };
@@ -57,7 +57,7 @@ void list_of_offers(V& v, Offers& offers) {
   v.list(offers, kMaxOffers, [](auto& w, auto& offer) { fields(w, offer); });
 }
 
-// Never plain where protection was asked for: what cannot protect a group over several hosts is not offered.
+// If protection was requested, withdraws the offer of a backend that cannot protect a group on several hosts.
 void withdraw_plain(backend::Offer& offer, const backend::Factory& factory, const backend::GroupSpec& group,
                     const backend::Services& services) {
   const std::string asked = backend::asked_protection(services);
@@ -67,7 +67,8 @@ void withdraw_plain(backend::Offer& offer, const backend::Factory& factory, cons
   offer.reason = asked + " was given, and it sends tensors to other hosts as they are";
 }
 
-// Marks what could not be set up, on the member where it failed, so that the next select() gives that reason.
+// Marks the backend as failed in the offers of the members where its set-up failed. The next select() then gives that
+// reason.
 bool drop_failed(Offers& offers, const std::vector<std::string>& outcomes, const std::string& name) {
   bool dropped = false;
   for (std::size_t member = 0; member < outcomes.size(); ++member) {
@@ -84,7 +85,7 @@ bool drop_failed(Offers& offers, const std::vector<std::string>& outcomes, const
   return dropped;
 }
 
-// As it is on all members.
+// Limits the backend to what it can do on all members.
 std::unique_ptr<backend::Backend> limited(std::unique_ptr<backend::Backend> made,
                                           const std::vector<backend::Offer>& offers,
                                           const backend::Selection& selection) {
@@ -95,7 +96,7 @@ std::unique_ptr<backend::Backend> limited(std::unique_ptr<backend::Backend> made
   return std::make_unique<backend::LimitedBackend>(std::move(made), mine->capabilities, all);
 }
 
-// A member that cannot take part tells the others, which may wait for it inside of the same call.
+// If this member cannot take part, it tells the others, because they may wait for it inside the same call.
 Result<std::unique_ptr<backend::Backend>> create_watched(const backend::Factory& factory,
                                                          const backend::GroupSpec& group,
                                                          const backend::Services& services, const std::string& step,
@@ -107,7 +108,7 @@ Result<std::unique_ptr<backend::Backend>> create_watched(const backend::Factory&
   watched.own_store = store;
   auto made = factory.create(group, watched, deadline);
   if (made.ok()) return made;
-  // A plug-in has only a code of it.
+  // The first error of another member. A plug-in has only a code for it.
   if (!store->told().ok()) return store->told();
   store->fail(services.world->rank, services.world->host, made.status());
   return made;

@@ -1,6 +1,6 @@
-// Choosing and making the backends of one process set: offers are exchanged, every member selects from all offers, sets
-// the choice up, and the outcome is exchanged too: a backend that one member cannot set up is dropped by all, with its
-// reason, and the next is tried. Nobody can end up on another backend than the rest.
+// Chooses and makes the backends of one process set. The members exchange offers, and each selects from all offers.
+// Each member sets up the choice, and the members exchange the results. If one member cannot set a backend up, all
+// members drop it with that reason and try the next one. So all members always have the same backend.
 #pragma once
 
 #include <memory>
@@ -20,22 +20,22 @@ struct ChosenBackend {
 
 using backend::Factories;
 
-// By member. Collective over the group; once for all device types.
+// By member. exchange_offers() is collective over the group. Call it once for all device types.
 using Offers = std::vector<std::vector<backend::Offer>>;
 Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories& factories,
                                const backend::Services& services, TimePoint deadline);
 
-// Collective over the group. `hosts[i]` names member i's host for the texts. kUnsupported, on all members alike and
-// without waiting for any, where no backend can have the device's tensors. Each backend that is tried has until
-// `deadline`, and no less than the setting start_timeout: what one has used up is not the next one's failure.
+// Collective over the group. `hosts[i]` is the name of member i's host, for the texts. kUnsupported: no backend can
+// take tensors on this device. All members get this alike, without waiting for one another. Each backend may use the
+// time until `deadline`, and at least the setting start_timeout, so that a slow one does not make the next one fail.
 Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const backend::GroupSpec& group,
                                      const Factories& factories, const backend::Services& services,
                                      const std::vector<std::string>& hosts, TimePoint deadline);
 
-// How the keys begin that these two leave in the store for the group of that id.
+// The prefixes of the keys that these two functions leave in the store for this group.
 std::vector<std::string> set_up_keys(const std::string& group);
 
-// One rank's offers as they travel through the store. Bounded and checked on the way in.
+// The encoding of one rank's offers in the store. Decoding checks all sizes and values.
 std::string encode_offers(const std::vector<backend::Offer>& offers);
 Result<std::vector<backend::Offer>> decode_offers(const std::string& bytes);
 

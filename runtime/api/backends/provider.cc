@@ -58,7 +58,7 @@ Result<std::vector<std::unique_ptr<backend::Backend>>> SetBackends::make(int pro
   return backends;
 }
 
-// A job may do without GPUs, unless it was asked for a backend for them.
+// A job may run without a backend for GPUs, unless it asked for one.
 Result<std::unique_ptr<backend::Backend>> SetBackends::take(DeviceType device, bool needed, int process_set,
                                                             Result<ChosenBackend> chosen) {
   if (!chosen.ok() && !needed && chosen.status().code() == Errc::kUnsupported) {
@@ -74,7 +74,7 @@ Result<std::unique_ptr<backend::Backend>> SetBackends::take(DeviceType device, b
   return std::move(chosen->backend);
 }
 
-// The first choice, if it could not be set up, or if a setting asked for it.
+// Warns about a better backend that is not used because its set-up failed or a setting asked for something else.
 void SetBackends::warn_of_losers(const Choice& choice) const {
   using backend::LoserCode;
   for (const backend::Loser& loser : choice.selection.losers) {
@@ -85,8 +85,8 @@ void SetBackends::warn_of_losers(const Choice& choice) const {
   }
 }
 
-// What the members have told each other to make the set. Plug-ins keep theirs while the group is there: its members may
-// meet when they first run.
+// Erases the keys that the members exchanged to make the set. Plug-ins keep theirs while the group exists, because its
+// members may connect only when they first run.
 void SetBackends::settled(int process_set) {
   if (services_.store == nullptr) return;  // a world of one
   const std::string id = group_id(process_set);

@@ -1,5 +1,6 @@
-// The backends of all process sets of one session: chosen with the other members, remembered with their reasons, and
-// tidied up after. make(), settled() and gone() are the engine's, with the token held; the rest is for any thread.
+// The backends of all process sets of one session. It chooses them with the other members, keeps the reasons, and
+// cleans up afterwards. The engine calls make(), settled() and gone() with the token held. Everything else may be
+// called from any thread.
 #pragma once
 
 #include <array>
@@ -17,12 +18,12 @@
 
 namespace distrun::api {
 
-// The built-in backends and the plug-ins; of plug-ins that cannot be loaded `log` is warned.
+// Returns the built-in backends and the plug-ins. Warns in `log` about plug-ins that cannot be loaded.
 Factories load_factories(const Settings& settings, const Log& log);
 
 class SetBackends final : public engine::BackendProvider {
  public:
-  // `services` without factories, which this has. `hosts` by world rank. What the services name outlives this.
+  // `services` has no factories yet; this adds its own. `hosts`: by world rank. The objects in `services` outlive this.
   SetBackends(backend::Services services, std::vector<std::string> hosts, Factories factories);
 
   Result<std::vector<std::unique_ptr<backend::Backend>>> make(int process_set,
@@ -30,7 +31,7 @@ class SetBackends final : public engine::BackendProvider {
   void settled(int process_set) override;
   void gone(int process_set) override;
 
-  // What makes a tensor on `device` ready is on `stream`; null where the job has no backend for such tensors.
+  // Marks the work on `stream` that makes a tensor on `device` ready. Null: the job has no backend for such tensors.
   Result<std::shared_ptr<void>> mark(Device device, void* stream) const;
   // By process set and kind of device.
   [[nodiscard]] std::vector<Choice> choices() const;

@@ -5,7 +5,7 @@
 namespace distrun::api {
 namespace {
 
-// Fields of one JSON object.
+// The fields of one JSON object.
 class Fields {
  public:
   Fields& json(std::string_view name, const std::string& value) {

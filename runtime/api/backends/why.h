@@ -1,4 +1,4 @@
-// Which backends a session has chosen, and why: query("why") and query("why", json=True). Pure.
+// The backends that a session has chosen, and the reasons: query("why") and query("why", json=True). Pure.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Choice {
 // "process set 0: cpu: shm (memory shared on one host); not tcp: lower score (50 < 80)".
 std::string to_text(const Choice& choice);
 
-// A list; docs/python.md has an example.
+// A JSON list; docs/python.md has an example.
 std::string to_json(const std::vector<Choice>& choices);
 
 }  // namespace distrun::api

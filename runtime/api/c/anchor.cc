@@ -1,1 +1,1 @@
-// The library is its archives; a linker wants one object of its own.
+// The library consists of static archives, but the linker needs one object file.

@@ -7,15 +7,16 @@
 namespace distrun::api {
 namespace {
 
-// Without a destructor: exit() ends the main thread's variables before static objects, and the destructor of a static
-// distrun::Session still fails into it.
+// The last error has no destructor. exit() destroys the main thread's variables before static objects, and the
+// destructor of a static distrun::Session may still store an error here.
 Status& kept() {
   alignas(Status) thread_local std::byte room[sizeof(Status)];
   thread_local Status* const one = new (room) Status;
   return *one;
 }
 
-// A key's destructor: it runs when a thread ends, after those of its variables, and never at exit().
+// Uses the destructor of a pthread key. It runs when a thread ends, after those of the thread's variables, and never at
+// exit().
 void empty_at_thread_end(Status& status) {
   struct Key {
     pthread_key_t number = 0;
@@ -25,7 +26,7 @@ void empty_at_thread_end(Status& status) {
   if (key.made) ::pthread_setspecific(key.number, &status);
 }
 
-// Made when there is memory. Never destroyed, for the same reason.
+// Allocated while there is memory. Never destroyed, for the same reason as above.
 const Status& g_out_of_memory = *new Status(Errc::kOutOfMemory, "out of memory");
 
 }  // namespace

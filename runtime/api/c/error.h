@@ -1,4 +1,4 @@
-// Between Status and the C API's codes: the thread's last error, struct sizes, and the barrier against exceptions.
+// Converts Status to the C API's codes: the thread's last error, struct sizes, and the conversion of exceptions.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace distrun::api {
 
-// Remembers a failure for distrun_last_error on this thread and returns its code; an ok status returns DISTRUN_OK and
-// leaves the last error as it is.
+// Stores a failure for distrun_last_error on this thread and returns its code. An ok status returns DISTRUN_OK and does
+// not change the last error.
 std::int32_t report(const Status& status);
-// The same for the exception that is being handled; needs no memory to say that there is none.
+// The same for the exception that is being handled. Reports a lack of memory without allocating any.
 std::int32_t report_exception() noexcept;
 const Status& last_error();
 
-// Points into `status`, which must outlive the use.
+// The filled struct points into `status`, which must outlive it.
 void fill_error(const Status& status, distrun_error* error);
 
-// Copies what fits into a struct whose owner was compiled against another version: never more than its struct_size.
+// Copies into a struct whose owner may be compiled against another version: never more than its struct_size.
 template <class T>
 void copy_sized(T* target, T value) {
   const std::uint32_t size = target->struct_size;
@@ -41,7 +41,7 @@ Status check_struct(const T* value, const char* what) {
   return {};
 }
 
-// Runs the body of one C function: refuses in a forked child, turns exceptions into codes.
+// Runs the body of one C function. Refuses in a forked child, and turns exceptions into codes.
 template <class Body>
 std::int32_t guarded(const Body& body) {
   try {

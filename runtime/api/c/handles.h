@@ -1,4 +1,4 @@
-// What the C API's opaque pointers point to.
+// The types of the C API's opaque pointers.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ struct distrun_session {
 };
 
 struct distrun_handle {
-  distrun::engine::Engine* engine;  // of the session, which outlives its handles (distrun_close says so)
+  distrun::engine::Engine* engine;  // of the session; distrun_close requires that handles are released first
   distrun::engine::HandlePtr operation;
-  void* output;  // the caller's, for distrun_get_result
+  void* output;  // the caller's pointer, for distrun_get_result
 };
 
 struct distrun_watch {
@@ -29,7 +29,8 @@ struct distrun_watch {
 
 namespace distrun::api {
 
-// The operations of handles that a caller gave; kInvalidArgument for none, NULL, or handles of several sessions.
+// Returns the operations of a caller's handles. kInvalidArgument: no handles, a NULL one, or handles of several
+// sessions.
 Status collect(distrun_handle* const* handles, std::uint64_t count, std::vector<engine::HandlePtr>& out);
 TimePoint deadline_of(double timeout);  // seconds; negative: no limit
 

@@ -27,7 +27,7 @@ using distrun::engine::Submission;
 
 namespace {
 
-// The public header's numbers are the runtime's.
+// The numbers in the public header equal those of the runtime.
 #define DISTRUN_DTYPE(id, number, c_name, ...) static_assert(DISTRUN_##c_name == number);
 #include "runtime/base/dtypes.def"
 #undef DISTRUN_DTYPE
@@ -39,10 +39,10 @@ const distrun::OpTraits& traits_of(const distrun_op& op) {
   return distrun::traits_of(static_cast<distrun::OpKind>(op.kind));
 }
 
-// Everything up to `stream`: what version 1 of the struct has.
+// Size of version 1 of the struct: all fields up to `stream`.
 constexpr std::uint32_t kOpV1 = offsetof(distrun_op, splits);
 constexpr std::uint32_t kMaxDims = 64;
-constexpr std::uint64_t kMaxCount = 1 << 20;  // of one call; more is a wrong number, not a batch
+constexpr std::uint64_t kMaxCount = 1 << 20;  // of one call; a larger number is an error of the caller
 
 Status refuse(const distrun_op& op, const std::string& text) {
   const std::string name = op.name == nullptr ? "" : op.name;
@@ -74,7 +74,8 @@ Status check_shape(const distrun_op& op) {
   return {};
 }
 
-// `size` is the first operation's struct_size in all that follows: it is the stride, so that of them all.
+// In all functions below, `size` is the first operation's struct_size. It is the stride, so it holds for all
+// operations.
 bool has_splits(const distrun_op& op, std::uint32_t size) {
   return traits_of(op).has_splits && size >= sizeof(distrun_op) && op.num_splits > 0;
 }
@@ -93,7 +94,7 @@ Status check_op(const distrun_op& op, std::uint32_t size) {
   if (op.device_type == 1 && (op.device_index < 0 || op.device_index > std::numeric_limits<std::int16_t>::max())) {
     return refuse(op, "there is no device number " + std::to_string(op.device_index));
   }
-  // As the struct is without them. A result that is 0 by wish goes with one of them.
+  // Both are 0 if the caller did not set them. A caller that wants a result of 0 can set one of them to 0.
   if (traits_of(op).reduces && op.prescale == 0 && op.postscale == 0) {
     return refuse(op, "prescale and postscale are 0, so the result would be 0: set both, to 1.0 for none");
   }
@@ -109,7 +110,7 @@ Submission to_submission(const distrun_op& op, std::uint32_t size) {
   made.shape.assign(op.shape, op.shape + op.ndim);
   made.device = {.type = static_cast<distrun::DeviceType>(op.device_type),
                  .index = static_cast<std::int16_t>(op.device_index)};
-  if (op.kind == DISTRUN_JOIN) {  // ranks may name any, so it is no part of what they agree on
+  if (op.kind == DISTRUN_JOIN) {  // ranks may give different ones, so it is not part of the agreement
     if (op.device_type == 1) made.stand_in_gpu = op.device_index;
     made.device = {};
   }
@@ -125,7 +126,7 @@ Submission to_submission(const distrun_op& op, std::uint32_t size) {
   return made;
 }
 
-// One mark for all operations in a row that are on one stream.
+// Makes one mark for consecutive operations on the same stream.
 class Marks {
  public:
   explicit Marks(distrun::api::Session& session) : session_(session) {}
@@ -178,7 +179,7 @@ Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t co
     DISTRUN_RETURN_IF_ERROR(marks.put_on(op_at(ops, i), submissions.back()));
   }
   distrun::engine::Engine& engine = session->session->engine();
-  // The C handles first: once the engine has the operations, nothing here may fail.
+  // Makes the C handles first, because nothing may fail here once the engine has the operations.
   std::vector<std::unique_ptr<distrun_handle>> made(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     made[i] = std::make_unique<distrun_handle>(distrun_handle{&engine, nullptr, op_at(ops, i).output});
@@ -192,7 +193,7 @@ Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t co
   return {};
 }
 
-// Those of a caller's handles that are not NULL.
+// The handles of a caller that are not NULL.
 struct GivenHandles {
   std::vector<distrun_handle*> handles{};
   std::vector<std::uint64_t> places{};

@@ -1,4 +1,4 @@
-// The C API: how a front end tells where its program is, for reports of a hang.
+// The C API: how a front end reports where its program is, for reports of a hang.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -12,7 +12,7 @@ using distrun::Errc;
 using distrun::Status;
 using distrun::api::guarded;
 
-// Lives for one call of a describer.
+// Exists during one call of a describer.
 struct distrun_view {
   distrun::net::ProgramState& state;
 };

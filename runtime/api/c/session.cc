@@ -27,10 +27,10 @@ constexpr std::array<const char*, 16> kCodeNames = {
     "aborted", "shut down",        "out of memory",  "internal error"};
 
 std::atomic<bool> g_session_open{false};
-std::atomic<int> g_next_process_set{1};  // of all sessions of this process, where it is rank 0 of their jobs
-std::atomic<distrun_session*> g_current_session{nullptr};  // from the end of init to close
+std::atomic<int> g_next_process_set{1};  // for all sessions of this process, if it is rank 0 of their jobs
+std::atomic<distrun_session*> g_current_session{nullptr};  // set from the end of init to close
 
-// The right to open this process's session, given back unless it is kept.
+// The right to open this process's session. The destructor gives it back unless keep() was called.
 class SessionClaim {
  public:
   SessionClaim() : taken_(!g_session_open.exchange(true, std::memory_order_seq_cst)) {}
@@ -105,14 +105,14 @@ void distrun_last_error(distrun_error* error) {
 int32_t distrun_init(const distrun_options* options, distrun_session** session) {
   return guarded([&]() -> Status {
     if (session == nullptr) return {Errc::kInvalidArgument, "session is NULL"};
-    // One at a time: a process is one rank, and a rank joins its job once.
+    // Only one at a time: a process is one rank, and a rank joins its job once.
     SessionClaim claim;
     if (!claim.taken()) {
       return {Errc::kInvalidArgument,
               "a session is open in this process; use that one (distrun_current), or shut it down and close it before "
               "another init"};
     }
-    *session = nullptr;  // not before: it may be the one that is open
+    *session = nullptr;  // not earlier: `session` may point to the session that is open
     std::vector<std::string> overrides;
     if (options != nullptr) DISTRUN_RETURN_IF_ERROR(take_settings(*options, overrides));
     auto opened = distrun::api::Session::open(distrun::process_environment(), overrides, &g_next_process_set);
@@ -164,8 +164,8 @@ int32_t distrun_should_stop(distrun_session* session, int32_t request, int32_t* 
 }
 
 void distrun_close(distrun_session* session) {
-  // In a forked child the descriptors are closed already and the threads do not exist: leaving the memory alone is all
-  // that is safe.
+  // In a forked child the descriptors are already closed and the threads do not exist. The only safe action is to leave
+  // the memory alone.
   if (session == nullptr || distrun::in_forked_child()) return;
   g_current_session.store(nullptr, std::memory_order_release);
   delete session;

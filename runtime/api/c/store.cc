@@ -1,4 +1,4 @@
-// The C API: the job's store, as far as it is for programs.
+// The C API: the part of the job's store that programs may use.
 #include "runtime/net/store/store.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using distrun::api::guarded;
 
 namespace {
 
-// Apart from the runtime's own keys.
+// Separates the program's keys from those of the runtime.
 std::string program_key(const char* key) { return std::string("program/") + key; }
 
 Result<distrun::net::Store*> store_of(const distrun_session* session, const char* key) {

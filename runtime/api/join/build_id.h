@@ -1,11 +1,11 @@
-// Tells builds of one version apart. Made by cmake/DistrunBuildId.cmake.
+// Distinguishes builds of one version. Made by cmake/DistrunBuildId.cmake.
 #pragma once
 
 #include <string_view>
 
 namespace distrun::api {
 
-// The same for the same sources under runtime/, whoever compiles them.
+// Equal for equal sources under runtime/, no matter where they are compiled.
 std::string_view build_id();
 
 }  // namespace distrun::api

@@ -1,4 +1,4 @@
-// Which control plane the ranks of a job talk by: shared memory where all can have it, else TCP to rank 0.
+// Chooses the control plane of a job: shared memory if all ranks can use it, otherwise TCP to rank 0.
 #pragma once
 
 #include <memory>
@@ -15,23 +15,23 @@
 
 namespace distrun::api {
 
-// What one rank says of a control plane in shared memory.
+// One rank's answer: whether it can have a control plane in shared memory.
 struct SharedControl {
-  // kTcpWasSet and kSeveralHosts: nothing is wrong with this rank's shared memory.
+  // kTcpWasSet and kSeveralHosts do not mean that this rank's shared memory is broken.
   enum class Answer : std::uint8_t { kYes, kTcpWasSet, kSeveralHosts, kNoSharedMemory };
   Answer answer = Answer::kYes;
   std::string reason;  // why not; empty with kYes
   friend bool operator==(const SharedControl&, const SharedControl&) = default;
 };
 
-// As an answer travels through the store.
+// The encoding of an answer in the store.
 std::string encode(const SharedControl& one);
 Result<SharedControl> decode_shared_control(const std::string& bytes);
 
-// The first reason of any rank against it, or empty. All ranks see the same answers and choose alike.
+// The first reason of any rank against it, or an empty text. All ranks see the same answers and choose the same.
 std::string refusal_of_any(const std::vector<SharedControl>& answers);
 
-// By rank why it shares no memory with others of its host, as far as something is wrong there; else empty.
+// By rank: the reason if it cannot share memory with the other ranks of its host; otherwise empty.
 std::vector<std::string> faults_of(const std::vector<SharedControl>& answers);
 
 struct ControlOptions {
@@ -39,9 +39,9 @@ struct ControlOptions {
   const net::JobKey* key;
   net::Store& store;
   net::WaitSet& wait_set;
-  net::HostLink* host_link;  // null: `host_link_error` says why
+  net::HostLink* host_link;  // null: `host_link_error` has the reason
   const std::string& host_link_error;
-  const std::string& setting;             // control: "auto", "shm" or "tcp"
+  const std::string& setting;             // the setting "control": "auto", "shm" or "tcp"
   const std::vector<std::string>& hosts;  // by rank
   const Log& log;
 };

@@ -13,15 +13,15 @@ namespace {
 
 constexpr std::size_t kMaxMembers = 1 << 20;
 constexpr std::size_t kMaxBlob = 1 << 16;
-// What all get does not fit into one value of the store when the members are many.
+// With many members, the published blobs do not fit into one value of the store.
 constexpr std::size_t kPartBytes = 512 << 10;
-constexpr std::uint32_t kMaxParts = 512;  // of a store of 256 MiB
-// Whoever waits gives the store time for an answer even if earlier steps have used up the deadline, and member 0, which
-// knows who is missing, time to say so.
+constexpr std::uint32_t kMaxParts = 512;  // for a store of 256 MiB
+// A waiting member gives the store this much time for an answer, even if earlier steps have used up the deadline. It
+// also gives member 0, which knows the missing ranks, this much time to report them.
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
-// Who is missing, the blobs that differ, and for each member which of them is its own: most members say the same, and
-// every one of them gets this.
+// The missing ranks, the distinct blobs, and for each member the index of its own blob. Most members have equal blobs,
+// and each of them receives all of this.
 struct Gathered {
   std::vector<int> missing;
   std::vector<std::string> distinct;
@@ -77,7 +77,7 @@ std::string part_key(const std::string& topic, std::uint32_t part) {
   return topic + "/all" + (part == 0 ? "" : "/" + std::to_string(part));
 }
 
-// The first part, which says how many there are, comes last: who has it finds the others.
+// The first part is written last, because it says how many there are. A member that has it finds the others.
 Status publish(net::Store& store, const std::string& topic, const std::string& all) {
   const auto parts = static_cast<std::uint32_t>(std::max<std::size_t>((all.size() + kPartBytes - 1) / kPartBytes, 1));
   for (std::uint32_t part = 1; part < parts; ++part) {
@@ -105,7 +105,7 @@ Result<std::string> fetch(net::Store& store, const std::string& topic, TimePoint
 
 std::string own_key(const std::string& topic, int rank) { return topic + "/" + std::to_string(rank); }
 
-// What member 0 has there instead of a blob: that it has come, and how long it waits from then on.
+// Member 0 stores this instead of a blob: it has come, and waits this long from now on.
 std::string written(Duration patience) {
   return net::as_string(net::WireWriter().f64(std::max(std::chrono::duration<double>(patience).count(), 0.0)));
 }
@@ -117,7 +117,7 @@ Result<double> patience_of(const std::string& text) {
   return seconds;
 }
 
-// Member 0's part.
+// Member 0's part of the exchange.
 Result<std::vector<std::string>> gather(net::Store& store, const std::vector<int>& ranks, const std::string& topic,
                                         const std::string& mine, TimePoint deadline) {
   DISTRUN_RETURN_IF_ERROR(store.set(own_key(topic, ranks[0]), written(deadline - Clock::now())));
@@ -152,7 +152,8 @@ Result<std::vector<std::string>> exchange(net::Store& store, const Members& memb
   DISTRUN_RETURN_IF_ERROR(store.set(own_key(topic, self), mine));
   Result<std::string> all = fetch(store, topic, until + 3 * kAnswerTime);
   if (!all.ok() && all.status().code() == Errc::kTimeout) {
-    // It counts from its own call: where it came later than this one, it still waits for whoever is missing.
+    // Member 0's deadline counts from its own call. If it came later than this member, it still waits for the missing
+    // ones.
     const auto waits = store.get(own_key(topic, members.ranks[0]), Clock::now() + kAnswerTime);
     if (waits.ok()) {
       const auto seconds = patience_of(*waits);

@@ -1,5 +1,5 @@
-// Everybody tells everybody: the few all-to-all exchanges of set-up, over the store. The first member gathers and
-// publishes, so every other member makes two calls whatever the group's size; what members say alike is told once.
+// All-to-all exchanges during set-up, over the store. The first member collects the blobs and publishes all of them. So
+// every other member makes two calls, whatever the group's size. Equal blobs are published once.
 #pragma once
 
 #include <string>
@@ -16,12 +16,12 @@ struct Members {
   int index = 0;           // this process in `ranks`
 };
 
-// Collective over `members`; `topic` is unique in the job. Returns the members' blobs in member order.
-// A member that does not come by the deadline is kTimeout naming its rank and `what` was being exchanged.
+// Collective over `members`. `topic` must be unique in the job. Returns the members' blobs in member order. kTimeout:
+// some members did not come by the deadline; the error names their ranks and the topic.
 Result<std::vector<std::string>> exchange(net::Store& store, const Members& members, const std::string& topic,
                                           const std::string& mine, TimePoint deadline);
 
-// The same store under a prefix: one per init, so that a second init in one process meets no keys of the first.
+// The same store with a prefix, one for each init. A second init in one process then sees no keys of the first.
 class PrefixStore : public net::Store {
  public:
   PrefixStore(net::Store& store, std::string prefix) : store_(store), prefix_(std::move(prefix)) {}

@@ -11,8 +11,8 @@
 namespace distrun::api {
 namespace {
 
-// How long a rank that keeps the store stays for the sake of the others' last words, and a rank whose init() was
-// refused for the others to hear that too.
+// How long a rank that keeps the store stays for the last messages of the others. Also how long a rank whose init() was
+// refused waits until the others know.
 constexpr Duration kGoodbyes = std::chrono::seconds(2);
 
 }  // namespace
@@ -55,7 +55,7 @@ Status JobConnection::connect(net::World& world, TimePoint deadline, const Log& 
 
 Status JobConnection::open(net::World& world, TimePoint deadline, const Log& log) {
   DISTRUN_RETURN_IF_ERROR(connect(world, deadline, log));
-  // All ranks init equally often, so each one's own count names the same round.
+  // All ranks call init equally often, so each rank's own count gives the same round.
   auto round = channel_->add("init/" + std::to_string(world.rank), 1);
   if (!round.ok()) return round.status();
   store_ = std::make_unique<PrefixStore>(*channel_, "init" + std::to_string(*round) + "/");
@@ -67,9 +67,9 @@ net::Mac JobConnection::mac(const std::string& purpose, std::span<const std::byt
   return key_ != nullptr ? net::MacKey(*key_, std::string("distrun data\0", 13) + purpose).mac(data) : net::Mac{};
 }
 
-// Where another launcher started the ranks, the first one that ends after an error of them all takes the store with it,
-// or is lost to those that are about to hear that error, and that launcher ends them. So all stay until each has heard
-// it; where some have not been refused, they hear why this one goes.
+// For ranks that another launcher started. If init() fails on all ranks, the first one that ends may take the store
+// with it. The others may also see it as lost before they see the error, and that launcher ends them. So all stay until
+// each has the error. If init() was not refused on some ranks, they get this rank's reason.
 void JobConnection::refused(const Status& why, const net::World& world) {
   if (!store_ || !watched_->fail(world.rank, world.host, why) || !spawner_) return;
   const auto heard = store_->add("refused", 1);
@@ -83,10 +83,10 @@ void JobConnection::refused(const Status& why, const net::World& world) {
 }
 
 Status JobConnection::leave(bool first_rank) {
-  // The log has ended, so nobody reads these keys any more; another init has its own.
+  // The log has ended, so no rank reads these keys any more. Another init has its own keys.
   if (first_rank) (void)store_->erase("", 1);
   const Status left = channel_->leave();
-  // The others' goodbyes are under way.
+  // The other ranks' messages that they leave are on their way.
   if (keeper_ != nullptr) keeper_->wait_until_empty(Clock::now() + kGoodbyes);
   return left;
 }

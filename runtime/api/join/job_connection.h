@@ -1,6 +1,6 @@
-// One rank's way to the job: the key, the store and the channel to the launcher, or to rank 0 where another launcher
-// started the ranks and rank 0 keeps the store. Does nothing in a world of one. Methods after open() are for any
-// thread.
+// One rank's connection to the job: the key, the store and the channel to the launcher. If another launcher started the
+// ranks, rank 0 keeps the store, and the channel goes to rank 0. Does nothing in a world of one. After open(), the
+// methods may be called from any thread.
 #pragma once
 
 #include <memory>
@@ -22,39 +22,39 @@ namespace distrun::api {
 
 class JobConnection {
  public:
-  // Who this rank is, from the environment; sets `world`. `deadline` is for what another launcher has to be asked.
+  // Finds this rank's identity in the environment and sets `world`. `deadline` is for questions to another launcher.
   Status find_world(const Environment& environment, net::World& world, TimePoint deadline);
-  // What process_key() has found. Where another launcher started the ranks, the key comes with open().
+  // Takes the result of process_key(). If another launcher started the ranks, open() gets the key instead.
   Status take_key(const Result<net::JobKey>& key);
-  // Collective over the job; `world` is complete after it. A world of one has nothing to open.
+  // Collective over the job. `world` is complete after it. A world of one has nothing to open.
   Status open(net::World& world, TimePoint deadline, const Log& log);
 
-  // Null in a world of one, as all these.
+  // These three are null in a world of one.
   [[nodiscard]] const net::JobKey* key() const { return key_.get(); }
   [[nodiscard]] net::StoreClient* channel() const { return channel_.get(); }
   // Its waits end when another rank's init() fails.
   [[nodiscard]] net::Store* store() const { return watched_.get(); }
 
-  // Of `data`, as only this job's ranks can make it; another one for each purpose. Zeros in a world of one.
+  // A MAC of `data` that only this job's ranks can make. It differs for each purpose. Zeros in a world of one.
   [[nodiscard]] net::Mac mac(const std::string& purpose, std::span<const std::byte> data) const;
 
-  // init() failed on this rank, and the others hear that. Where rank 0 keeps the store, all ranks stay until each has
-  // heard it.
+  // init() failed on this rank; tells the other ranks. If rank 0 keeps the store, all ranks stay until each of them
+  // knows.
   void refused(const Status& why, const net::World& world);
-  // All have drained.
+  // Call this when all ranks have drained.
   Status leave(bool first_rank);
-  // This rank ends because of it. An error where the launcher could not be told.
+  // This rank ends because of this failure. Returns an error if the launcher could not be reached.
   Status report_failure(const net::RankFailure& failure);
 
  private:
   Status connect(net::World& world, TimePoint deadline, const Log& log);
 
-  std::optional<net::OtherLauncher> spawner_;  // who started the ranks, if it was not distrun
+  std::optional<net::OtherLauncher> spawner_;  // the launcher of the ranks, if it is not distrun
   std::unique_ptr<net::JobKey> key_;
   std::unique_ptr<net::StoreClient> channel_;
   net::StoreHost* keeper_ = nullptr;   // on rank 0 of a job that distrun did not start; process-wide
-  std::string reached_;                // the address at which such a job's rank 0 was reached
-  std::unique_ptr<net::Store> store_;  // `channel_` under this init's prefix
+  std::string reached_;                // the address of such a job's rank 0 that worked
+  std::unique_ptr<net::Store> store_;  // `channel_` with this init's prefix
   std::unique_ptr<net::WatchedStore> watched_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxText = 4096;
 constexpr std::size_t kMaxSettings = 256;
-constexpr std::size_t kMaxNamed = 8;  // hosts in one warning
+constexpr std::size_t kMaxNamed = 8;  // number of hosts in one warning
 constexpr const char* kInstall =
     "install the same everywhere (pip needs --force-reinstall where the version is the same)";
 
@@ -22,7 +22,8 @@ struct Introduction {
   std::string version;
   std::string build;
   std::string host;
-  std::vector<std::pair<std::string, std::string>> job_settings;  // rank 0's, which count; the others' are not told
+  // rank 0 sends its settings, which all ranks use; the others send none
+  std::vector<std::pair<std::string, std::string>> job_settings;
 };
 
 template <class V>
@@ -65,7 +66,8 @@ std::string host_list(const std::vector<std::string>& hosts) {
   return names;
 }
 
-// For rank 0. Builds of one version mostly work together, and a job may mean to mix them: no error.
+// For rank 0. This is a warning and no error: builds of one version mostly work together, and a job may mix them on
+// purpose.
 std::string other_builds(const std::vector<std::string>& hosts, const std::string& own_host) {
   return "another build of distrun than rank 0's on " + own_host + " is on " + host_list(hosts) + "; " + kInstall;
 }

@@ -1,4 +1,4 @@
-// What the ranks of a job tell each other first: who they are, and whose settings count.
+// The first exchange between the ranks of a job: their hosts and versions, and rank 0's settings, which all use.
 #pragma once
 
 #include <string>
@@ -18,17 +18,18 @@ struct Settings;
 namespace distrun::api {
 
 struct Membership {
-  std::vector<std::string> hosts;     // by world rank
-  std::vector<std::string> warnings;  // settings of this rank that rank 0's replaced; at rank 0 hosts of another build
+  std::vector<std::string> hosts;  // by world rank
+  // this rank's settings that rank 0's replaced; on rank 0, hosts with another build
+  std::vector<std::string> warnings;
 };
 
-// Collective over the job. Checks that all ranks run one version of distrun (kProtocol naming both otherwise) and gives
-// every rank rank 0's job-wide settings, in place.
+// Collective over the job. Checks that all ranks run one version of distrun; otherwise kProtocol, with both versions.
+// Replaces every rank's job-wide settings with rank 0's, in place.
 Result<Membership> agree_on_membership(net::Store& store, const net::World& world, Settings& settings,
                                        TimePoint deadline, std::string_view build = build_id());
 
-// For rank 0: the hosts on which several ranks run and share no memory, with the first reason; empty where there is
-// none. By world rank: the host, and why this rank shares no memory with others of its host.
+// For rank 0: the hosts with several ranks that share no memory, with the first reason. Empty: there are none. Both
+// arguments by world rank: the host, and why the rank shares no memory with the other ranks of its host.
 std::string unshared_hosts(const std::vector<std::string>& hosts, const std::vector<std::string>& reasons);
 
 }  // namespace distrun::api

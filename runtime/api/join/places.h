@@ -1,5 +1,5 @@
-// Who is on whose host, where no launcher of ours has told: the ranks tell each other, and each works out its local
-// and cross ranks from what all said.
+// Finds out which ranks share a host, if distrun did not start them. The ranks exchange their places, and each computes
+// its local and cross ranks from all of them.
 #pragma once
 
 #include <string>
@@ -13,15 +13,16 @@
 namespace distrun::api {
 
 struct Place {
-  std::string host;     // as the host calls itself
-  std::string machine;  // the same for two ranks exactly if they share a kernel and a network
-  std::string reached;  // the address at which this rank reaches rank 0's host
+  std::string host;     // as the host names itself
+  std::string machine;  // equal for two ranks if and only if they share a kernel and a network
+  std::string reached;  // the address that this rank uses for rank 0's host
 };
 
-// This rank's.
+// Returns this rank's place.
 Place own_place(int rank, std::string reached);
 
-// `places` by rank. Sets host, local and cross ranks, and the address of rank 0's host as the others reach it. Pure.
+// `places`: by rank. Sets the host, the local and cross ranks, and the address that other hosts use for rank 0's host.
+// Pure.
 void settle(net::World& world, const std::vector<Place>& places);
 
 // Collective over the job.

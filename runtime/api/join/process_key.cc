@@ -8,7 +8,7 @@ namespace distrun::api {
 
 Result<net::JobKey> process_key(const Environment& environment) {
   static Mutex mutex;
-  static std::optional<net::JobKey> kept DISTRUN_GUARDED_BY(mutex);  // wiped by its destructor at exit
+  static std::optional<net::JobKey> kept DISTRUN_GUARDED_BY(mutex);  // its destructor wipes it at exit
   const MutexLock lock(mutex);
   if (!kept) {
     auto key = net::JobKey::from_environment(environment);

@@ -1,5 +1,5 @@
-// The job's key of this process. The launcher hands it down in a descriptor that can be read once, so it is kept for a
-// second init; that makes it process-wide, like the descriptor itself. Safe from any thread.
+// The job's key of this process. The launcher passes it in a descriptor that can be read only once. So it is kept for a
+// second init, process-wide like the descriptor. Safe from any thread.
 #pragma once
 
 #include "runtime/base/environment.h"
@@ -8,7 +8,8 @@
 
 namespace distrun::api {
 
-// Before anything opens a descriptor, which would get the number of the key's where something has closed that.
+// Call this before anything opens a descriptor. If the key's descriptor has been closed, a new one would get its
+// number.
 Result<net::JobKey> process_key(const Environment& environment);
 
 }  // namespace distrun::api

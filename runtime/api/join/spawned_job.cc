@@ -13,7 +13,7 @@
 namespace distrun::api {
 namespace {
 
-// For one address at first: the next one may be better than a dead route.
+// First time limit for one address. It is short because the next address may be better than a dead route.
 constexpr Duration kOneAddress = std::chrono::seconds(3);
 constexpr const char* kLoopback = "127.0.0.1";
 
@@ -23,8 +23,8 @@ struct Kept {
   std::optional<Result<net::Meeting>> meeting;
 };
 
-// Says goodbye to the launcher when the process exits, unless a thread is in the exchange then: it runs on until the
-// process is gone, and so the exchange stays.
+// Disconnects from the launcher when the process exits. If a thread is in the exchange then, it runs until the process
+// ends, so the exchange stays.
 void say_goodbye();
 
 // Never destroyed, for the same reason.
@@ -41,7 +41,7 @@ void say_goodbye() {
   if (lock.owns_lock()) kept_job().exchange.reset();
 }
 
-// Never destroyed: its thread serves the other ranks until the process is gone.
+// Never destroyed: its thread serves the other ranks until the process ends.
 net::StoreHost*& keeper() {
   static net::StoreHost* one = nullptr;
   return one;
@@ -55,7 +55,7 @@ Status open(Kept& kept, const net::OtherLauncher& launcher, TimePoint deadline) 
   return {};
 }
 
-// IPv4 first; loopback, the last, is what ranks of one host have in common where there is no network.
+// IPv4 first. Loopback is last: without a network it is the only address that ranks of one host share.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> out;
   for (const bool v6 : {false, true}) {
@@ -76,10 +76,11 @@ Result<std::string> begin(const net::World& world, const net::OtherLauncher& lau
                        .key = net::JobKey::generate(),
                        .addresses = own_addresses(),
                        .port = 0};
-  // As the others will read it: what the exchange cannot carry of the name is gone.
+  // As the others will read it, without the characters of the name that the exchange cannot carry.
   const auto plain = net::parse_meeting(net::to_word(meeting));
   meeting.job_id = plain.ok() ? plain->job_id : "job";
-  static const auto* const log = session_log != nullptr ? new Log(*session_log) : nullptr;  // lives as the store does
+  // lives as long as the store
+  static const auto* const log = session_log != nullptr ? new Log(*session_log) : nullptr;
   auto host = net::StoreHost::start(meeting.key, meeting.job_id, world.size, world.host_timeout, log);
   if (!host.ok()) return host.status();
   meeting.port = (*host)->port();
@@ -110,7 +111,7 @@ Result<SpawnedJob> reach_store(net::World& world, const net::Meeting& meeting, T
   world.job_id = meeting.job_id;
   std::string tried;
   bool silent = true;
-  // Longer each time: a store that is slow for many has to get through one handshake.
+  // The time limit grows: a store that is slow because of many ranks must have time for one handshake.
   for (Duration each = kOneAddress; silent; each *= 2) {
     silent = false;
     tried.clear();
@@ -138,7 +139,7 @@ Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher&
                                     const Log* log) {
   const std::lock_guard lock(kept_job().mutex);
   auto& meeting = kept_job().meeting;
-  // A second try would meet ranks that are elsewhere in the exchange, so the first outcome stays.
+  // Other ranks would be at a different step of the exchange in a second try, so the first result stays.
   if (!meeting) meeting = meet(kept_job(), world, launcher, deadline, log);
   if (!meeting->ok()) return meeting->status();
   auto job = reach_store(world, **meeting, deadline, log);

@@ -1,6 +1,6 @@
-// A job whose ranks mpirun, mpiexec or srun started: rank 0 keeps the store, and the others hear of it through the
-// launcher's own exchange. That works once in a process, so what came of it is kept for a second init, process-wide
-// like the exchange itself. Safe from any thread.
+// A job whose ranks were started by mpirun, mpiexec or srun. Rank 0 keeps the store, and the others get its address
+// through that launcher's own exchange. The exchange works once per process, so its result is kept for a second init,
+// process-wide. Safe from any thread.
 #pragma once
 
 #include <memory>
@@ -17,22 +17,23 @@
 
 namespace distrun::api {
 
-// The number of ranks, asked of the launcher where its variables do not tell it.
+// The number of ranks. Asks the launcher if its variables do not have it.
 Result<int> spawned_size(const net::OtherLauncher& launcher, TimePoint deadline);
 
 struct SpawnedJob {
   net::JobKey key;
   std::unique_ptr<net::StoreClient> channel;
-  net::StoreHost* keeper = nullptr;  // on rank 0: lives as long as the process
-  std::string reached;               // the address at which rank 0's host was reached
+  net::StoreHost* keeper = nullptr;  // on rank 0; exists as long as the process
+  std::string reached;               // the address of rank 0's host that worked
 };
 
-// `world` has rank and size; sets its job_id and store. `log`, if given, is told when rank 0 does not answer at once.
+// `world` has rank and size; this sets its job_id and store. If `log` is given, it gets a warning when rank 0 does not
+// answer at once.
 Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline,
                                     const Log* log = nullptr);
 
-// Its part behind the exchange: tries rank 0's addresses in turn, and where one is silent (a dead route, or a store
-// with thousands of ranks before it) all of them again until the deadline. `keeper` is left out.
+// The part of join_spawned_job() after the exchange. Tries rank 0's addresses in turn. If one is silent (a dead route,
+// or a store that is busy with thousands of ranks), tries all of them again until the deadline. `keeper` is not set.
 Result<SpawnedJob> reach_store(net::World& world, const net::Meeting& meeting, TimePoint deadline, const Log* log);
 
 }  // namespace distrun::api
