@@ -10,7 +10,7 @@ namespace distrun::launcher {
 namespace {
 
 struct Edge {
-  int from = -1;  // ranks; -1: known of the hosts only
+  int from = -1;  // ranks; -1: only the hosts are known
   int to = -1;
   int from_host = 0;
   int to_host = 0;
@@ -40,7 +40,7 @@ class Judge {
   const Evidence& evidence_;
 };
 
-// What ranks have seen themselves, and what the agents have found.
+// Broken paths that ranks have noticed themselves. The next function has those that the agents have found.
 std::vector<Edge> Judge::cuts() const {
   std::vector<Edge> out;
   for (const MissReport& report : evidence_.reports) {
@@ -68,7 +68,8 @@ Edge Judge::edge_of(const MissReport& report) const {
           .why = report.failure.cause};
 }
 
-// A rank that ends its session closes its connections: who misses another one itself explains that others miss it.
+// A rank that ends its session closes its connections. So if a missed rank also reports that it misses another, its own
+// report explains why it is missed.
 std::vector<Edge> Judge::unexplained() const {
   std::set<int> reporters;
   std::vector<Edge> all, own, heard;
@@ -130,7 +131,7 @@ Blame Judge::network(const std::vector<Edge>& edges) const {
     const auto& [kind, rank, missed, failure] = evidence_.reports.front();
     link.noticed = "rank " + std::to_string(rank) + " (" + name(host_of(rank)) + ") " + failure.cause;
   }
-  // A host that every edge has, with several others, is the one whose network is broken.
+  // If every edge touches the same host, with several partners, the network of that host is broken.
   for (const int host : {first.from_host, first.to_host}) {
     std::set<std::string> partners;
     const bool all = std::all_of(edges.begin(), edges.end(), [&](const Edge& edge) {
@@ -180,7 +181,7 @@ Blame Judge::ended_link(const Edge& edge) const {
   return out;
 }
 
-// The lowest of `ranks` in one of two states.
+// The lowest of `ranks` that is in one of two states; -1: none.
 int first_in(const std::vector<char>& states, std::vector<int> ranks, char one, char other) {
   std::sort(ranks.begin(), ranks.end());
   const auto found = std::find_if(ranks.begin(), ranks.end(), [&](int rank) {

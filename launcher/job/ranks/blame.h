@@ -1,5 +1,5 @@
-// The judgement over ranks that miss each other: which rank, host or network is the first cause. The rank that reports
-// is never blamed for that. Pure: what was reported and found in, the cause out.
+// Finds the first cause when ranks miss each other: a rank, a host or a network. A rank is never blamed for its own
+// report. Pure: takes reports and findings, returns the cause.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,20 @@
 
 namespace distrun::launcher {
 
-// What a rank says.
+// The report of a rank about ranks that it misses.
 struct MissReport {
   enum class Kind {
     kLoss,   // its session has ended because of `missed`
-    kStall,  // `missed` hold it up for longer than they may
+    kStall,  // `missed` delay it for longer than allowed
     kWait,   // an operation makes no progress; nothing has ended
   };
   Kind kind = Kind::kLoss;
-  int rank = -1;  // that says so
+  int rank = -1;  // the rank that reports
   net::MissedPeers missed;
   net::RankFailure failure;
 };
 
-// One host does not reach another, as its agent has found.
+// One host does not reach another. The agent of `from` has found this.
 struct BrokenPath {
   int from = 0;  // hosts
   int to = 0;
@@ -33,13 +33,13 @@ struct BrokenPath {
   std::string why;
 };
 
-// The first cause, and the rank that the others hear of.
+// The first cause, and the rank that is published to the others as lost.
 struct Blame {
   FailureReport failure;
   int lost = -1;
 };
 
-// All that is known.
+// All facts that are known.
 struct Evidence {
   std::vector<int> host_of;             // by rank
   std::vector<std::string> host_names;  // by host; several numbers may have one name
@@ -48,17 +48,17 @@ struct Evidence {
   std::vector<MissReport> reports{};    // in order
   std::vector<BrokenPath> paths{};      // that the agents have found
 
-  // Some report ends a session.
+  // True if some report ends a session.
   [[nodiscard]] bool ends() const;
-  // Ranks that some rank misses.
+  // All ranks that some rank misses.
   [[nodiscard]] std::vector<int> missed() const;
-  // A rank that cannot run. -1: none.
+  // A stopped rank, if possible a missed one. -1: none.
   [[nodiscard]] int stopped() const;
-  // A missed rank that the kernel blocks. -1: none.
+  // A missed rank that is blocked in the kernel. -1: none.
   [[nodiscard]] int blocked() const;
 };
 
-// None: the exits of the ranks say more.
+// None: the exits of the ranks tell more.
 std::optional<Blame> decide(const Evidence& evidence);
 
 }  // namespace distrun::launcher

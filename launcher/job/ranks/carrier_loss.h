@@ -1,5 +1,5 @@
-// With --mpi: which part of MPI's launcher ended, when several ends are seen at once. It ends the ranks when one of its
-// parts has gone, so their ends, and those of their wrappers, wait a moment for a cause. Pure.
+// With --mpi: which part of MPI's launcher ended first, if several ends are seen together. When one of its parts is
+// gone, it ends the ranks. So the ends of ranks and of their wrappers wait some time for a cause. Pure.
 #pragma once
 
 #include <sys/wait.h>
@@ -19,32 +19,32 @@ namespace distrun::launcher {
 
 class CarrierLoss {
  public:
-  // How long an end waits for one that may be its cause. The wait status of MPI's launcher may take longer to come than
-  // the news that a daemon of it has gone.
+  // How long each end waits for another one that may be its cause. The wait status of MPI's launcher may arrive later
+  // than the news that one of its daemons is gone.
   static constexpr Duration kOfDaemon = std::chrono::seconds(1);
   static constexpr Duration kOfWrapper = std::chrono::seconds(1);
   static constexpr Duration kOfRank = std::chrono::seconds(2);
 
-  // The agent with this index, of this rank, on this host.
+  // The agent with this index, its rank and its host.
   struct Where {
-    int agent = -1;  // -1: it is no agent's
+    int agent = -1;  // -1: not an agent's part
     int rank = -1;
     std::string host;
   };
-  // What ended, and ends the job.
+  // The part whose end ends the job.
   struct Loss {
     Where where;
     std::string text;
   };
 
-  // `own_host` is that of MPI's launcher.
+  // `own_host` is the host of MPI's launcher.
   explicit CarrierLoss(std::string own_host) : own_host_(std::move(own_host)) {}
 
   void launcher_ended(const CarrierEnd& end, TimePoint now) {
     launcher_ = end;
     wait(WIFSIGNALED(end.wait_status) ? now : now + kOfDaemon);
   }
-  // An agent says so.
+  // An agent has sent this news.
   void heard(const CarrierNews& news, const Where& where, TimePoint now) {
     switch (news.kind) {
       case CarrierNews::kToldToEnd:
@@ -57,14 +57,14 @@ class CarrierLoss {
         return wrapper_lost(where, news.pid, now);
     }
   }
-  // It has ended, or its connection has, with no word.
+  // The wrapper, or its connection, has ended without a message.
   void wrapper_lost(const Where& where, int pid, TimePoint now) {
-    // MPI's launcher tells it to end before it kills it.
+    // MPI's launcher first tells a wrapper to end, and then kills it.
     if (told_.contains(where.agent)) return wait(now + kOfRank);
     if (!wrapper_) wrapper_ = Part{.where = where, .name = "distrun's wrapper", .pid = pid};
     wait(now + kOfWrapper);
   }
-  // True if this end of a rank is kept until a cause is known.
+  // True if this end of a rank is kept until its cause is known.
   bool keeps(const RankExited& event, TimePoint now) {
     if (event.signal == 0 && event.exit_code == 0) return false;
     if (!by_ && !event.by_agent) return false;
@@ -74,18 +74,18 @@ class CarrierLoss {
   }
 
   [[nodiscard]] std::optional<TimePoint> deadline() const { return by_; }
-  // Which part it was; none: it is not known yet, or there is none and take() has the ends that were kept.
+  // The part that ended first. None: this is not known yet, or no part did, and take() returns the ends that were kept.
   std::optional<Loss> decide(TimePoint now) {
     if (!by_ || now < *by_) return std::nullopt;
     by_.reset();
     const bool killed = launcher_ && WIFSIGNALED(launcher_->wait_status);
     if (!killed && daemon_) return loss_of(*daemon_);
     if (!killed && wrapper_) return loss_of(*wrapper_);
-    // A rank that has failed by itself (MPI_Abort) makes MPI's launcher end with a code.
+    // A rank that fails by itself (MPI_Abort) makes MPI's launcher end with a code.
     if (!launcher_ || (!killed && kept_own_end())) return std::nullopt;
     return Loss{.where = {.host = own_host_}, .text = carrier_text(*launcher_) + " on host " + own_host_};
   }
-  // Those that were kept, the first cause first, once nothing is waited for.
+  // Returns the kept ends, the first cause first, when the wait is over.
   std::vector<RankExited> take() {
     if (by_) return {};
     std::stable_partition(kept_.begin(), kept_.end(), [](const RankExited& event) { return !event.by_agent; });
@@ -99,7 +99,7 @@ class CarrierLoss {
     int pid = 0;
   };
 
-  // The earliest one counts: evidence that waits less is better evidence.
+  // The earliest time wins: evidence with a shorter wait is better evidence.
   void wait(TimePoint until) { by_ = by_ ? std::min(*by_, until) : until; }
   [[nodiscard]] bool kept_own_end() const {
     return std::any_of(kept_.begin(), kept_.end(), [](const RankExited& event) { return !event.by_agent; });
@@ -115,7 +115,7 @@ class CarrierLoss {
   std::optional<CarrierEnd> launcher_;
   std::optional<Part> daemon_;
   std::optional<Part> wrapper_;
-  std::set<int> told_;  // agents
+  std::set<int> told_;  // agents that were told to end
   std::vector<RankExited> kept_;
   std::optional<TimePoint> by_;
 };

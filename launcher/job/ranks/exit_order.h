@@ -1,6 +1,6 @@
-// Which of several ranks that end together failed first. A connection to the rendezvous ends before its process is
-// gone, so a rank whose connection ended first may be the cause of another one's exit that is known sooner. A head that
-// was not run for a while sees several ends at once: then what the ranks said before tells. Pure.
+// Which of several ranks that end together failed first. A rank's connection to the rendezvous ends before its process
+// is gone. So a rank whose connection ended first may be the cause of another rank's exit that is known earlier. If the
+// head did not run for a while, it sees several ends at once. Then the earlier messages of the ranks decide. Pure.
 #pragma once
 
 #include <algorithm>
@@ -18,36 +18,36 @@ class ExitOrder {
  public:
   explicit ExitOrder(std::size_t ranks) : ranks_(ranks) {}
 
-  // Its connection ended in its session. `round` counts up; ends that are seen in one have no order.
+  // The connection of a rank ended during its session. `round` counts up; ends in the same round have no order.
   void disconnected(int rank, std::uint64_t round) {
     at(rank).seen_in = round;
     at(rank).exit_awaited = true;
   }
-  // It says that its session has ended because it misses another rank. Its end is no cause before it is known who is
-  // to blame for that.
+  // The rank reports that its session has ended because it misses another rank. Its end is not a cause until it is
+  // known who is to blame.
   void misses(int rank) { at(rank).misses = true; }
   [[nodiscard]] bool is_missing(int rank) const { return ranks_[static_cast<std::size_t>(rank)].misses; }
-  // Nobody is.
+  // No rank is to blame for the missed ranks.
   void no_cause_found() {
     for (Rank& rank : ranks_) rank.misses = false;
   }
-  // Its exit is not awaited any more: it runs on.
+  // The rank still runs, so its exit is not awaited any more.
   void runs_on(int rank) { at(rank).exit_awaited = false; }
   void exited(int rank, std::uint64_t round) {
     if (!std::exchange(at(rank).exit_awaited, false)) at(rank).seen_in = round;
   }
 
-  // The exit of this rank may follow from that of another one, which is awaited, or from what it misses.
+  // True if the exit of this rank may follow from another one that is awaited, or from the rank that it misses.
   [[nodiscard]] bool may_follow(int rank) const {
     const Rank& own = ranks_[static_cast<std::size_t>(rank)];
     return own.misses || std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
              return other.exit_awaited && other.seen_in < own.seen_in;
            });
   }
-  // A failure that may follow from another one is kept until that is known.
+  // Keeps a failure that may follow from another one, until this is known.
   void hold(const RankExited& event) { held_.push_back(event); }
   [[nodiscard]] bool holds_any() const { return !held_.empty(); }
-  // The first of the kept ones that follows from no other.
+  // The first kept failure that follows from no other.
   [[nodiscard]] std::optional<RankExited> first_cause() const {
     const auto first =
         std::find_if(held_.begin(), held_.end(), [this](const RankExited& event) { return !may_follow(event.rank); });
@@ -56,7 +56,7 @@ class ExitOrder {
 
  private:
   struct Rank {
-    std::uint64_t seen_in = 0;  // the round in which its end, or that of its connection, was seen
+    std::uint64_t seen_in = 0;  // the round in which its end, or its connection's, was seen
     bool exit_awaited = false;
     bool misses = false;
   };

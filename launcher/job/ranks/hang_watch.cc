@@ -38,10 +38,10 @@ std::vector<int> HangWatch::waits(int reporter, const std::vector<net::RankWait>
     reporters_.push_back(reporter);
     missed_.insert(wait.missing.begin(), wait.missing.end());
     wanted.insert(wait.missing.begin(), wait.missing.end());
-    // One of those that wait stands for all.
+    // One waiting rank is asked for all that wait.
     if (!wait.waiting.empty()) wanted.insert(wait.waiting.front());
   }
-  // What has been seen of a rank for another wait is still so.
+  // A rank that was already asked for another wait is not asked again.
   std::vector<int> ask;
   for (const int rank : wanted) {
     const auto seen = [rank](const RankView& view) { return view.rank == rank; };

@@ -1,5 +1,5 @@
-// Where ranks are when they wait for each other: whom to ask, for how long, and what is known at the end of the job.
-// Pure: the owner of the connections asks the ranks and brings the answers.
+// Finds out where ranks are when they wait for each other: which ranks to ask, for how long, and what is known at the
+// end of the job. Pure: the owner of the connections asks the ranks and passes the answers in.
 #pragma once
 
 #include <map>
@@ -16,27 +16,28 @@ namespace distrun::launcher {
 
 class HangWatch {
  public:
-  // No rank is waited for longer.
+  // The longest time to wait for a rank's answer.
   static constexpr Duration kAnswerTime = std::chrono::seconds(2);
 
-  // This rank says who waits for long, and with an empty list that what it said is over. Returns whom to ask where they
-  // are: each wait is looked at once.
+  // `reporter` says which ranks wait for long. An empty list ends its earlier report. Returns the ranks to ask where
+  // they are. Each wait is examined once.
   std::vector<int> waits(int reporter, const std::vector<net::RankWait>& waits, TimePoint now);
-  // The user asks for these; returns whom to ask.
+  // The user asks where these ranks are. Returns the ranks to ask.
   std::vector<int> look_at(const std::vector<int>& ranks, TimePoint now);
 
-  // Once: before the job ends for its limit of time.
+  // True once: the last look before the job ends because of its time limit.
   bool is_last_look() { return !std::exchange(looked_last_, true); }
   [[nodiscard]] bool looks_last() const { return looked_last_; }
 
   void answered(int rank, const net::ProgramState& state);
-  // It will not answer; `why` is as RankView::note.
+  // The rank will not answer; `why` is as in RankView::note.
   void cannot(int rank, const std::string& why);
-  // Once, when all have answered or the time is over. `states`: of the ranks' processes, where they are known.
+  // Returns the views once, when all ranks have answered or the time is over. `states`: the known states of the ranks'
+  // processes.
   std::optional<std::vector<RankView>> take(TimePoint now, const std::map<int, char>& states);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
-  // For the report of the job.
+  // The facts for the report of the job.
   [[nodiscard]] const HangFacts& facts() const { return facts_; }
 
  private:
@@ -46,12 +47,12 @@ class HangWatch {
   void forget(int reporter);
 
   HangFacts facts_;
-  std::vector<int> reporters_;  // of each of the waits
+  std::vector<int> reporters_;  // the reporter of each wait
   std::set<int> missed_;
   bool looked_last_ = false;
-  bool by_user_ = false;           // the round that is open, not a wait's
-  std::set<int> open_;             // of the round, not answered yet
-  std::map<int, RankView> views_;  // of the round
+  bool by_user_ = false;           // the user asked for the open round, not a wait
+  std::set<int> open_;             // ranks of the round that have not answered
+  std::map<int, RankView> views_;  // answers of the round
   std::optional<TimePoint> until_;
 };
 

@@ -1,5 +1,5 @@
-// Signals that ask the launcher to end the job: which of them repeat the request, so that ranks are killed at once.
-// Pure.
+// Signals that ask the launcher to end the job. Finds those that repeat the request, after which ranks are killed at
+// once. Pure.
 #pragma once
 
 #include <signal.h>
@@ -12,8 +12,8 @@ namespace distrun::launcher {
 
 class Interrupts {
  public:
-  // One that comes with the first is part of it: a terminal that is closed sends several SIGHUPs, a service manager
-  // SIGTERM and SIGHUP together. A second Ctrl-C is always meant.
+  // A signal that comes with the first one is part of it: a closed terminal sends several SIGHUPs, and a service
+  // manager sends SIGTERM and SIGHUP together. A second Ctrl-C always repeats the request.
   static constexpr Duration kTogether = std::chrono::seconds(1);
 
   void take(int signal, TimePoint now) {
@@ -21,7 +21,7 @@ class Interrupts {
     if (!first_) first_ = now;
     typed_ = typed_ || signal == SIGINT;
   }
-  // The user asked again: the job is to end now.
+  // The user asked again, so the job must end now.
   [[nodiscard]] bool repeated() const { return repeated_; }
 
  private:

@@ -1,5 +1,5 @@
-// Who is in the job: its workers in the order of their ranks, and the host of each. The one place that knows which
-// worker is which rank. Pure.
+// The members of the job: its workers in the order of their ranks, and the host of each. Only this class maps workers
+// to ranks. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace distrun::launcher {
 
-// One process that the launcher starts. An id is never used again; the same worker may be given another rank. Agents
-// know workers, and the rendezvous and the user know ranks.
+// One process that the launcher starts. An id is never used again, but the same worker may get another rank. Agents
+// know workers; the rendezvous and the user know ranks.
 enum class WorkerId : std::int32_t {};
 
 class Membership {
@@ -30,13 +30,13 @@ class Membership {
   }
 
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
-  // None: the worker is in no membership, or in none any more.
+  // None: the worker is not a member, or not any more.
   [[nodiscard]] std::optional<int> rank_of(WorkerId worker) const {
     const auto found = ranks_.find(worker);
     return found == ranks_.end() ? std::nullopt : std::optional(found->second);
   }
   [[nodiscard]] WorkerId worker_of(int rank) const { return at(rank).worker; }
-  // As messages to agents name them.
+  // As messages to agents name these ranks.
   [[nodiscard]] std::vector<int> workers_of(const std::vector<int>& ranks) const {
     std::vector<int> out;
     for (const int rank : ranks) out.push_back(static_cast<int>(worker_of(rank)));
@@ -61,7 +61,7 @@ class Membership {
   [[nodiscard]] const Member& at(int rank) const { return members_.at(static_cast<std::size_t>(rank)); }
 
   std::vector<Member> members_;    // by rank
-  std::map<WorkerId, int> ranks_;  // of these; every piece of output asks
+  std::map<WorkerId, int> ranks_;  // used for every piece of output
 };
 
 }  // namespace distrun::launcher

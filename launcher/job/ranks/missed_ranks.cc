@@ -6,11 +6,11 @@
 namespace distrun::launcher {
 void MissedRanks::reported(MissReport report, TimePoint now) {
   const bool ends_session = report.kind != MissReport::Kind::kWait;
-  // One look answers all ranks that wait.
+  // One check answers all waiting ranks, so further reports of waits are ignored for some time.
   if (!ends_session && rests_until_ && now < *rests_until_) return;
   evidence_.reports.push_back(std::move(report));
   if (!ends_session || ends()) return;
-  // What was asked before is no answer to this.
+  // Answers to earlier questions do not explain this report.
   ended_at_ = now;
   asked_at_.reset();
   trying_since_.reset();
@@ -70,7 +70,7 @@ TimePoint MissedRanks::settled_at() const {
   return *ended_at_ + time;
 }
 
-// A process may wait for a disk for a moment at any time.
+// Any process may wait for a disk for a moment.
 bool MissedRanks::needs_second_look() const {
   return ends() && rounds_ == 1 && evidence_.stopped() < 0 && evidence_.blocked() >= 0;
 }

@@ -1,6 +1,7 @@
-// Who is to blame when ranks miss each other. Ranks report whom they miss and why; the agents say which processes run,
-// and try the paths between their hosts. Nothing is decided before both agents have been heard once more: a host that
-// is gone explains more than any rank can say. The rank that reports is never blamed for that. Pure.
+// Finds out who is to blame when ranks miss each other. Ranks report which ranks they miss and why. The agents report
+// which processes run, and try the paths between their hosts. Nothing is decided before the agents on both sides have
+// answered once more, because a lost host explains more than any report of a rank. A rank is never blamed for its own
+// report. Pure.
 #pragma once
 
 #include <optional>
@@ -18,45 +19,47 @@ class MissedRanks {
  public:
   // How long agents have to answer.
   static constexpr Duration kAnswerTime = std::chrono::seconds(2);
-  // How long other ranks have to report the same.
+  // How long to wait for other ranks that report the same.
   static constexpr Duration kGather = std::chrono::milliseconds(300);
-  // How long a better explanation may take for a connection that was closed: the peer's death comes another way.
+  // How long to wait for a better explanation of a closed connection. The news of the peer's death comes on another
+  // way.
   static constexpr Duration kExplain = std::chrono::seconds(1);
-  // What is read twice to be believed is read after this time.
+  // A finding that must be seen twice is checked again after this time.
   static constexpr Duration kAgain = std::chrono::milliseconds(500);
 
   MissedRanks() = default;
-  // Without states, reports and paths.
+  // `evidence` without states, reports and paths.
   explicit MissedRanks(Evidence evidence) : evidence_(std::move(evidence)) {
     evidence_.states.resize(evidence_.host_of.size(), '?');
   }
 
   // --- events ---
   void reported(MissReport report, TimePoint now);
-  // An agent has answered the last question; `states`: by rank.
+  // An agent has answered the last question. `states`: pairs of rank and state.
   void answered(int host, const std::vector<std::pair<int, char>>& states);
-  // The agents have tried all paths; those that are broken.
+  // The agents have tried all paths; `broken` are those that failed.
   void tried(std::vector<BrokenPath> broken);
-  // The connection of this rank to the launcher has ended, and its exit is not known yet; or it is, or it runs on.
+  // The connection of this rank to the launcher has ended and its exit is not known yet. Not `awaited`: the exit is
+  // known, or the rank still runs.
   void awaits_exit(int rank, bool awaited);
 
   // --- what is due ---
   struct Step {
-    bool ask = false;        // all agents for the states of their ranks; again each time
-    bool try_paths = false;  // let the agents try the paths between hosts
-    std::set<int> silent;    // hosts of missed ranks and of reporters that have not answered; once
-    bool no_cause = false;   // the reports have no cause
+    bool ask = false;        // ask all agents for the states of their ranks, each time
+    bool try_paths = false;  // ask the agents to try the paths between hosts
+    std::set<int> silent;    // hosts of missed and reporting ranks that have not answered; set once
+    bool no_cause = false;   // the reports name no cause
     std::optional<Blame> blame;
   };
-  // After `no_cause` or `blame` it is ready for the next reports.
+  // After `no_cause` or `blame` it is ready for new reports.
   Step step(TimePoint now);
-  // No process runs any more that could tell more: what follows from what is known.
+  // No process is left that could report more: the result of what is known.
   Step conclude();
-  // When step() has something to do without another event; a time in the past when it is now.
+  // When step() is due without another event. A time in the past: now.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
-  // Something was reported and is not decided.
+  // True if a report has not been decided.
   [[nodiscard]] bool pending() const { return !evidence_.reports.empty(); }
-  // How long an agent may try a path.
+  // The time limit for an agent to try a path.
   [[nodiscard]] Duration path_limit() const;
 
  private:
@@ -71,15 +74,15 @@ class MissedRanks {
   void reset();
 
   Evidence evidence_;
-  std::optional<TimePoint> ended_at_;  // the first report that ends a session
+  std::optional<TimePoint> ended_at_;  // time of the first report that ends a session
   std::optional<TimePoint> asked_at_;
-  int rounds_ = 0;          // of questions
-  std::set<int> answered_;  // hosts, in this round
+  int rounds_ = 0;          // number of questions
+  std::set<int> answered_;  // hosts that have answered in this round
   bool answers_over_ = false;
   bool silence_told_ = false;
-  std::set<int> awaited_;  // ranks whose exit is
+  std::set<int> awaited_;  // ranks whose exit is awaited
   std::optional<TimePoint> trying_since_;
-  std::optional<TimePoint> rests_until_;  // reports of waits are not news before
+  std::optional<TimePoint> rests_until_;  // reports of waits are ignored until then
   bool tried_ = false;
 };
 

@@ -1,5 +1,5 @@
-// --preempt-signal: what a notice means. A batch system gives one to many processes of a job at once, and the launcher,
-// the agents and the ranks each tell of theirs: together they are one. Pure.
+// --preempt-signal: the meaning of a notice. A batch system sends one to many processes of a job at once. The launcher,
+// the agents and the ranks each report theirs, and all these reports together are one notice. Pure.
 #pragma once
 
 #include <signal.h>
@@ -11,17 +11,18 @@ namespace distrun::launcher {
 class Notice {
  public:
   enum class Means {
-    kKnown,  // nothing that is not being done already
-    kStop,   // ranks are to stop by themselves
-    kUsual,  // what the signal means without the option
+    kKnown,  // nothing new: the job already acts on it
+    kStop,   // ranks must stop by themselves
+    kUsual,  // the signal's meaning without the option
   };
   struct State {
     bool ending = false;
-    bool any_in_session = false;  // somebody could be told to stop
-    bool stopping = false;        // ranks have told of one, which at_rank() has not heard yet
+    bool any_in_session = false;  // some rank can be asked to stop
+    bool stopping = false;        // ranks have reported a notice that at_rank() has not handled yet
   };
 
-  // The launcher itself got `signal`. Its first one is what others may have told of before; a second SIGTERM is meant.
+  // The launcher itself got `signal`. Its first signal may be the notice that others have reported before. A second
+  // SIGTERM is a new request.
   Means at_launcher(int signal, const State& job) {
     const bool first = !std::exchange(launcher_, true);
     const bool taken = taken_ || job.stopping;
@@ -37,7 +38,7 @@ class Notice {
     return job.any_in_session ? Means::kStop : Means::kUsual;
   }
 
-  // A rank that knows of it has told all others.
+  // A rank that got the notice has passed it to all others.
   Means at_rank(const State& job) {
     if (taken_ || job.ending) return Means::kKnown;
     taken_ = true;
@@ -45,8 +46,8 @@ class Notice {
   }
 
  private:
-  bool taken_ = false;     // it has been acted on
-  bool launcher_ = false;  // has got it itself
+  bool taken_ = false;     // the job has acted on a notice
+  bool launcher_ = false;  // the launcher itself has got the signal
 };
 
 }  // namespace distrun::launcher

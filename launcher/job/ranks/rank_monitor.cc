@@ -13,7 +13,7 @@ namespace distrun::launcher {
 namespace {
 
 void ask_where(const std::vector<int>& ranks, HangWatch& hangs, Survey& survey, net::StoreServer& store) {
-  // A process that cannot run answers nothing: its agent says why.
+  // A process that cannot run does not answer. Its agent reports the state that explains this.
   if (!ranks.empty()) survey.ask_states();
   for (const int rank : ranks) {
     if (store.tell(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
@@ -45,7 +45,7 @@ void RankMonitor::watch(Poller& poller) {
 }
 
 std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
-  // Not once the job ends for another reason than a rank's failure, which this may have caused.
+  // Not shown if the job ends for a reason other than a rank's failure, because that may be the cause.
   for (const auto& [rank, text] : unreachable_.take(now)) {
     if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
     survey_.awaits_exit(rank, false);
@@ -88,7 +88,7 @@ std::optional<TimePoint> RankMonitor::deadline() const {
 Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
   const auto about_rank = [this](auto decoded, auto action) {
     return with(decoded, [&](auto message) {
-      // Messages of agents name workers: the number of this one's rank takes its place.
+      // Messages of agents name workers. This replaces the worker by its rank.
       const auto rank = members_.rank_of(WorkerId{message.rank});
       message.rank = rank.value_or(-1);
       if (rank) action(message);
@@ -103,8 +103,8 @@ Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
                         [this](const StreamBytes& bytes) { output_.write(bytes, Clock::now()); });
     case FromAgent::kExited:
       return about_rank(decode<RankExited>(frame.payload), [this](const RankExited& event) {
-        // What the rank said to the rendezvous before it ended ("I leave", "I fail because") has arrived by now, but
-        // perhaps not been read yet.
+        // The rank's last messages to the rendezvous ("I leave", "I fail because") have arrived by now, but may not
+        // have been read yet.
         read_store();
         unreachable_.explained(event.rank);
         if (CarrierLoss* const parts = carrier(); parts != nullptr && parts->keeps(event, Clock::now())) return;
@@ -196,7 +196,7 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       stop_ = notice.text;
       return;
     case net::StoreNotice::Kind::kDisconnected:
-      // A rank whose connection ends later may know that the job does.
+      // Ignored once the job ends: the rank may know of the end.
       if (verdict_.in_session(notice.rank) && !verdict_.ending()) disconnected(notice);
   }
 }
@@ -238,7 +238,7 @@ void RankMonitor::carry_out(const JobActions& actions) {
   if (actions.publish) store_->publish(*actions.publish);
   if (actions.interrupt_ranks) {
     agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGINT, .whole_group = true});
-    // A stopped process would get the signal only when it is continued.
+    // A stopped process handles the signal only when it is continued.
     agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
   }
   if (actions.stop) {
@@ -248,7 +248,7 @@ void RankMonitor::carry_out(const JobActions& actions) {
     kill_by_.all = earlier(kill_by_.all, Clock::now() + std::chrono::milliseconds(order.kill_after));
   }
   if (!actions.end_ranks.empty()) {
-    // A server of ours has nothing to save; a program of the user's gets the time that every rank gets.
+    // A server of distrun has nothing to save. A server of the user's program gets the time that every rank gets.
     if (config_.own_servers) kill_by_.servers = deadline_after(config_.grace);
     signal_ranks(config_.own_servers ? SIGTERM : SIGKILL, actions.end_ranks);
   }

@@ -1,5 +1,5 @@
-// What becomes known of the ranks, from their agents and from the rendezvous, and what that means for all others: the
-// verdict's decisions are carried out here. For the head's loop.
+// Collects what agents and the rendezvous report about the ranks, passes it to the verdict, and carries out the
+// verdict's decisions. For the head's loop.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace distrun::launcher {
 
-// When agents are to have killed what is left, and when servers are killed; none: that is not set.
+// When agents must have killed all processes, and when servers are killed. None: no deadline.
 struct KillTimes {
   std::optional<TimePoint> all;
   std::optional<TimePoint> servers;
@@ -34,12 +34,12 @@ class RankMonitor {
     double grace = 10;  // seconds
     std::set<int> servers;
     std::set<int> clients;
-    bool own_servers = false;          // of the program, which may have something to save
+    bool own_servers = false;          // servers of the user's program, which may have something to save
     std::optional<net::JobKey> key{};  // of the job; none: paths between hosts are not tried
     double host_timeout = 30;          // seconds, the setting
-    std::string carrier_host{};        // that of MPI's launcher; empty: it has not started the agents
+    std::string carrier_host{};        // the host of MPI's launcher; empty: it has not started the agents
   };
-  // There are no ranks yet. Both must outlive it.
+  // Starts without ranks. Both arguments must outlive it.
   RankMonitor(AgentLinks& agents, RankOutput& output);
   void open(Membership members, const Config& config, std::unique_ptr<net::StoreServer> store);
 
@@ -52,44 +52,47 @@ class RankMonitor {
   [[nodiscard]] const std::string& store_address() const { return store_->address(); }
 
   void watch(Poller& poller);
-  // `all_over`: no rank runs, and no agent is left. Returns the agents of hosts that are lost, as a rank misses one
-  // there and the agent says nothing.
+  // `all_over`: no rank runs, and no agent is left. Returns the agents of lost hosts: a rank misses another one there,
+  // and the agent does not answer.
   std::vector<AgentLink*> tick(TimePoint now, bool all_over = false);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
-  // When agents are to have killed what is left; none: nobody told them to.
+  // When agents must have killed all processes; none: they have no order to do so.
   [[nodiscard]] std::optional<TimePoint> kill_by() const { return kill_by_.all; }
 
-  // What an agent says of its ranks: their starts, output, states and ends. False: the frame says something else.
+  // Handles an agent's frame about its ranks: starts, output, states and ends. False: the frame is about something
+  // else.
   Result<bool> on(const AgentLink& agent, const Frame& frame);
-  // This frame says that a rank's output has come to its end; none: it cannot be read.
+  // The rank whose output has ended, according to this frame. None: the frame cannot be decoded, or the rank is
+  // unknown.
   [[nodiscard]] std::optional<int> drained(const Frame& frame) const;
-  // The ranks of this host are gone with it, and nobody waits for their ends.
+  // The ranks of this host are gone with it. The job does not wait for their ends.
   void ranks_gone(const AgentLink& agent);
-  // What follows from that, of one host or several.
+  // Acts on the loss of one or several hosts.
   void hosts_lost(const HostLoss& loss);
-  // With --mpi, while ranks run: tell it what may be the end of a part of MPI's launcher. tick() says what it means.
+  // With --mpi, while ranks run: pass it every event that may be the end of a part of MPI's launcher. tick() acts on
+  // the result. Null otherwise.
   [[nodiscard]] CarrierLoss* carrier();
 
-  // They have used the runtime, or have ended.
+  // True if all ranks of this agent have used the runtime or have ended.
   [[nodiscard]] bool all_came(const AgentLink& agent) const;
 
-  // The job ends for a reason that is none of the ranks'.
+  // The job ends for a reason outside the ranks.
   void interrupt(int signal, TimePoint now) { carry_out(verdict_.interrupted(signal, now)); }
-  // As interrupt(), with this time at most from TERM to KILL.
+  // Like interrupt(), but with at most this time from TERM to KILL.
   void interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms);
-  // Ranks in a session are looked at before; true once the job ends.
+  // Shows where ranks in a session are before the job ends. True once the job ends.
   bool time_out(TimePoint now);
   void reader_gone() { carry_out(verdict_.reader_gone()); }
-  // The job cannot start, or not whole: agents end at once.
+  // The job cannot start, or not completely: agents end at once.
   void break_off(int code, const std::string& why);
 
-  // Ranks in a session are to stop at the same step.
+  // Asks ranks in a session to stop at the same step.
   void ask_to_stop(const std::string& why);
-  // That they will do so for a reason of their own, once.
+  // Returns once that ranks stop by themselves, and why.
   std::optional<std::string> take_stop();
   void signal_ranks(int signal, const std::vector<int>& ranks);
 
-  // Shows where all ranks are.
+  // Shows the stacks of all ranks.
   void show_stacks(TimePoint now);
   [[nodiscard]] const HangWatch& hangs() const { return hangs_; }
 
@@ -110,7 +113,7 @@ class RankMonitor {
   Survey survey_;
   HangWatch hangs_;
   std::optional<CarrierLoss> carrier_;  // with --mpi
-  std::uint64_t round_ = 0;             // of looking at the rendezvous
+  std::uint64_t round_ = 0;             // counts the reads from the rendezvous
   std::optional<std::string> stop_;
   KillTimes kill_by_;
 };

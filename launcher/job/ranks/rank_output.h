@@ -1,4 +1,4 @@
-// Where a job's states put what ranks write and what distrun says.
+// The interface through which a job's states show the output of ranks and the messages of distrun.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class RankOutput {
   virtual void say(const std::string& text) = 0;
   virtual void write(const StreamBytes& bytes, TimePoint now) = 0;
   virtual void finish(int rank, TimePoint now) = 0;  // this rank writes no more
-  // Standard error of all other ranks; -1: of all.
+  // Keeps back the standard error of all ranks but this one; -1: of all.
   virtual void keep_back_all_but(int rank) = 0;
   virtual void show_kept_back(int rank, TimePoint now) = 0;
   [[nodiscard]] virtual std::vector<std::string> last_lines(int rank) const = 0;

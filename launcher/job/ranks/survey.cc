@@ -14,7 +14,7 @@ void Survey::open(std::optional<net::JobKey> key, double host_timeout) {
   host_timeout_ = host_timeout;
 }
 
-// Before ranks start, hosts may still be left out.
+// Created on first use, when ranks run: before that, hosts may still be dropped.
 MissedRanks& Survey::missed() {
   if (missed_) return *missed_;
   Evidence known{.host_timeout = host_timeout_};
@@ -55,7 +55,7 @@ Survey::Found Survey::look(TimePoint now) {
   if (step.try_paths) try_paths();
   for (const int host : step.silent) {
     AgentLink& agent = agents_[static_cast<std::size_t>(host)];
-    // This machine cannot be lost.
+    // This machine cannot be a lost host.
     if (agent.handle.remote && !agent.done()) silent_.push_back(&agent);
   }
   if (step.no_cause && !ports_.empty()) ask(false);  // they need not listen any more
@@ -67,7 +67,7 @@ Survey::Found Survey::found(MissedRanks::Step step) const {
   return {.no_cause = step.no_cause, .blame = std::move(step.blame)};
 }
 
-// Agents whose ranks have all ended.
+// Treats agents whose ranks have all ended as having answered.
 void Survey::leave_out_absent() {
   for (const auto& agent : agents_.all()) {
     if (!absent(*agent)) continue;
@@ -80,7 +80,7 @@ void Survey::stop_probing(int host) {
   if (probing_.erase(host) != 0 && probing_.empty()) missed().tried(std::exchange(broken_, {}));
 }
 
-// Nothing comes from there any more.
+// True if no more messages come from this agent.
 bool Survey::absent(const AgentLink& agent) const { return agent.done() || agent.handle.pipe.closed(); }
 
 void Survey::ask(bool listen) {
@@ -119,7 +119,7 @@ std::string Survey::address_of(std::size_t host) const {
   return facts ? facts->address : "";
 }
 
-// One agent of each host takes part.
+// Only one agent of each host takes part.
 void Survey::try_paths() {
   std::vector<int> hosts;
   std::set<std::string> names;
@@ -141,7 +141,7 @@ void Survey::try_paths() {
     order.targets.push_back({.host = other, .candidate = 0, .address = net::to_string(address)});
   }
   for (const int host : hosts) {
-    // One that tries nothing itself is to answer the others.
+    // A host without targets must still answer the probes of others.
     if (!orders.contains(host)) {
       orders[host] = {.key = {key, key + net::JobKey::kBytes}, .host = host, .limit_ms = 1};
     }

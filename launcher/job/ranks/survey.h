@@ -1,5 +1,5 @@
-// Asks the agents what ranks cannot know of each other: which processes run, and which paths between hosts are broken.
-// Says who is to blame when ranks miss each other. For the head's loop.
+// Asks the agents for facts that ranks cannot know of each other: which processes run, and which paths between hosts
+// are broken. Decides who is to blame when ranks miss each other. For the head's loop.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace distrun::launcher {
 
 class Survey {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive it.
   Survey(AgentLinks& agents, const Membership& members) : agents_(agents), members_(members) {}
   // `host_timeout` is the setting. Without a key no paths are tried.
   void open(std::optional<net::JobKey> key, double host_timeout);
@@ -31,11 +31,11 @@ class Survey {
   [[nodiscard]] bool has_joined(int rank) const { return pids_.contains(rank); }
   void hear(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kNoProgress
   void awaits_exit(int rank, bool awaited) { missed().awaits_exit(rank, awaited); }
-  // Asks the agents for the states of the ranks' processes. It changes nothing in the judgement.
+  // Asks the agents for the states of the ranks' processes. This has no effect on the decision.
   void ask_states() { send_question(AskStates::kStatesOnly, false); }
-  // By rank, as in /proc/PID/stat: the newest that an agent has sent.
+  // By rank, as in /proc/PID/stat: the newest state that an agent has sent.
   [[nodiscard]] const std::map<int, char>& states() const { return states_; }
-  // False: the frame says something else.
+  // False: the frame is about something else.
   Result<bool> on(const AgentLink& agent, const Frame& frame);
 
   // --- what is due ---
@@ -44,10 +44,11 @@ class Survey {
     std::optional<Blame> blame;
   };
   Found look(TimePoint now);
-  // No rank runs any more.
+  // Call it when no rank runs any more.
   Found conclude() { return missed_ ? found(missed_->conclude()) : Found{}; }
   [[nodiscard]] std::optional<TimePoint> deadline() const { return missed_ ? missed_->deadline() : std::nullopt; }
-  // Agents on other hosts that have not answered though a rank misses one there: those hosts are lost. Once.
+  // Returns once the agents on other hosts that have not answered although a rank misses one there. Those hosts are
+  // lost.
   std::vector<AgentLink*> take_silent() { return std::exchange(silent_, {}); }
 
  private:

@@ -1,5 +1,5 @@
 // Ranks whose connection to the rendezvous has ended while they used the runtime. Nearly always the rank has ended, and
-// its agent says so soon. Where something runs on, the launcher reports it, because nobody else can. Pure.
+// its agent reports this soon. If the rank still runs, the launcher reports it, because no other process can. Pure.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,15 @@ namespace distrun::launcher {
 
 class UnreachableRanks {
  public:
-  // How long the end of a rank may take to be known. The kernel closes connections first, and takes seconds for what a
-  // large process has in memory or on a GPU.
+  // How long to wait for the news that the rank has ended. The kernel closes connections first, and then takes seconds
+  // to free the memory of a large process or of a GPU.
   static constexpr Duration kLimit = std::chrono::seconds(5);
 
   void disconnected(int rank, std::string text, TimePoint now) { ranks_[rank] = {std::move(text), now + kLimit}; }
-  // It has ended, alone or with its host, or is connected again.
+  // The rank has ended, alone or with its host, or has connected again.
   void explained(int rank) { ranks_.erase(rank); }
 
-  // Those that run on, with the text for the user; each once.
+  // The ranks that still run, with the text for the user. Each is returned once.
   std::vector<std::pair<int, std::string>> take(TimePoint now) {
     std::vector<std::pair<int, std::string>> out;
     for (auto& [rank, one] : ranks_) {

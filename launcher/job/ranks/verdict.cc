@@ -12,7 +12,7 @@ Cause left_early_cause() {
   return {.kind = CauseKind::kLeftEarly, .text = "exited with code 0 while other ranks still need it"};
 }
 
-// To ranks, which may be on another machine than the launcher.
+// The text for ranks, which may run on another machine than the launcher.
 constexpr const char* kNetworkOfLauncher = "the network of the launcher's machine is gone";
 
 template <class List, class Item>
@@ -35,8 +35,8 @@ const std::optional<RankExited>& Verdict::end_of(int rank) const {
   return ranks_.at(static_cast<std::size_t>(rank)).end;
 }
 
-// Ranks that use the runtime learn of the failure from it and get half of the grace period to end by themselves, to
-// save what they want to save. The others know nothing and are ended at once.
+// Ranks that use the runtime learn of the failure through it. They get half of the grace period to end by themselves,
+// so that they can save their state. The other ranks do not learn of it and get TERM at once.
 Stop Verdict::stop_after_failure() const {
   Stop out{.term_after = grace_ms() / 2, .kill_after = grace_ms()};
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -64,16 +64,16 @@ JobActions Verdict::fail(int rank, Cause cause, const net::RankFailure& reported
                                .cause = text_of(cause)},
       .stop = stop_after_failure(),
       .failure_known = true};
-  // A rank that says why it ends is ending: it is not to be disturbed.
+  // A rank that has reported its error is already ending. It gets no TERM now.
   std::erase(out.stop->term_now, rank);
   return out;
 }
 
-// A rank that has exited with 0 is missed by each rank that is in a session which the first has not ended: it never
-// came, came one time less, or came and did not leave.
+// Finds a rank that has exited with 0 although others need it: some rank is in a session that this rank never joined,
+// joined one time less, or joined and did not leave.
 JobActions Verdict::look_for_early_leaver() {
   if (ending_) return {};
-  int session = 0;  // the latest that some rank is in
+  int session = 0;  // the latest session that some rank is in
   for (const Rank& rank : ranks_) {
     if (rank.in_session()) session = std::max(session, rank.joins);
   }
@@ -131,7 +131,7 @@ JobActions Verdict::blame(const std::optional<Blame>& found) {
   }
   FailureReport failure = found->failure;
   if (failure.rank >= 0) {
-    // Its connection ended because it left. A stall had ended the session before it left.
+    // If it has exited with 0, its connection ended because it left. A stall ended the session before it left.
     const auto& end = end_of(failure.rank);
     const bool left = end && end->signal == 0 && end->exit_code == 0;
     if (left && failure.cause.kind == CauseKind::kLinkEnded) failure.cause = left_early_cause();
@@ -164,7 +164,8 @@ JobActions Verdict::exited(const RankExited& event, std::uint64_t round) {
   order_.exited(event.rank, round);
   rank.end = event;
   rank.pid = event.pid;
-  // It left in good order, others missed it, and only now its code tells that it had failed: sys.exit(3) leaves first.
+  // The rank left its session, others missed it, and only now its exit shows that it had failed: sys.exit(3) leaves
+  // first.
   if (failure_ && failure_->rank == event.rank && failure_->cause.kind == CauseKind::kLeftEarly && !event.by_agent) {
     const bool failed = event.signal != 0 || event.exit_code != 0;
     failure_->cause.ran_on = false;
@@ -190,12 +191,12 @@ JobActions Verdict::exited(const RankExited& event, std::uint64_t round) {
 JobActions Verdict::fail_by_exit(const RankExited& event) {
   Cause cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
   cause.by_other = event.by_agent;
-  // Nobody here asked for it, so it is the first cause and gives the exit code.
+  // The launcher did not order this end, so it is the first cause and gives the exit code.
   at(event.rank).end->by_agent = false;
   return fail(event.rank, std::move(cause));
 }
 
-// Once all whom they serve have ended.
+// Ends the servers when all their clients have ended.
 void Verdict::end_servers(JobActions& out) {
   const auto has_ended = [this](int rank) { return end_of(rank).has_value(); };
   if (!std::all_of(config_.clients.begin(), config_.clients.end(), has_ended)) return;
@@ -211,7 +212,8 @@ std::vector<int> Verdict::servers_left() const {
   return out;
 }
 
-// Ctrl-C reaches ranks as itself, which is an exception in Python; a rank that does not end of it gets TERM and KILL.
+// Ctrl-C is passed to ranks as SIGINT, which is an exception in Python. A rank that does not end on it gets TERM and
+// KILL.
 JobActions Verdict::interrupted(int signal, TimePoint now) {
   interrupts_.take(signal, now);
   const bool first = !ending_;
@@ -239,7 +241,7 @@ JobActions Verdict::broken(int code, const std::string& why) {
   return end_by({.kind = started ? CauseKind::kBrokenOff : CauseKind::kNotStarted, .text = why}, code);
 }
 
-// All ranks end for a reason that is none of theirs, unless there is one already.
+// Ends all ranks for a reason outside them. Keeps an earlier reason.
 JobActions Verdict::end_by(Cause cause, int code) {
   if (!ending_) failure_ = FailureReport{.cause = std::move(cause), .exit_code = code};
   ending_ = true;
@@ -278,7 +280,7 @@ int Verdict::code_of_failure() const {
   const auto& end = end_of(failure_->rank);
   if (end && !end->by_agent && end->signal != 0) return exit_code::kSignalBase + end->signal;
   if (end && end->signal == 0 && end->exit_code != 0) return end->exit_code;
-  // It said that it failed, but did not end by itself with a code.
+  // The rank reported a failure, but it did not exit with a code of its choice.
   return 1;
 }
 

@@ -1,5 +1,5 @@
-// The head's judgement over a job: what counts as failure, who is the first cause, who is told, when ranks are ended,
-// and the exit code. Pure: events in, actions out.
+// The head's decisions about a job: what is a failure, which rank is the first cause, what is published to the ranks,
+// when ranks are ended, and the exit code. Pure: takes events, returns actions.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@
 
 namespace distrun::launcher {
 
-// The actions that are due now. `stop` goes to every agent.
+// The actions that are due now. `stop` is sent to every agent.
 struct JobActions {
   std::optional<net::JobEvent> publish;
   std::optional<Stop> stop;
   bool interrupt_ranks = false;  // SIGINT for every rank
-  std::vector<int> end_ranks;    // servers: end these; nothing is wrong
+  std::vector<int> end_ranks;    // servers that must end, without a failure
   bool failure_known = false;    // the first cause has just become known
 };
 
@@ -34,50 +34,50 @@ class Verdict {
     std::vector<std::string> hosts;  // by rank
     std::vector<int> host_of;        // by rank
     double grace = 10;
-    // Ranks that serve the others until all `clients` have ended. Then they are ended, which is no failure.
+    // `servers` serve other ranks until all `clients` have ended. Then the job ends the servers, which is no failure.
     std::set<int> servers;
     std::set<int> clients;
   };
   explicit Verdict(Config config);
 
   void started(const RankStarted& event);
-  JobActions joined(int rank);                                       // came to the rendezvous: it uses the runtime
-  JobActions left(int rank);                                         // shut its session down in good order
-  JobActions reported(int rank, const net::RankFailure& failure);    // says that it ends because of an uncaught error
-  JobActions left_early(int rank, const net::RankFailure& failure);  // the ranks' leader says so
-  // Its connection to the rendezvous has ended in its session; `round` as in ExitOrder.
+  JobActions joined(int rank);                                     // connected to the rendezvous: it uses the runtime
+  JobActions left(int rank);                                       // ended its session normally
+  JobActions reported(int rank, const net::RankFailure& failure);  // reports that it ends because of an uncaught error
+  JobActions left_early(int rank, const net::RankFailure& failure);  // the ranks' leader reports this
+  // Its connection to the rendezvous has ended during its session; `round` as in ExitOrder.
   void disconnected(int rank, std::uint64_t round);
-  JobActions runs_on(int rank);  // since then
-  void misses(int rank);         // its session has ended because it misses another; blame() follows
-  // Who is to blame for that, if that is known.
+  JobActions runs_on(int rank);  // it still runs after disconnected()
+  void misses(int rank);         // its session has ended because it misses another rank; blame() follows
+  // The rank, host or network to blame for misses(), if known.
   JobActions blame(const std::optional<Blame>& found);
   JobActions exited(const RankExited& event, std::uint64_t round = 0);
-  // SIGINT, SIGTERM, SIGHUP to the launcher.
+  // The launcher got SIGINT, SIGTERM or SIGHUP.
   JobActions interrupted(int signal, TimePoint now);
   JobActions timed_out();
   JobActions reader_gone();
-  // All ranks of these hosts are gone with them. A host is the index that `Config::host_of` uses. Again, once more is
-  // known of the cause.
-  // kCarrierLost: what carried them is gone (--mpi); no hosts: all of them.
+  // All ranks of these hosts are gone with them. A host is an index as in `Config::host_of`. It is called again when
+  // more is known about the cause. kCarrierLost: the carrier of these hosts is gone (--mpi); then no hosts means all of
+  // them.
   JobActions hosts_lost(const std::vector<int>& hosts, const Cause& cause);
-  // The job cannot go on for a reason that is no rank's: refused by an agent, agent lost.
+  // The job cannot continue for a reason outside the ranks: an agent refused, or an agent is lost.
   JobActions broken(int code, const std::string& why);
 
   [[nodiscard]] int exit_code() const;
-  // The first cause, once there is one; without what only the end of the job tells.
+  // The first cause, once there is one. Facts that only the end of the job tells are missing.
   [[nodiscard]] const std::optional<FailureReport>& failure() const { return failure_; }
-  // It is that of a rank.
+  // True if the first cause is a rank.
   [[nodiscard]] bool rank_failed() const { return failure_ && failure_->rank >= 0; }
   // How each rank ended, by rank; absent while it runs.
   [[nodiscard]] const std::optional<RankExited>& end_of(int rank) const;
   [[nodiscard]] bool ending() const { return ending_; }
-  [[nodiscard]] std::vector<int> servers_left() const;  // that run yet
-  // It was interrupted again while it was ending, and is to end now.
+  [[nodiscard]] std::vector<int> servers_left() const;  // that still run
+  // True if it was interrupted again while it was ending. The job must then end now.
   [[nodiscard]] bool interrupted_again() const { return interrupts_.repeated(); }
   [[nodiscard]] bool in_session(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).in_session(); }
-  // The process that was started for it.
+  // The pid of the process that was started for it.
   [[nodiscard]] int pid_of(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).pid; }
-  // Some rank uses the runtime now.
+  // True if some rank uses the runtime now.
   [[nodiscard]] bool any_in_session() const;
 
  private:
@@ -103,9 +103,9 @@ class Verdict {
   Config config_;
   std::vector<Rank> ranks_;
   ExitOrder order_;
-  std::optional<FailureReport> failure_;  // its exit code is set where no rank gives it
+  std::optional<FailureReport> failure_;  // its exit code is set if no rank gives it
   bool ending_ = false;
-  bool loss_published_ = false;  // ranks use the first one only
+  bool loss_published_ = false;  // ranks use only the first one
   bool servers_ended_ = false;
   Interrupts interrupts_;
 };
