@@ -1,4 +1,4 @@
-// The start where hosts are many: agents that are up start others by ssh, and these join by themselves.
+// The start of a job with many hosts: running agents start others by ssh, and these connect to the head by themselves.
 #pragma once
 
 #include <cstddef>
@@ -26,22 +26,22 @@ class AgentTree {
     NetworkFilter network;
     bool verbose = false;
     std::function<void(const std::string&)> say;
-    const Log* log = nullptr;  // of strangers at the port
+    const Log* log = nullptr;  // warnings about unknown peers at the port
   };
-  // All others must outlive it.
+  // The other arguments must outlive it.
   AgentTree(Config config, AgentLinks& agents, StartQueue& queue, const AgentSpawner& spawner);
 
-  // Hands hosts over to other ones in the queue. Whatever is in the way only means that this machine starts them all:
-  // then there is no tree, and the rest does nothing.
+  // Marks hosts in the queue that other hosts start. If this fails for any reason, there is no tree: this machine
+  // starts all agents, and the other functions do nothing.
   void open();
   void close() { listener_.reset(); }  // all have joined, or never will
-  // This one is up: it is to start its hosts.
+  // This agent runs: orders it to start its hosts.
   void order_starts(AgentLink& starter, TimePoint now);
   using OnJoined = std::function<void(AgentLink&, AgentHandle, TimePoint)>;
   void watch(Poller& poller, const OnJoined& on_joined);
-  // Who has started the agent that came so; none: this machine has.
+  // The host that started the agent with this connection. None: this machine did.
   [[nodiscard]] std::optional<std::size_t> starter_of(std::size_t host, const AgentHandle& handle) const;
-  // From here on this machine starts what `starter` was to start, or one of them; `why` says what is wrong.
+  // From now on this machine starts the hosts that `starter` had to start, or one of them. `why` is the reason.
   void host_failed(const AgentLink& starter, const HostFailed& fault);
   void take_back_from(const AgentLink& starter, const std::string& why);
   void take_back_late(TimePoint now);

@@ -18,7 +18,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The digits at `at`, without leading zeros; `at` moves behind them.
+// The digits at `at`, without leading zeros. Moves `at` past them.
 std::string_view number_at(const std::string& text, std::size_t& at) {
   std::size_t end = at;
   while (end < text.size() && is_digit(text[end])) ++end;
@@ -70,7 +70,7 @@ Result<DialIn> DialIn::listen(const std::string& address, const net::JobKey& key
   return out;
 }
 
-// They have nothing to say before they are asked, so what can be read is their end.
+// Agents send nothing before they are asked, so readable input means that their connection has ended.
 void DialIn::forget_gone() {
   std::vector<std::byte> frame;
   std::erase_if(agents_, [&frame](const auto& agent) { return !agent.second->receive_frame(frame).ok(); });
@@ -83,7 +83,8 @@ std::string DialIn::who_has_come(std::size_t agents) const {
 }
 
 Status DialIn::wait(std::size_t agents, TimePoint deadline) {
-  // The first process of a container gets no signal that it does not ask for. They stay blocked, for the job to take.
+  // The first process of a container gets only signals that it handles. They stay blocked afterwards, and the job reads
+  // them.
   auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGINT, SIGHUP, SIGQUIT});
   if (!signals.ok()) return signals.status();
   const std::string_view purpose = kDialPurpose;
@@ -95,7 +96,7 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
     if (!agents_.contains(host)) return "";
     return "an agent of host " + host + " is here already; give each its own --host NAME";
   };
-  // Before the next one is judged, which may come in the same turn.
+  // Stored at once: the next agent may be checked in the same round.
   const auto take = [&](std::unique_ptr<net::SecureSocket> agent) {
     const std::string host = agent->peer().purpose.substr(purpose.size());
     agents_[host] = std::move(agent);
@@ -110,7 +111,7 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
     });
     poller.watch(signals->fd(), POLLIN, [&](short) {
       for (const int number : signals->take()) {
-        if (number != SIGQUIT) ended_by_ = number;  // which asks where ranks are, and there are none
+        if (number != SIGQUIT) ended_by_ = number;  // SIGQUIT asks where ranks are, and there are none yet
       }
     });
     DISTRUN_RETURN_IF_ERROR(poller.wait(deadline));

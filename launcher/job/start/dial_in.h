@@ -1,5 +1,5 @@
-// Agents that come by themselves: `distrun agent --connect` on hosts that something else starts (Kubernetes, Ray, a
-// batch system). The head waits until all have come; from then on they are agents like any other.
+// Agents that connect by themselves: `distrun agent --connect` on hosts that another system starts (Kubernetes, Ray, a
+// batch system). The head waits until all have connected. After that they are agents like any other.
 #pragma once
 
 #include <map>
@@ -21,13 +21,14 @@ class DialIn {
   static Result<DialIn> listen(const std::string& address, const net::JobKey& key);
   [[nodiscard]] const std::string& address() const { return listener_->address(); }
 
-  // Blocks until `agents` of them are there; one that goes meanwhile may come again. kTimeout names those that have,
-  // and so does kInterrupted: a signal asks for the end, and ended_by() is its number.
+  // Blocks until this number of agents is connected. An agent that disconnects may connect again. kTimeout and
+  // kInterrupted name the agents that have connected. kInterrupted: a signal asks for the end; ended_by() is its
+  // number.
   Status wait(std::size_t agents, TimePoint deadline);
   [[nodiscard]] int ended_by() const { return ended_by_; }
-  // In the order of their names, node2 before node10.
+  // In the order of their names: node2 before node10.
   [[nodiscard]] std::vector<std::string> hosts() const;
-  // Hands out the connections; once.
+  // Returns the connections; call it once.
   std::unique_ptr<AgentSpawner> spawner();
 
  private:
@@ -35,13 +36,13 @@ class DialIn {
   void forget_gone();
   [[nodiscard]] std::string who_has_come(std::size_t agents) const;
 
-  std::unique_ptr<const Log> log_ = std::make_unique<Log>("warning");  // of strangers
+  std::unique_ptr<const Log> log_ = std::make_unique<Log>("warning");  // warnings about unknown peers
   std::unique_ptr<net::SecureListener> listener_;
   std::map<std::string, std::unique_ptr<net::SecureSocket>> agents_;  // by host
   int ended_by_ = 0;
 };
 
-// True if `a` comes before `b`, numbers in them counting as numbers.
+// True if `a` comes before `b`, where digits are compared as numbers.
 bool before_by_number(const std::string& a, const std::string& b);
 
 }  // namespace distrun::launcher

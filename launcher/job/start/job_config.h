@@ -1,4 +1,4 @@
-// What a job is to do, as the command line, its settings and the hosts say. It does not change while the job runs.
+// The request for a job, from the command line, its settings and the hosts. It does not change while the job runs.
 #pragma once
 
 #include <functional>
@@ -14,12 +14,12 @@
 
 namespace distrun::launcher {
 
-// What depends on the hosts that get ranks.
+// The part that depends on the hosts that get ranks.
 struct JobLayout {
-  PlanRequest plan;  // without store, which the job adds
+  PlanRequest plan;  // without the store address, which the job adds
   JobCommon common;
   OutputConfig output;
-  bool several_machines = false;  // some host is not this machine: addresses are probed
+  bool several_machines = false;  // some host is not this machine, so addresses are probed
 };
 
 struct JobConfig : JobLayout {
@@ -28,8 +28,8 @@ struct JobConfig : JobLayout {
   double host_timeout = 30;         // seconds, the setting
   std::optional<TimePoint> end_by;  // when --timeout is over
   StartQueue::Limits start;
-  // Where set, all candidates are in plan.assignment.hosts and are asked what they have. This then decides which of
-  // them get ranks, and returns the layout that follows from that.
+  // If set, plan.assignment.hosts holds all candidates, and they are asked for their topology. This function then
+  // decides which of them get ranks, and returns the resulting layout.
   std::function<Result<JobLayout>(const std::vector<Topology>&, const JobLayout&)> assign;
 };
 

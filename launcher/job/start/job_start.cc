@@ -15,8 +15,8 @@
 namespace distrun::launcher {
 namespace {
 
-// Names are ssh's business (its configuration knows more of them than anybody else). Where something else brings agents
-// to hosts, or they come by themselves, its names say what a host is.
+// Finds hosts that are listed under two names. Only ssh knows which machine a name means (its configuration may define
+// names). If another system starts the agents, or they dial in, the names of that system define the hosts.
 std::vector<std::string> hosts_named_twice(const AgentLinks& agents) {
   std::vector<NamedMachine> machines;
   for (const auto& agent : agents.all()) {
@@ -96,7 +96,7 @@ void JobStart::start_agents(TimePoint now) {
 }
 
 void JobStart::start_agent(AgentLink& agent, TimePoint now) {
-  // One that was asked before is there already.
+  // An agent that was asked before already runs.
   if (agent.up()) return order_preparation(agent);
   auto handle = spawner_.start(agent.host, agent.user);
   if (!handle.ok()) {
@@ -137,7 +137,8 @@ void JobStart::order_preparation(AgentLink& agent) {
   order.lease = agent.handle.remote && !order.ask ? config_.host_timeout : 0;
   order.common = layout_.common;
   if (agent.handle.remote) {
-    // On this very host all is as here, but for the devices that MPI's launcher may have given each of its tasks.
+    // On this machine the values are the same, except for the devices that MPI's launcher may have given to each of its
+    // tasks.
     for (const std::string& name : layout_.plan.base.host_own) {
       if (agent.handle.own_host && !names_devices(name)) continue;
       order.common.host_own.push_back(name);
@@ -189,7 +190,7 @@ void JobStart::on_silent(const HostLoss& loss) {
   for (AgentLink* const agent : loss.links) on_explained(*agent);
 }
 
-// The agent's process has ended before ranks were to start.
+// The agent's process has ended before ranks have started.
 void JobStart::on_explained(AgentLink& agent) {
   if (agent.state == AgentLink::State::kLostInEnding) return;
   tree_.take_back_from(agent, "its own agent ended");
@@ -214,7 +215,7 @@ void JobStart::tick(TimePoint now) {
   if (outcome_ != Outcome::kNone) return;
   if (queue_.pending()) start_agents(now);
   if (!queue_.pending()) tree_.close();
-  // Only now: nothing of the old state may be in use then.
+  // Only at the end of a round: no object of the old layout may be in use then.
   if (phase_ == Phase::kAsking && !queue_.pending() && outcome_ == Outcome::kNone) choose_hosts();
 }
 
@@ -222,7 +223,7 @@ std::optional<TimePoint> JobStart::deadline() const {
   return queue_.pending() ? std::optional(queue_.deadline()) : std::nullopt;
 }
 
-// Once every host has answered or failed.
+// Continues when every host has answered or failed.
 void JobStart::advance() {
   if (queue_.pending() || outcome_ != Outcome::kNone) return;
   for (std::string& text : hosts_named_twice(agents_)) add_fault(exit_code::kUnusable, std::move(text));
@@ -232,7 +233,7 @@ void JobStart::advance() {
   if (phase_ == Phase::kPreparing) open_probes();
 }
 
-// All candidates have told what they have.
+// All candidates have reported their topology.
 void JobStart::choose_hosts() {
   std::vector<Topology> found;
   for (const auto& agent : agents_.all()) found.push_back(agent->facts->topology);
@@ -245,7 +246,7 @@ void JobStart::choose_hosts() {
   outcome_ = Outcome::kChosen;
 }
 
-// Of a single host it is known beforehand whom it is to probe: the head. That saves it a round trip.
+// A single host probes only the head, so the order is known in advance. That saves a round trip.
 bool JobStart::probes_head_only() const {
   return layout_.several_machines && phase_ != Phase::kAsking && agents_.size() == 1;
 }
@@ -292,7 +293,7 @@ void JobStart::choose_addresses() {
 }
 
 void JobStart::refuse_faults() {
-  // With --mpi a host has several agents, which say the same.
+  // With --mpi a host has several agents, which report the same fault.
   std::set<std::string> hosts;
   std::vector<std::string> texts;
   for (const auto& agent : agents_.all()) hosts.insert(agent->host);

@@ -1,6 +1,6 @@
-// The first state of a job. Agents start and tell what their hosts have, where that decides who gets ranks; they
-// prepare their hosts, or say why they cannot take part; they try each other's addresses. Then all is known for the
-// plan.
+// The first state of a job. Agents start. If it decides which hosts get ranks, they report what their hosts have. They
+// prepare their hosts, or say why they cannot take part. They try each other's addresses. Then everything is known for
+// the plan.
 #pragma once
 
 #include <functional>
@@ -23,13 +23,13 @@ namespace distrun::launcher {
 class JobStart final : public JobState {
  public:
   using Say = std::function<void(const std::string&)>;
-  // All of them must outlive it. `key` is the job's.
+  // All arguments must outlive it. `key` is the job's key.
   JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& agents, AgentSpawner& spawner, const Log& log,
            Say say);
 
-  // Asks all candidates what they have; their answers lead to Outcome::kChosen.
+  // Asks all candidates for their topology; their answers lead to Outcome::kChosen.
   void ask(TimePoint now);
-  // Prepares the hosts of this layout. `store` is the address of the rendezvous as this machine knows it.
+  // Prepares the hosts of this layout. `store` is the address of the rendezvous as seen from this machine.
   void prepare(const JobLayout& layout, const std::string& store, TimePoint now);
 
   enum class Outcome {
@@ -45,9 +45,9 @@ class JobStart final : public JobState {
     std::string text;
   };
   [[nodiscard]] const Refusal& refusal() const { return refusal_; }
-  // It has said all that it was asked so far.
+  // True if this agent has answered everything that it was asked so far.
   [[nodiscard]] bool has_answered(const AgentLink& agent) const;
-  // Tells the user what is planned, and the agents to start their ranks.
+  // Prints the plan, and orders the agents to start their ranks.
   void start_ranks();
 
   Result<bool> on(AgentLink& agent, const Frame& frame) override;
@@ -88,8 +88,8 @@ class JobStart final : public JobState {
   StartQueue queue_;
   AgentTree tree_;
   ProbeRound probes_;
-  std::vector<Refusal> faults_;  // why the job cannot start, by host
-  LaunchPlan plan_;              // once the outcome is kReady
+  std::vector<Refusal> faults_;  // why the job cannot start, one for each host
+  LaunchPlan plan_;              // valid when the outcome is kReady
   Outcome outcome_ = Outcome::kNone;
   Refusal refusal_;
 };

@@ -22,16 +22,16 @@
 namespace distrun::launcher {
 namespace {
 
-// The guard of MPI's launcher ends within this time, unless it is stopped.
+// The guard of MPI's launcher ends within this time unless it is stopped.
 constexpr double kGuardSeconds = 20;
-// MPICH's launcher does not end when ssh has failed; what else it has to say about that comes soon.
+// MPICH's launcher does not end when ssh has failed. Its last messages about this come within this time.
 constexpr double kLastWordSeconds = 1;
 
 class WrapperSpawner final : public AgentSpawner {
  public:
   explicit WrapperSpawner(MpiGuard& guard) : guard_(guard) {}
 
-  // Of one host in the order of the ranks, which is the order in which agents start.
+  // By host, in the order of the ranks, which is the order in which agents start.
   std::map<std::string, std::deque<AgentHandle>> handles;
 
   Result<AgentHandle> start(const std::string& host, const std::string&) override {
@@ -57,7 +57,7 @@ MpiStart::MpiStart(const MpiRequest& request) : request_(request) {
 }
 
 Status MpiStart::start() {
-  // The first process of a container gets no signal that it does not ask for.
+  // The first process of a container gets only signals that it handles.
   auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}, {SIGINT, SIGHUP, SIGQUIT});
   if (!signals.ok()) return signals.status();
   signals_ = *std::move(signals);
@@ -109,7 +109,8 @@ Status MpiStart::launch() {
   ProcessSpec spec;
   spec.program = *program;
   spec.argv = *std::move(argv);
-  // On this machine alone they are true everywhere, and what ranks spawn has them from MPI's launcher.
+  // If all ranks are on this machine, all variables are valid for them, and processes that ranks spawn get them from
+  // MPI's launcher.
   const Environment environment =
       request_.several_machines ? environment_of_starter(request_.starter, request_.environment) : request_.environment;
   for (const auto& [name, value] : environment) spec.environment.push_back(name + "=" + value);
@@ -135,7 +136,7 @@ Status MpiStart::write_key(const Fd& input) {
   return written ? Status() : give_up("its standard input cannot be written");
 }
 
-// Empty if the wrapper is the one that the plan has in its place.
+// Empty if this wrapper has the rank and local rank that the plan expects.
 std::string MpiStart::refusal(const net::Hello& peer) const {
   const std::string_view purpose = kMpiPurpose;
   if (!peer.purpose.starts_with(purpose)) return "this is the port for the wrappers of --mpi";
@@ -188,7 +189,7 @@ Status MpiStart::wait() {
   return {};
 }
 
-// --preempt-signal asks ranks to stop by themselves, and there are none yet.
+// --preempt-signal asks ranks to stop by themselves. There are no ranks yet, so it ends the start.
 void MpiStart::take_signals() {
   for (const int number : signals_->take()) {
     const bool notice = number == SIGUSR1 || number == SIGUSR2;
@@ -227,11 +228,11 @@ std::unique_ptr<AgentSpawner> MpiStart::spawner() {
   auto out = std::make_unique<WrapperSpawner>(guard_);
   for (auto& [rank, socket] : wrappers_) {
     const std::string& host = hosts_[static_cast<std::size_t>(rank)];
-    // A name that only MPI's launcher knows for one of this machine's has its ranks here all the same.
+    // The host may be this machine under a name that only MPI's launcher knows.
     const bool here = names_this_machine(host, "", request_.own_names) || net::ends_share_address(socket->fd());
     AgentHandle handle{
         .process = {}, .pipe = FramePipe(std::move(socket)), .errors = {}, .remote = true, .own_host = here};
-    // Somebody must read what MPI's launcher prints, or it would stand still.
+    // The output of MPI's launcher must be read, or it would block.
     if (rank == 0) handle.errors = std::move(errors_);
     out->handles[host].push_back(std::move(handle));
   }
@@ -239,7 +240,7 @@ std::unique_ptr<AgentSpawner> MpiStart::spawner() {
   return out;
 }
 
-// Wrappers that have come end when their connection does.
+// Connected wrappers end when their connection is closed.
 void MpiStart::end_all() {
   wrappers_.clear();
   listener_.reset();
@@ -257,12 +258,12 @@ void MpiStart::finish() {
     poller.watch(guard_.process().pidfd(), POLLIN, [](short) {});
     poller.watch(signals_->fd(), POLLIN, [this](short) { take_signals(); });
     if (!poller.wait(next_look(guard_.process(), deadline)).ok()) break;
-    // Asked again.
+    // The user asked again.
     if (std::exchange(ended_by_, 0) != 0) guard_.kill();
   }
   ended_by_ = before;
   if (!guard_.gone()) guard_.process().signal(SIGKILL);
-  // Where the guard was killed, what it guarded is ours.
+  // If the guard was killed, its processes are now below this one.
   kill_descendants(not_ours_);
   guard_.clean_up_if_killed(request_.environment);
 }

@@ -1,5 +1,5 @@
-// --mpi: starts mpirun or srun, gives it the wrappers' key on standard input, and waits until the wrappers of all ranks
-// have dialled in. From then on they are agents like any other.
+// --mpi: starts mpirun or srun, writes the wrappers' key to its standard input, and waits until the wrappers of all
+// ranks have connected. After that they are agents like any other.
 #pragma once
 
 #include <sys/types.h>
@@ -24,10 +24,10 @@ struct MpiRequest {
   MpiStarter starter = MpiStarter::kMpirun;
   Assignment assignment;  // by host
   Environment environment;
-  std::vector<std::string> own_names;  // that mean this machine
+  std::vector<std::string> own_names;  // names of this machine
   NetworkFilter network;
   bool several_machines = false;
-  Duration limit = std::chrono::seconds(60);  // until all wrappers have come
+  Duration limit = std::chrono::seconds(60);  // until all wrappers have connected
   std::optional<TimePoint> end_by;            // when --timeout is over
   int preempt_signal = 0;                     // 0: none
 };
@@ -35,15 +35,15 @@ struct MpiRequest {
 class MpiStart {
  public:
   explicit MpiStart(const MpiRequest& request);
-  // Blocks until all wrappers have come. kInterrupted: a signal asks for the end, and ended_by() is its number.
-  // kTimeout: --timeout is over. Any other error has what MPI's launcher printed. After each of them nothing that was
-  // started is left.
+  // Blocks until all wrappers have connected. kInterrupted: a signal asks for the end; ended_by() is its number.
+  // kTimeout: --timeout has passed. Any other error contains the output of MPI's launcher. After an error, no process
+  // that was started is left.
   Status start();
   [[nodiscard]] int ended_by() const { return ended_by_; }
-  // Hands out the connections, host by host in the order of the ranks; once.
+  // Returns the connections, host by host in the order of the ranks. Call it once.
   std::unique_ptr<AgentSpawner> spawner();
-  // When the wrappers have ended: waits for MPI's launcher, which then ends too, and ends it if it does not. A signal
-  // that asks for the end makes it soon.
+  // Call it when the wrappers have ended. Waits for MPI's launcher, which then ends too, and ends it if it does not. A
+  // signal that asks for the end shortens the wait.
   void finish();
 
  private:
@@ -52,7 +52,7 @@ class MpiStart {
   Status write_key(const Fd& input);
   Status wait();
   Status give_up(const std::string& what);
-  // The reason to give up that signals and --timeout are.
+  // The reason to give up, if a signal came or --timeout has passed.
   std::optional<Status> called_off(TimePoint now);
   [[nodiscard]] std::string refusal(const net::Hello& peer) const;
   [[nodiscard]] std::string who_has_come() const;
@@ -61,11 +61,11 @@ class MpiStart {
   void end_all();
 
   const MpiRequest request_;
-  net::JobKey key_ = net::JobKey::generate();  // the wrappers'; the job has its own
-  const Log log_{"warning"};                   // of strangers
+  net::JobKey key_ = net::JobKey::generate();  // the wrappers' key; the job has another one
+  const Log log_{"warning"};                   // warnings about unknown peers
   std::unique_ptr<net::SecureListener> listener_;
-  std::vector<std::string> addresses_;  // where it is reached
-  // They stay blocked afterwards, for the job to take.
+  std::vector<std::string> addresses_;  // the addresses of the listener
+  // The signals stay blocked afterwards, and the job reads them.
   std::optional<SignalSource> signals_;
   std::vector<pid_t> not_ours_;  // children that this process had before
   MpiGuard guard_;

@@ -1,5 +1,5 @@
-// Hosts of a job try each other's addresses, and those of the head, before ranks start: what each is to try, where the
-// head answers, and which addresses follow from the answers.
+// Before ranks start, hosts try each other's addresses and those of the head. This class decides which addresses each
+// host tries, answers probes of the head, and chooses the addresses from the results.
 #pragma once
 
 #include <optional>
@@ -19,13 +19,13 @@ class ProbeRound {
  public:
   ProbeRound(const net::JobKey& key, std::string job_id, NetworkFilter network);
 
-  // From here on the head answers. Does nothing the second time.
+  // From now on the head answers probes. A second call does nothing.
   Status listen();
   void watch(Poller& poller);
-  // The hosts, in their order; none is known where the head alone is tried.
+  // Adds the hosts in their order. Not needed if only the head is probed.
   void add(const std::string& name, const HostFacts& facts);
   [[nodiscard]] Probe order(int host) const;
-  // By the host that tried.
+  // `reports`: the results by the host that probed.
   [[nodiscard]] Result<AddressChoice> choose(const std::vector<std::vector<ProbeResult>>& reports) const;
 
  private:

@@ -1,5 +1,5 @@
-// When which agent is started: so many at a time, again after what may pass (an ssh server that turns connections
-// away), given up after a time limit. Pure.
+// Decides when each agent is started: a limited number at a time, again after a temporary failure (an ssh server that
+// refuses connections), until a time limit. Pure.
 #pragma once
 
 #include <cstddef>
@@ -17,30 +17,30 @@ class StartQueue {
     int at_a_time = 32;
     int attempts = 3;
     Duration answer = std::chrono::seconds(60);      // from the start of an agent to its first answer
-    Duration by_another = std::chrono::seconds(20);  // from the order to start it to its joining
+    Duration by_another = std::chrono::seconds(20);  // from the order to another host to the arrival of the agent
     Duration pause = std::chrono::seconds(1);        // before the second attempt; doubles, with jitter
   };
-  // `random`: in [0, 1), for the jitter, so that many hosts do not come back at the same moment.
+  // `random`: in [0, 1), for the jitter, so that many hosts do not retry at the same moment.
   StartQueue(std::size_t hosts, const Limits& limits, std::function<double()> random = random_fraction);
   static double random_fraction();
 
-  // Hosts whose agent is to be started now. They count as started.
+  // Hosts whose agent must be started now. They are then treated as started.
   std::vector<std::size_t> due(TimePoint now);
   void answered(std::size_t host);
 
-  // Another host is to start this one: it is not due. It is again, if the other could not.
+  // Another host starts this one, so it is not due. It becomes due again if the other host could not start it.
   void hand_over(std::size_t host);
   [[nodiscard]] bool handed_over(std::size_t host) const { return hosts_.at(host).state == State::kHandedOver; }
-  // The other has its order. late(): those that should have come since.
+  // The other host has its order. late() returns hosts that should have arrived since.
   void ordered(std::size_t host, TimePoint now);
   void arrived(std::size_t host, TimePoint now);
-  // False if it has come, or is not handed over.
+  // False if it has arrived, or was not handed over.
   bool take_back(std::size_t host);
   [[nodiscard]] std::vector<std::size_t> late(TimePoint now) const;
 
   // The agent ended, or could not be started, before it answered. True if it will be due again.
   bool failed(std::size_t host, bool may_pass, TimePoint now);
-  // Hosts that were started too long ago without an answer; each is named once and counts as failed for good.
+  // Hosts that were started too long ago and have not answered. Each is returned once and has then failed for good.
   std::vector<std::size_t> overdue(TimePoint now);
 
   [[nodiscard]] bool pending() const { return open_ > 0; }  // some host has neither answered nor failed for good
