@@ -7,10 +7,10 @@
 namespace distrun::backend::gloo_plugin {
 namespace {
 
-// The first byte of what members exchange.
+// The first byte of a value that members exchange.
 constexpr char kHas = '+';
 constexpr char kHasNot = '-';
-// That of an outcome.
+// The first byte of an outcome.
 constexpr char kWell = 'w';
 constexpr char kAgain = 'a';
 constexpr char kEnd = 'e';
@@ -54,12 +54,12 @@ void Attempt::well() {
 
 void Attempt::fail(const Status& why, bool again) { decide((again ? kAgain : kEnd) + why.message()); }
 
-// A member that has waited too long for the last one may decide while that one is well after all.
+// Only the first decision counts. A member that has timed out may decide at the same time as the last member succeeds.
 void Attempt::decide(const std::string& outcome) const {
   std::int64_t sum = 0;
   const std::string counter = key("decided");
   const std::int32_t code = spec_.store->add(spec_.store->context, counter.c_str(), 1, &sum);
-  // Whoever waits for the outcome meets the store's failure too.
+  // Members that wait for the outcome get the store's error too.
   if (code == DISTRUN_BACKEND_OK && sum == 1) (void)set("verdict", outcome);
 }
 

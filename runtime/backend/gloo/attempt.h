@@ -1,5 +1,5 @@
-// One of several tries to make a group, in which all members go together: it has succeeded when all are well, and it
-// ends for all when one of them is not. They hear of each other through the group's store.
+// One attempt to make a group, by all members together. It succeeds if all members succeed, and it ends for all when
+// one fails. The members communicate through the group's store.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,29 @@ namespace distrun::backend::gloo_plugin {
 
 class Attempt {
  public:
-  // The same on all members.
+  // The outcome is the same on all members.
   struct Outcome {
-    Status status;       // ok: all were well
-    bool again = false;  // another try may do better
+    Status status;       // ok: all members succeeded
+    bool again = false;  // another attempt may succeed
   };
 
-  // `spec` outlives it.
+  // `spec` must outlive this object.
   Attempt(const distrun_backend_group_spec& spec, int number);
 
-  // First: what each member has for the others, in member order. Where one has an error instead, that is everybody's.
+  // Step 1: exchanges one value per member. The result is in member order. If one member has an error instead, all
+  // members get that error.
   Result<std::vector<std::string>> exchange(const Result<std::string>& mine, TimePoint deadline);
 
-  // Then each member says how it fared, on any thread. Of several that are not well the first one is heard.
+  // Step 2: each member reports its success or failure, on any thread. If several members fail, the first report
+  // counts.
   void well();
   void fail(const Status& why, bool again);
-  // kTimeout: there is no outcome yet. Any other error of the store's is one.
+  // kTimeout: there is no outcome yet. Any other error of the store is an outcome.
   Outcome wait(TimePoint deadline) const;
 
  private:
   [[nodiscard]] std::string key(const std::string& of) const { return std::to_string(number_) + "/" + of; }
-  // One value of the store, whatever its size.
+  // Reads one value of the store, of any size.
   Result<std::string> get(const std::string& of, TimePoint deadline) const;
   Status set(const std::string& of, const std::string& value) const;
   void decide(const std::string& outcome) const;

@@ -24,17 +24,18 @@ namespace distrun::backend::gloo_plugin {
 namespace {
 
 constexpr int kTries = 3;
-// Gloo listens for each member and connects to it, and a connection is duplicated (Sockets); its device has a few.
+// Per member: Gloo's listening socket, its connection, and a duplicate of the connection (Sockets). The device needs a
+// few.
 constexpr std::size_t kFilesForEach = 3;
 constexpr std::size_t kFilesOfDevice = 8;
-// A member that is well itself waits so much longer for the others: they know what is wrong.
+// A member that has succeeded waits this much longer for the others, because they know the error.
 constexpr Duration kForTheOthers = std::chrono::seconds(1);
 
 std::string text_of(const std::string& address) {
   return ::gloo::transport::tcp::Address(std::vector<char>(address.begin(), address.end())).str();
 }
 
-// Without the place in Gloo's own code, which it puts first.
+// Removes the location in Gloo's source code from the start of the text.
 std::string plain(const std::string& error) {
   const std::size_t end = error.starts_with('[') ? error.find("] ") : std::string::npos;
   return end != std::string::npos && error.substr(0, end).find(".cc:") != std::string::npos ? error.substr(end + 2)
@@ -47,13 +48,13 @@ std::string seconds_text(Duration time) {
   return text;
 }
 
-// One try of this member.
+// One attempt, on this member.
 class Try {
  public:
   Try(const distrun_backend_group_spec& spec, const plugin::Host& host, int number)
       : spec_(spec), host_(host), number_(number), attempt_(spec, number) {}
 
-  // Ok where all are connected; then take() has the connections. The first try makes the device.
+  // Ok if all members are connected. Then take() returns the connections. The first attempt creates the device.
   Attempt::Outcome run(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
   Connections take() { return std::move(made_); }
 
@@ -64,7 +65,7 @@ class Try {
   Attempt::Outcome hear(Duration share);
   Status connect_all();
   Status make();
-  // `what` of the connection with the member that this one is busy with.
+  // An error with the text `what`, about the connection to member busy_with_.
   Status about_member(const std::string& what) const;
 
   const distrun_backend_group_spec& spec_;
@@ -72,15 +73,16 @@ class Try {
   const int number_;
   Attempt attempt_;
   Connections made_;
-  std::vector<std::string> mine_;    // [i]: where this one listens for member i
-  std::vector<std::string> theirs_;  // [i]: where member i listens for this one
-  std::atomic<int> busy_with_{-1};   // the member that is waited for, or -1
-  // The watching thread's, until it has ended: the outcome, or what kept it from one.
+  std::vector<std::string> mine_;    // [i]: the address where this member listens for member i
+  std::vector<std::string> theirs_;  // [i]: the address where member i listens for this member
+  std::atomic<int> busy_with_{-1};   // the member for which this one waits, or -1
+  // Belong to the watching thread until it has ended: the outcome, or the exception that prevented it.
   Attempt::Outcome outcome_;
   std::exception_ptr broken_;
 };
 
-// Members come to a group when they come; from when all have, its connections are a matter of a moment.
+// Members may arrive at very different times. After all have arrived, the connections take only a moment. So only the
+// time after meet() is divided among the attempts.
 Attempt::Outcome Try::run(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline) {
   if (Status met = meet(device, deadline); !met.ok()) return {.status = std::move(met)};
   const Duration share = std::max(deadline - Clock::now(), Duration()) / (kTries - number_ + 1);
@@ -94,7 +96,7 @@ Attempt::Outcome Try::run(std::shared_ptr<::gloo::transport::Device>& device, Ti
   return std::move(outcome_);
 }
 
-// A member that cannot do so has no addresses for the others, but tells them why.
+// A member that cannot listen has no addresses. It sends its error to the others instead.
 Result<std::string> Try::listen(std::shared_ptr<::gloo::transport::Device>& device) {
   try {
     const std::size_t others = spec_.num_members - 1;
@@ -128,7 +130,7 @@ Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint d
   theirs_.resize(told->size());
   for (std::size_t member = 0; member < told->size(); ++member) {
     if (member == index) continue;
-    const std::string& all = (*told)[member];  // of equal length, and none for the member itself
+    const std::string& all = (*told)[member];  // its addresses have equal length, and it has none for itself
     const std::size_t length = mine_[member].size();
     if (all.size() != length * (spec_.num_members - 1)) {
       return {Errc::kUnsupported, "rank " + std::to_string(spec_.members[member]) +
@@ -140,11 +142,11 @@ Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint d
   return {};
 }
 
-// A thread of its own: ends what this member waits for, when another one has failed or the try has taken too long.
+// Runs on its own thread. Ends the waits of this member if another member has failed or the attempt takes too long.
 void Try::watch(Duration share) {
   try {
     outcome_ = hear(share);
-  } catch (const std::exception&) {  // no memory, say
+  } catch (const std::exception&) {  // for example, no memory
     broken_ = std::current_exception();
   }
   if (broken_ || !outcome_.status.ok()) made_.mesh->end();
@@ -178,7 +180,8 @@ Status Try::make() {
     busy_with_ = member;
     mesh->connect(member, theirs_[static_cast<std::size_t>(member)]);
   }
-  // First, while no member can be done and gone again: each waits for this one's proof.
+  // Find the sockets before the proof. Every other member waits for this member's proof, so none can have finished and
+  // left.
   auto sockets = Sockets::of(*mesh);
   if (!sockets.ok()) return sockets.status();
   made_.sockets = *std::move(sockets);

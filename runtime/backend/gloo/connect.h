@@ -1,5 +1,6 @@
-// The connections of a group: one for each pair of members, at a port of its own, proven before the first tensor. Gloo
-// takes whoever comes first to a port, so where that was a stranger all members try again, at other ports.
+// The connections of a group: one for each pair of members, each at its own port, and authenticated before the first
+// tensor. Gloo accepts the first process that connects to a port. If a foreign process came first, all members try
+// again with other ports.
 #pragma once
 
 #include <memory>
@@ -17,8 +18,8 @@ struct Connections {
   std::unique_ptr<Direct> direct;  // null in a group of one
 };
 
-// Collective over the members: all have the connections, or all an error, by about the spec's time. On the group's
-// thread; it has another one while it waits.
+// Collective over the members: all get the connections, or all get an error, within about the spec's time. Call it on
+// the group's thread. It uses a second thread while it waits.
 Result<Connections> connect_members(const distrun_backend_group_spec& spec, const plugin::Host& host);
 
 }  // namespace distrun::backend::gloo_plugin

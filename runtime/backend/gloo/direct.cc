@@ -10,20 +10,19 @@
 namespace distrun::backend::gloo_plugin {
 namespace {
 
-// A member sends no more than this at once: each step costs changes of threads.
+// The one-step method is used if a member sends at most this many bytes in all. Each step costs thread switches.
 constexpr std::size_t kAtOnceBytes = 8 << 10;
-// A message of a tiny tensor goes into a connection whatever is in it: a member has at most two that may be on their
-// way.
+// A message of a tiny tensor always fits into a connection's buffer: a member has at most two messages in transit.
 constexpr std::size_t kTinyBytes = 256;
-// Of a tensor that takes two steps, and of members for each of which they take several messages. The rest is left to
-// Gloo's ring, which moves as many bytes and adds while it waits for others.
+// The largest tensor and group for the two-step method, which needs several messages for each member. Other tensors use
+// Gloo's ring. It moves as many bytes, and reduces while it waits for other members.
 constexpr std::size_t kTwoStepBytes = 2 << 20;
 constexpr int kTwoStepMembers = 8;
 
-// Of a try with a tensor of few bytes; a microsecond more for each KiB.
+// Time limit of try_allreduce() for a small tensor. It has one microsecond more for each KiB.
 constexpr std::chrono::microseconds kPatience(500);
 
-constexpr std::uint64_t kSlots = 0x646972ULL << 32;  // outside of those of Gloo's collectives and of verify.cc
+constexpr std::uint64_t kSlots = 0x646972ULL << 32;  // not used by Gloo's collectives or verify.cc
 
 std::size_t unit_of(const distrun_backend_operation& operation) { return size_of(plugin::dtype_of(operation)); }
 
@@ -48,7 +47,7 @@ Direct::Direct(const std::shared_ptr<Mesh>& mesh) : mesh_(mesh) {
     half.tensors.emplace(mesh, slot++, kAtOnceBytes / (members - 1), true);
     half.receipts.emplace(mesh, slot++, 0, true);
     if (mesh->size > kTwoStepMembers) continue;
-    const std::size_t block = kTwoStepBytes / members + sizeof(std::uint64_t);  // or an element more than another
+    const std::size_t block = kTwoStepBytes / members + sizeof(std::uint64_t);  // some blocks have one element more
     half.parts.emplace(mesh, slot++, block, false);
     half.sums.emplace(mesh, slot++, block, true);
   }
@@ -94,7 +93,7 @@ Direct::Block Direct::block_of(const distrun_backend_operation& operation, int m
   return {.at = first * unit, .bytes = mine * unit, .count = mine};
 }
 
-// Unlike numbers that tensors are made of.
+// A bit pattern that is unlikely in tensors.
 std::uint64_t Direct::mark() const { return (number_ * 0x9e3779b97f4a7c15ULL) ^ 0x6d61726b62656869ULL; }
 
 Mailbox& Direct::awaited() {
@@ -139,7 +138,7 @@ bool Direct::have_come(const distrun_backend_operation& operation) {
   return all;
 }
 
-// With what was awaited.
+// Continues with the messages that have arrived.
 void Direct::go_on(const distrun_backend_operation& operation) {
   switch (step_) {
     case Step::kTensors:
@@ -187,8 +186,8 @@ void Direct::take_sums(const distrun_backend_operation& operation) {
   });
 }
 
-// Whoever has all of them can close its connections: they hold nothing that another member still needs, but its own
-// receipt, for which there is room then.
+// A member that has all receipts can close its connections. They hold no data that another member still needs, except
+// the member's own receipts, and those fit into the buffers.
 void Direct::send_receipts() {
   step_ = Step::kReceipts;
   awaited().clear();

@@ -1,7 +1,8 @@
-// All-reduces straight between members, who add in member order. Those of few bytes at once: each member sends its
-// tensor to each other one. Larger ones among few members in two steps: each adds the block of the tensor that is its
-// own, and sends the sum to each other one (a reduce-scatter and an all-gather by direct exchange). All but tiny ones
-// end with receipts: what a member has sent may still be in Gloo's hands, which forgets it when the group is closed.
+// All-reduces directly between members, which add in member order. Small tensors take one step: each member sends its
+// tensor to each other one. Larger tensors in small groups take two steps: each member adds its own block of the tensor
+// and sends the sum to each other one (a reduce-scatter and an all-gather by direct exchange). All except tiny tensors
+// end with receipts, because Gloo may still hold unsent data of a member, and it drops that data when the group is
+// closed.
 #pragma once
 
 #include <array>
@@ -19,23 +20,23 @@ namespace distrun::backend::gloo_plugin {
 
 class Direct {
  public:
-  // Offers memory to every member. Throws what Gloo throws, as all here do; nothing may be called after that.
+  // Offers memory to every member. All methods throw Gloo's exceptions. After an exception, no method may be called.
   explicit Direct(const std::shared_ptr<Mesh>& mesh);
 
-  // The same answer on every member.
+  // The answer is the same on every member.
   [[nodiscard]] bool takes(const distrun_backend_operation& operation) const;
-  // Both begin the operation, or go on with it. The first one looks for a few milliseconds whether it can be ended: if
-  // not it is false, and the operation is to be given to the second one, which waits.
+  // Both begin the operation or continue it. try_allreduce() tries for a few milliseconds. If it returns false, the
+  // operation has not ended, and the caller must pass it to allreduce(), which waits.
   bool try_allreduce(const distrun_backend_operation& operation);
   void allreduce(const distrun_backend_operation& operation);
 
  private:
-  // What the all-reduce under way waits for: nothing, everybody's tensor, everybody's part of this member's block,
-  // everybody's sum, everybody's word that all has come.
+  // What the current all-reduce waits for: nothing, the tensors of all members, their parts of this member's block,
+  // their sums, or their receipts.
   enum class Step { kNone, kTensors, kParts, kSums, kReceipts };
 
-  // What every second all-reduce uses: a member that has all of one may begin with the next while this member still
-  // waits for others.
+  // The buffers of every second all-reduce. A member that has completed one all-reduce may begin the next while this
+  // member still waits for others.
   struct Half {
     std::optional<Mailbox> tensors;
     std::optional<Mailbox> parts;
@@ -67,7 +68,7 @@ class Direct {
 
   const std::shared_ptr<Mesh> mesh_;
   std::array<Half, 2> halves_;
-  std::uint64_t number_ = 1;  // of the all-reduce that is under way, or is next
+  std::uint64_t number_ = 1;  // of the current all-reduce, or of the next one
   Step step_ = Step::kNone;
 };
 

@@ -10,10 +10,10 @@
 namespace distrun::backend::gloo_plugin {
 namespace {
 
-// Where it does not do, the members are not in step, or far apart, and the thread that waits has better things to do
-// the next times: once, then twice as often whenever it does not do again.
+// If try_now() fails, the members are not in step or are far from each other, and the calling thread should not try the
+// next operations. It skips one operation after the first failure, and twice as many after each further one.
 constexpr int kMostRests = 64;
-constexpr std::size_t kMostTried = 32;  // members: each costs several calls of the kernel
+constexpr std::size_t kMostTried = 32;  // members; each one costs several system calls
 
 }  // namespace
 
@@ -46,7 +46,7 @@ bool GlooGroup::try_now(const distrun_backend_operation& operation) {
     }
     rests_ = std::exchange(next_rests_, std::min(2 * next_rests_, kMostRests));
   } catch (...) {
-    failed_ = std::current_exception();  // start() tells it, and may wait for the cause
+    failed_ = std::current_exception();  // start() reports it, and may wait for the cause
   }
   return false;
 }
@@ -79,7 +79,8 @@ void GlooGroup::run(const distrun_backend_operation& operation) {
   }
 }
 
-// A connection ends when a member dies, and when a member hears of a death before this one does: the engine finds out.
+// A connection ends if its member dies. It also ends if that member has heard of another death first. The engine finds
+// the cause.
 Status GlooGroup::explain(const std::string& what) {
   if (Status why = aborted_.why(); !why.ok()) return why;
   const int lost = connections_.sockets.lost_member();

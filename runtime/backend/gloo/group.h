@@ -1,5 +1,5 @@
-// One group of ranks on Gloo: a full mesh of pairs on this host's address, verified, and a thread of distrun's on which
-// the calls block.
+// One group of ranks on Gloo: a full mesh of verified pairs on this host's address. The calls block, on a thread that
+// distrun makes for the group.
 #pragma once
 
 #include <exception>
@@ -16,10 +16,9 @@ class GlooGroup {
  public:
   static Result<std::unique_ptr<GlooGroup>> create(const distrun_backend_group_spec& spec, plugin::Host host);
 
-  // Runs the operation to its end and completes the token. On the group's thread.
+  // Runs the operation to its end and completes the token. Call it on the group's thread.
   void start(const distrun_backend_operation& operation, std::uint64_t token);
-  // True if the operation has ended well, after a few milliseconds at most; otherwise start() goes on with it. On
-  // any thread.
+  // Returns true if the operation has succeeded, within a few milliseconds. Otherwise start() continues it. Any thread.
   bool try_now(const distrun_backend_operation& operation);
   void abort(std::int32_t code, const char* cause);  // any thread
 
@@ -33,9 +32,9 @@ class GlooGroup {
   std::vector<int> members_;  // world ranks
   plugin::Host host_;
   Connections connections_;
-  std::exception_ptr failed_;  // by an operation; there is no other after that
+  std::exception_ptr failed_;  // the exception of an operation; no operation runs after it
   int next_rests_ = 1;
-  int rests_ = 0;  // operations that try_now() leaves to start(), since the members are not in step
+  int rests_ = 0;  // operations that try_now() skips, because the members are not in step
   plugin::AbortGate aborted_;
 };
 

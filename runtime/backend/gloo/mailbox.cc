@@ -28,8 +28,8 @@ Mailbox::Mailbox(const std::shared_ptr<Mesh>& mesh, std::uint64_t slot, std::siz
   mesh->for_each_other([this](int member) { offer(member); });
 }
 
-// Zeros: what an earlier group has left there has marks in it. From calloc, whose large memory costs nothing until it
-// is touched.
+// Zeroed, because memory of an earlier group may contain marks. Uses calloc: its large blocks cost nothing until they
+// are touched.
 Mailbox::Memory Mailbox::allocate(std::size_t bytes) {
   Memory memory(static_cast<std::byte*>(std::calloc(bytes, 1)));
   if (!memory) throw std::bad_alloc();
@@ -41,7 +41,7 @@ void Mailbox::clear() {
 }
 
 void Mailbox::send(const std::function<std::size_t(int)>& bytes_for, std::uint64_t mark) {
-  // Before the first one goes: from then on Gloo's thread may read them.
+  // Write all marks before the first send. After it, Gloo's thread may read the messages.
   mesh_->for_each_other([&](int member) { std::memcpy(to(member) + mark_behind(bytes_for(member)), &mark, kMark); });
   leaving_ = mesh_->size - 1;
   mesh_->for_each_other([&](int member) {
@@ -65,7 +65,7 @@ void Mailbox::offer_again() {
     try {
       offer(member);
     } catch (const ::gloo::Exception&) {
-      // This was the last message from that member, which is gone. If it was not, the next send to it says so.
+      // The member has left after its last message. If it had more messages to send, the next send to it fails.
     }
   });
 }

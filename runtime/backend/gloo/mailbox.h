@@ -1,7 +1,7 @@
-// Messages from each member of a group to each other one, into memory that members offer each other beforehand: Gloo's
-// own calls ask for it first. Behind a message is its mark, by which whoever waits sees whether it has come: Gloo says
-// so only to who waits. All of it is memory of the mailbox's own, so whoever waits may give up, and wait in another
-// thread later.
+// Messages from each member of a group to each other one. Members offer their receive memory in advance, while Gloo's
+// collectives ask for it first. A mark follows each message. A thread can poll it to see whether the message has
+// arrived, because Gloo tells this only to a blocking wait. The mailbox owns all of the memory. So a thread may stop
+// waiting, and another thread may wait later.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +16,21 @@ namespace distrun::backend::gloo_plugin {
 
 class Mailbox {
  public:
-  // For messages of up to `most` bytes; `alike`: a member sends the same one to all. `slot` is nobody else's. Offers
-  // memory to every other member. Throws what Gloo throws, as all here do.
+  // For messages of at most `most` bytes. `alike`: a member sends the same message to all. No other code may use
+  // `slot`. Offers memory to every other member. All methods throw Gloo's exceptions.
   Mailbox(const std::shared_ptr<Mesh>& mesh, std::uint64_t slot, std::size_t most, bool alike);
 
-  // In this order, again and again:
-  // The last messages have left. Not long where every other member has answered them.
+  // Call the following methods in this order, repeatedly.
+  // Waits until the last messages have been sent. This is short if every other member has answered them.
   void clear();
-  // Where the message to that member is written.
+  // The memory for the message to that member.
   std::byte* to(int member) { return sent_.get() + (alike_ ? 0 : place(member)); }
-  // One to every other member, of bytes_for(member). A mark comes once. Where a tensor holds the very same bits, a
-  // later message is taken for one that has come, and waited for.
+  // Sends one message to every other member, of bytes_for(member) bytes. A mark is used once. If a tensor contains the
+  // same bits, has_come() may be true too early, and receive() then waits.
   void send(const std::function<std::size_t(int)>& bytes_for, std::uint64_t mark);
-  // Only a look; what Gloo's thread has done is seen after receive().
+  // Only polls the mark. The data that Gloo's thread has written is visible after receive().
   [[nodiscard]] bool has_come(int member, std::size_t bytes, std::uint64_t mark) const;
-  void receive();  // waits for one from every other member
+  void receive();  // waits for one message from every other member
   [[nodiscard]] const std::byte* from(int member) const { return received_.get() + place(member); }
   void offer_again();
 
@@ -52,7 +52,7 @@ class Mailbox {
   Memory received_;
   std::unique_ptr<::gloo::transport::UnboundBuffer> sends_;
   std::unique_ptr<::gloo::transport::UnboundBuffer> receives_;
-  int leaving_ = 0;  // messages that Gloo may still be reading
+  int leaving_ = 0;  // messages that Gloo may still read
 };
 
 }  // namespace distrun::backend::gloo_plugin

@@ -11,7 +11,7 @@
 
 namespace distrun::backend::gloo_plugin {
 
-// The buffers on which the group's thread may be waiting.
+// The buffers on which the group's thread may wait.
 class Waits {
  public:
   void add(::gloo::transport::UnboundBuffer* buffer) {
@@ -49,7 +49,7 @@ void require(bool completed) {
   if (!completed) throw ::gloo::IoException("the group was aborted");
 }
 
-// Gloo's collectives do not look at what a wait returns, so one that was ended is an exception.
+// Gloo's collectives ignore the result of a wait, so an aborted wait throws an exception.
 class Buffer final : public InnerBuffer {
  public:
   Buffer(std::unique_ptr<InnerBuffer> inner, std::shared_ptr<Waits> waits)
@@ -85,7 +85,7 @@ class Buffer final : public InnerBuffer {
   std::shared_ptr<Waits> waits_;
 };
 
-// Gloo's own connections, with buffers as above.
+// Gloo's connections, with the buffers above.
 class Transport final : public ::gloo::transport::Context {
  public:
   Transport(std::shared_ptr<::gloo::transport::Context> inner, std::shared_ptr<Waits> waits)
@@ -128,7 +128,7 @@ void Mesh::connect(int member, const std::string& address) {
 
 void Mesh::end_waits() { waits_->end_all(); }
 
-// A pair that is closed counts as one that connect() need not wait for any longer.
+// connect() does not wait for a closed pair.
 void Mesh::end() {
   for (int member = 0; member < size; ++member) {
     if (member != rank) getPair(member)->close();

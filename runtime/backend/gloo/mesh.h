@@ -1,5 +1,5 @@
-// A Gloo context whose waits can be ended. Closing or shutting down connections does not end them all: a send that
-// Gloo's own thread takes up while its connection breaks is forgotten, and who waits for it waits for ever.
+// A Gloo context whose waits can be ended. Closing or shutting down connections does not end all waits. If a connection
+// breaks while Gloo's thread starts a send, Gloo forgets the send, and the wait for it never ends.
 #pragma once
 
 #include <gloo/rendezvous/context.h>
@@ -14,25 +14,27 @@ namespace distrun::backend::gloo_plugin {
 
 class Waits;
 
-// Gloo ends calls and closes its pairs when a member is slow. When a member is too slow is others' to say: the engine
-// aborts the group, and end() ends what connects it.
+// Gloo's timeout, which is never reached. With a shorter one, Gloo ends calls and closes its pairs when a member is
+// slow. distrun decides this itself: the engine aborts the group, and during the set-up end() closes the connections.
 inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 class Mesh final : public ::gloo::rendezvous::Context {
  public:
   Mesh(int index, int members);
-  // Listens for each other member on a port of its own: [i] is the address for member i, who needs it for connect().
+  // Listens for each other member on a separate port. Element [i] is the address for member i, which needs it for
+  // connect().
   std::vector<std::string> listen(std::shared_ptr<::gloo::transport::Device> device);
-  // Waits until there is a connection. Which of the two listens is decided by their addresses.
+  // Waits until the connection is made. The two addresses decide which side listens.
   void connect(int member, const std::string& address);
-  // For each other member, beginning with the next one, so that not all begin with the same.
+  // Calls `body` for each other member. Starts with the next member, so that not all members start with the same one.
   template <class Body>
   void for_each_other(Body body) const {
     for (int next = 1; next < size; ++next) body((rank + next) % size);
   }
-  // Ends every wait of a buffer, now and later, with an exception. Any thread, after listen().
+  // Ends every wait on a buffer with an exception, also later waits. Any thread, after listen().
   void end_waits();
-  // Every wait of connect() too: the group has failed, and its members may look elsewhere. Any thread, after listen().
+  // Ends the waits of connect() as well: the attempt has failed, and its members may try again. Any thread, after
+  // listen().
   void end();
 
  private:

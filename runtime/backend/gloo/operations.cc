@@ -19,7 +19,7 @@ namespace distrun::backend::gloo_plugin {
 namespace {
 
 using ContextPtr = std::shared_ptr<::gloo::Context>;
-using Bytes = std::uint8_t;  // Gloo moves bytes; what they mean is known to the reduction alone
+using Bytes = std::uint8_t;  // Gloo moves bytes; only the reduction knows their type
 
 Bytes* bytes_of(const void* data) { return const_cast<Bytes*>(static_cast<const Bytes*>(data)); }
 
@@ -27,7 +27,7 @@ void copy(const void* from, void* to, std::size_t bytes) {
   if (from != to && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// Byte counts of `counts` elements each.
+// The sizes in bytes of `counts` elements each.
 std::vector<std::int64_t> sizes_of(const std::uint64_t* counts, int members, std::size_t unit) {
   std::vector<std::int64_t> sizes;
   for (int member = 0; member < members; ++member) sizes.push_back(static_cast<std::int64_t>(counts[member] * unit));
@@ -42,7 +42,7 @@ void exchange(const ContextPtr& context, const void* input, const std::vector<st
   ::gloo::alltoallv(options);
 }
 
-// Sends each member its part of `input`, of `sent` bytes, and reduces the `count` elements that come from each, in
+// Sends each member its part of `input`, of `sent` bytes. Reduces the `count` elements that come from each member, in
 // member order.
 void reduce_what_comes(const ContextPtr& context, const distrun_backend_operation& operation, const void* input,
                        const std::vector<std::int64_t>& sent, std::size_t count) {
@@ -60,7 +60,7 @@ void reduce_what_comes(const ContextPtr& context, const distrun_backend_operatio
   if (count > 0) plugin::reduce_parts(operation, parts, static_cast<std::byte*>(operation.segments->output), count);
 }
 
-// Gloo cuts a tensor between elements, so an element must be of its real size.
+// Gloo splits a tensor between elements, so Element must have the size of the tensor's elements.
 template <class Element>
 void allreduce_as(const ContextPtr& context, const distrun_backend_operation& operation) {
   const distrun_backend_segment& segment = *operation.segments;
@@ -139,7 +139,7 @@ void alltoall(const ContextPtr& context, const distrun_backend_operation& operat
            sizes_of(operation.recv_counts, context->size, unit));
 }
 
-// Gloo has none for any type and uneven parts: every member sends each its part.
+// Gloo has no reduce-scatter for any type and uneven parts. So every member sends each other one its part.
 void reducescatter(const ContextPtr& context, const distrun_backend_operation& operation) {
   const std::size_t unit = size_of(plugin::dtype_of(operation));
   reduce_what_comes(context, operation, operation.segments->input, sizes_of(operation.counts, context->size, unit),

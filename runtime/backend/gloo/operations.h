@@ -1,5 +1,5 @@
-// The operations of the table in Gloo's calls. Each blocks until this member's part is done; Gloo's failures are
-// exceptions, after which nothing touches the operation's memory any more.
+// The operations of the table as calls of Gloo. Each call blocks until this member's part is done. Gloo's failures are
+// exceptions. After one, nothing touches the operation's memory any more.
 #pragma once
 
 #include <gloo/context.h>
@@ -15,7 +15,7 @@ inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << 
                                         1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER |
                                         1U << DISTRUN_BACKEND_ALLTOALL | 1U << DISTRUN_BACKEND_REDUCESCATTER;
 
-// All-reduces of more bytes go around the ring; the others by halving and doubling, in fewer steps.
+// All-reduces of more bytes use a ring. Others use halving and doubling, which takes fewer steps.
 inline constexpr std::size_t kRingBytes = 64 << 10;
 
 void run(const std::shared_ptr<::gloo::Context>& context, const distrun_backend_operation& operation);

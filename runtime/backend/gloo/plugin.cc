@@ -1,4 +1,4 @@
-// The table of the backend `gloo`. Its calls block, so every group gets a thread from distrun.
+// The table of the backend `gloo`. Its calls block, so distrun makes a thread for every group.
 #include <dlfcn.h>
 #include <gloo/config.h>
 #include <gloo/rendezvous/context.h>
@@ -19,12 +19,11 @@ using distrun::backend::gloo_plugin::GlooGroup;
 namespace plugin = distrun::backend::plugin;
 using Table = plugin::GuestTable<GlooGroup, distrun::backend::gloo_plugin::kKinds>;
 
-constexpr std::int32_t kScore =
-    30;  // below `tcp`, which is verified packet by packet to nobody's port and needs no thread
+constexpr std::int32_t kScore = 30;  // below `tcp`, which authenticates every connection itself and needs no thread
 
-// The library with another Gloo whose code this plug-in would run, or "". What a program was linked with, or has loaded
-// with RTLD_GLOBAL, comes before a plug-in's own libraries, and libtorch_cpu.so has most of Gloo's symbols, of another
-// version: some objects and calls would be of the one and some of the other.
+// The library whose Gloo code this plug-in would run instead of libgloo's, or "". Libraries that the program is linked
+// with, or has loaded with RTLD_GLOBAL, come before a plug-in's own libraries. libtorch_cpu.so has most of Gloo's
+// symbols, in another version. Some objects and calls would then come from one version, and some from the other.
 std::string other_gloo() {
   for (const void* one :
        std::initializer_list<const void*>{reinterpret_cast<const void*>(&::gloo::transport::tcp::CreateDevice),

@@ -17,10 +17,10 @@
 namespace distrun::backend::gloo_plugin {
 namespace {
 
-// Within a host. Gloo writes all that a connection takes at once, and holds it locked meanwhile, while the thread that
-// reads it asks again and again for the lock, on a core that others need. With so little at a time 1 MiB takes two
-// thirds of the time that it takes with what the system lets a connection of this host hold, and 16 and 64 MiB less,
-// too. Between hosts a connection holds what the way between them holds.
+// For connections within a host. Gloo writes as much at once as a connection takes, and holds the connection's lock
+// during the write. The reading thread tries to get this lock again and again, on a core that others need. With this
+// small buffer, 1 MiB takes two thirds of the time that it takes with the system's limit for local connections; 16 MiB
+// and 64 MiB are faster too. A connection between hosts holds as much data as the path between them.
 constexpr int kHeldWithinHost = 256 << 10;
 
 bool same_host(const sockaddr_storage& a, const sockaddr_storage& b) {
@@ -47,7 +47,7 @@ struct Ends {
   sockaddr_storage peer{};
 };
 
-// Of a connected socket.
+// The addresses of a connected socket; none if it is not connected.
 std::optional<Ends> ends_of(int fd) {
   Ends ends;
   socklen_t size = sizeof(ends.self);
@@ -57,7 +57,7 @@ std::optional<Ends> ends_of(int fd) {
   return ends;
 }
 
-// A number of this process under which there was a connected socket when it was looked at.
+// A descriptor of this process that was a connected socket when it was checked.
 struct Connection {
   int number = -1;
   Ends ends;
@@ -76,8 +76,8 @@ Result<std::vector<Connection>> connections() {
   return found;
 }
 
-// Nothing but what looks like Gloo's is duplicated: to close a duplicate of a file drops the locks (fcntl) that the
-// program has on it. Looked at again when it is ours: another thread may have opened something else under the number.
+// Duplicates only descriptors that look like Gloo's: closing a duplicate of a file would drop the program's locks
+// (fcntl) on it. Checks the duplicate again, because another thread may have opened something else with this number.
 Fd duplicate(const Connection& one) {
   Fd fd(::fcntl(one.number, F_DUPFD_CLOEXEC, 3));
   const auto ends = ends_of(fd.get());

@@ -1,5 +1,5 @@
-// The sockets of a Gloo context. Gloo does not say which member an error is about, and closing a context from another
-// thread ends nothing; shutting its sockets down does, here and at the other ends.
+// The sockets of a Gloo context. Gloo does not say which member an error concerns. Closing a context from another
+// thread ends no call. Shutting down its sockets does, on this member and on its peers.
 #pragma once
 
 #include <gloo/context.h>
@@ -13,15 +13,15 @@ namespace distrun::backend::gloo_plugin {
 
 class Sockets {
  public:
-  // Finds the socket of every pair among this process's descriptors, by its address, and keeps a duplicate: a number of
-  // Gloo's own may belong to somebody else by the time that it is needed.
+  // Finds the socket of every pair among this process's descriptors, by its address, and keeps a duplicate. Gloo's own
+  // descriptor number may belong to something else when it is needed.
   static Result<Sockets> of(::gloo::Context& context);
 
   void shut_down() const;                 // any thread
-  [[nodiscard]] int lost_member() const;  // one whose connection has ended, or -1
+  [[nodiscard]] int lost_member() const;  // a member whose connection has ended, or -1
 
  private:
-  std::vector<GuardedFd> members_;  // [i]: invalid for this member itself
+  std::vector<GuardedFd> members_;  // by member; invalid for this member itself
 };
 
 }  // namespace distrun::backend::gloo_plugin

@@ -14,10 +14,10 @@ namespace distrun::backend::gloo_plugin {
 namespace {
 
 constexpr std::size_t kBytes = DISTRUN_BACKEND_MAC_SIZE;
-constexpr std::uint64_t kSlot = 0x6469737472756eULL;  // outside of those of Gloo's collectives
+constexpr std::uint64_t kSlot = 0x6469737472756eULL;  // not used by Gloo's collectives
 using Block = std::array<unsigned char, kBytes>;
 
-// Sends blocks[i] to member i and replaces it with what that one sent.
+// Sends blocks[i] to member i, and replaces it with the block that member i sent.
 void exchange(const std::shared_ptr<::gloo::Context>& context, std::vector<Block>& blocks, std::uint64_t slot,
               std::atomic<int>& busy_with) {
   std::vector<Block> received = blocks;
@@ -41,7 +41,7 @@ void exchange(const std::shared_ptr<::gloo::Context>& context, std::vector<Block
   blocks = received;
 }
 
-// What `from` proves to `to`: that it knows the key, and answers to the number that `to` has just drawn.
+// The proof that `from` sends to `to`: it knows the key, and it answers the random number that `to` has just drawn.
 Status proof(const plugin::Host& host, std::size_t from, std::size_t to, const Block& drawn_by_from,
              const Block& drawn_by_to, Block& mac) {
   std::array<unsigned char, 2 * kBytes + 2 * sizeof(std::uint64_t)> text{};
@@ -52,7 +52,7 @@ Status proof(const plugin::Host& host, std::size_t from, std::size_t to, const B
   return host.mac(text.data(), text.size(), mac.data());
 }
 
-// In a time that does not depend on where they differ.
+// Takes the same time wherever the blocks differ.
 bool equal(const Block& a, const Block& b) {
   unsigned difference = 0;
   for (std::size_t i = 0; i < kBytes; ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
