@@ -5,9 +5,9 @@
 namespace distrun::launcher::exit_code {
 
 inline constexpr int kUsage = 64;
-inline constexpr int kUnusable = 69;  // host, slot or agent, before the start
+inline constexpr int kUnusable = 69;  // a host, slot or agent, before ranks start
 inline constexpr int kInternal = 70;
-inline constexpr int kOutputLost = 74;  // the job itself worked
+inline constexpr int kOutputLost = 74;  // output was lost, but the job itself succeeded
 inline constexpr int kHostLost = 75;
 inline constexpr int kRankLeft = 76;
 inline constexpr int kTimeout = 124;

@@ -36,7 +36,7 @@ class Agent {
   // Returns when the job is over on this host.
   void run();
   // The result, valid after run(). 0: success. Otherwise the code of the first rank that failed (128 + signal), or the
-  // code with which the agent refused the job. 69: the head was lost before ranks had started; 75: after that. Only
+  // code of the agent's refusal. 69: the head was lost before ranks had started; 75: after that. Only
   // `distrun agent --connect` exits with this code. To the head, and to MPI's launcher, a code other than 0 would mean
   // that the agent itself has failed.
   [[nodiscard]] int exit_code() const { return exit_code_; }

@@ -31,9 +31,9 @@ class MpiGuard {
   [[nodiscard]] const std::optional<CarrierEnd>& ended();
   // All ranks have connected: the guard records which processes belong to MPI's launcher.
   void all_here() { order('h'); }
-  // MPI's launcher is about to end by itself.
+  // Tells the guard that MPI's launcher is about to end by itself.
   void finish() { order('f'); }
-  // Asks MPI's launcher to end now.
+  // Asks it to end now.
   void terminate() { order('t'); }
   // Kills it at once.
   void kill() { order('k'); }

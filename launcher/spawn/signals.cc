@@ -48,7 +48,7 @@ void mask_signal(int how, int number) {
 
 void stop_as_asked() {
   ::raise(SIGTSTP);
-  mask_signal(SIG_UNBLOCK, SIGTSTP);  // here
+  mask_signal(SIG_UNBLOCK, SIGTSTP);  // the process stops here
   mask_signal(SIG_BLOCK, SIGTSTP);
 }
 

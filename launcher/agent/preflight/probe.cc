@@ -306,7 +306,7 @@ std::uint64_t Prober::moved_so_far(const Connection& connection) {
   return connection.received + (facts ? facts->acknowledged : 0);
 }
 
-// A large message may take long as long as bytes move. A connection whose turn has not come waits for the others.
+// A large message has more time while its bytes move. A connection whose turn has not come waits for the others.
 bool Prober::moves(Connection& connection, TimePoint now) const {
   if (!connection.proved || now >= *end_ - limits_.all + limits_.large) return false;
   const std::uint64_t moved = moved_so_far(connection);

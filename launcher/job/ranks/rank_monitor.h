@@ -112,7 +112,7 @@ class RankMonitor {
   UnreachableRanks unreachable_;
   Survey survey_;
   HangWatch hangs_;
-  std::optional<CarrierLoss> carrier_;  // with --mpi
+  std::optional<CarrierLoss> carrier_;  // set with --mpi
   std::uint64_t round_ = 0;             // counts the reads from the rendezvous
   std::optional<std::string> stop_;
   KillTimes kill_by_;

@@ -55,7 +55,7 @@ class AgentTree {
   AgentLinks& agents_;
   StartQueue& queue_;
   const AgentSpawner& spawner_;
-  std::vector<int> starters_;  // by host, as of start_tree()
+  std::vector<int> starters_;  // by host, from start_tree()
   net::JobKey key_ = net::JobKey::generate();
   std::vector<std::string> addresses_;
   std::unique_ptr<net::SecureListener> listener_;  // null: there is no tree

@@ -17,7 +17,7 @@ namespace distrun::launcher {
 
 class DialIn {
  public:
-  // `address`: "*:7000", or ":0" parts as listen_secure takes them.
+  // `address`: for instance "*:7000", in the forms that listen_secure() accepts. Port 0: any free port.
   static Result<DialIn> listen(const std::string& address, const net::JobKey& key);
   [[nodiscard]] const std::string& address() const { return listener_->address(); }
 
