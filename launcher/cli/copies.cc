@@ -33,8 +33,8 @@ AmongCopies as_for_platform(const Options& options, const Environment& environme
                   " (--agents). If not, `unset " + tasks->variable + "`, or add --no-detect"};
 }
 
-// The variables that Kubeflow's operator and similar ones set in every pod. They expect torchrun there, or a script
-// that reads RANK. RANK and WORLD_SIZE may also come from elsewhere in the shell, so they only cause a warning.
+// The variables that Kubeflow's operator and similar ones set in every pod. The pod is expected to run torchrun, or a
+// script that reads RANK. RANK and WORLD_SIZE may also come from elsewhere in the shell, so they only cause a warning.
 AmongCopies as_for_torchrun(const Options& options, const Environment& environment) {
   const bool named = options.hosts.named() || options.hosts.agents > 0;
   if (named || in_allocation_of_several(environment)) return {};

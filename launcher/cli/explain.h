@@ -1,4 +1,4 @@
-// --explain: the plan for people, or as JSON for programs. Pure.
+// --explain: the plan as text for the user, or as JSON for programs. Pure.
 #pragma once
 
 #include <string>

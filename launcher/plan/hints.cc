@@ -21,7 +21,7 @@ struct ScriptHint {
   const char* text;
 };
 constexpr ScriptHint kScriptHints[] = {
-    // Programs that find each other through MPI's own launcher also run without it, but each one alone.
+    // Programs that find each other through MPI's own launcher also run without it, but each rank alone.
     {[](const PlanRequest& r) { return r.script.imports.mpi4py && !by_mpi(r); },
      "the script imports mpi4py: without --mpi each rank is rank 0 of 1 there; add --mpi (Open MPI), --mpi=hydra "
      "(MPICH, Intel MPI), or --mpi=pmix or --mpi=pmi2 (srun)"},

@@ -90,7 +90,7 @@ struct FailureReport {
 // "SIGKILL", or "signal 64" for one without a name.
 std::string signal_name(int number);
 
-// Of a process in this state of /proc/PID/stat: "stopped (T: by a signal)". Empty: it can run.
+// The reason for a process in this state of /proc/PID/stat: "stopped (T: by a signal)". Empty if it can run.
 std::string why_it_cannot_run(char state);
 // How a process ended.
 Cause cause_of_end(int signal, int exit_code, bool out_of_memory = false);
