@@ -1,4 +1,4 @@
-"""Optimizers and trainers that step with the gradients of all ranks."""
+"""Optimizers and trainers that use the gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .compression import Compression
 
 
 def _averaging(names: Sequence[str], process_set: ProcessSet, predivide: float) -> Call:
-    """The average of gradients, of which the factor `predivide` is divided by before the sum, the rest after it."""
+    """Returns the call that averages gradients: it divides by `predivide` before the sum, and by the rest after it."""
     what = batch_call(Kind.ALLREDUCE, names, process_set)
     if predivide == 1.0:
         return what._replace(reduce=ReduceOp.AVERAGE)
@@ -26,14 +26,16 @@ def _averaging(names: Sequence[str], process_set: ProcessSet, predivide: float) 
     return what._replace(reduce=ReduceOp.SUM, prescale=1.0 / predivide, postscale=predivide / members)
 
 
-# Attributes of DistributedOptimizer; all others are the wrapped optimizer's.
+# Attributes of DistributedOptimizer. All others belong to the wrapped optimizer.
 _OWN = frozenset({"_optimizer", "_predivide", "_process_set"})
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):
-    """An optimizer that averages the gradients over the ranks before it updates; for Module and update loops.
+    """An optimizer that averages the gradients over the ranks before each update; for Module and for your own loops.
 
-    num_groups is Horovod's and has no effect: what one update hands over travels together.
+    gradient_predivide_factor: divide by this factor before the sum, and by the rest after it. num_groups is Horovod's
+    and has no effect: all gradients of one update are one batch. ValueError if `optimizer` is distributed already,
+    TypeError if it is no optimizer of MXNet.
     """
 
     def __init__(
@@ -56,14 +58,14 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         self._process_set = checked(process_set)
 
     def __getattr__(self, item: str) -> Any:
-        if "_optimizer" not in self.__dict__:  # a copy that is being made
+        if "_optimizer" not in self.__dict__:  # a copy without attributes yet
             raise AttributeError(item)
         return getattr(self._optimizer, item)
 
     def __setattr__(self, item: str, value: Any) -> None:
         if item in _OWN:
             super().__setattr__(item, value)
-        else:  # a learning rate, a factor, what MXNet's own Trainer and Module set
+        else:  # learning rate, factors and attributes that MXNet's Trainer and Module set
             setattr(self._optimizer, item, value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,23 +75,23 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         self.__dict__.update(state)
 
     def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
-        """The wrapped optimizer's."""
+        """Calls the wrapped optimizer."""
         return self._optimizer.create_state_multi_precision(index, weight)
 
     def create_state(self, index: Any, weight: Any) -> Any:
-        """The wrapped optimizer's."""
+        """Calls the wrapped optimizer."""
         return self._optimizer.create_state(index, weight)
 
     def set_learning_rate(self, lr: float) -> None:
-        """The wrapped optimizer's."""
+        """Calls the wrapped optimizer."""
         self._optimizer.set_learning_rate(lr)
 
     def set_lr_mult(self, args_lr_mult: Any) -> None:
-        """The wrapped optimizer's."""
+        """Calls the wrapped optimizer."""
         self._optimizer.set_lr_mult(args_lr_mult)
 
     def set_wd_mult(self, args_wd_mult: Any) -> None:
-        """The wrapped optimizer's."""
+        """Calls the wrapped optimizer."""
         self._optimizer.set_wd_mult(args_wd_mult)
 
     def _reduce(self, index: Any, gradient: Any) -> None:
@@ -100,23 +102,25 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         collective.same_size(gradients, what, in_place=True).wait()
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Averages the gradients and updates."""
+        """Averages the gradients over the ranks, then updates the weights."""
         self._reduce(index, grad)
         self._optimizer.update(index, weight, grad, state)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Averages the gradients and updates."""
+        """Averages the gradients over the ranks, then updates the weights."""
         self._reduce(index, grad)
         self._optimizer.update_multi_precision(index, weight, grad, state)
 
 
 class DistributedTrainer(mx.gluon.Trainer):
-    """gluon.Trainer that steps with the average of all ranks' gradients.
+    """A gluon.Trainer that uses the average of all ranks' gradients.
 
     `step(batch_size)` takes this rank's batch size. After `allreduce_grads()` the gradients are the sum over the ranks
-    (divided by gradient_predivide_factor), as in Horovod, for `update(batch_size)` divides by their number: who clips
-    in between clips the sum. num_groups is Horovod's and has no effect: all gradients travel together. prefix: put
-    before the names, where two trainers train parameters of the same names.
+    (divided by gradient_predivide_factor), as in Horovod; `update(batch_size)` then divides by the number of ranks. So
+    clipping between the two calls clips the sum.
+
+    num_groups is Horovod's and has no effect: all gradients are one batch. prefix: a text before the names, for two
+    trainers that train parameters of the same names.
     """
 
     def __init__(
@@ -167,7 +171,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         what = batch_call(Kind.ALLREDUCE, names, self._process_set)
         what = what._replace(reduce=ReduceOp.SUM, prescale=1.0 / self._predivide)
         later = 1.0
-        if self._compression is not Compression.none:  # a sum would overflow where the average does not
+        if self._compression is not Compression.none:  # a sum may overflow where the average does not
             what = _averaging(names, self._process_set, self._predivide)
             later = (self._process_set.size() or 1) / self._predivide
         results = collective.same_size([one for one, _ in small], what, in_place=True).wait()

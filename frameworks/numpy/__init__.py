@@ -1,4 +1,4 @@
-"""distrun for NumPy: `import distrun.numpy as hvd`. The names are those of distrun.torch, on arrays."""
+"""distrun for NumPy: `import distrun.numpy as hvd`. The functions are those of distrun.torch, for arrays."""
 
 from __future__ import annotations
 

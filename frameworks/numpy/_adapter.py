@@ -1,4 +1,4 @@
-"""NumPy arrays as the core's tensors."""
+"""Passes NumPy arrays to the core."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from . import _plain
 
 Array = NDArray[Any]
 
-# bfloat16 is ml_dtypes' type, known by its name so that the package need not be there.
+# bfloat16 is a type of ml_dtypes. It is recognized by its name, so that this package is optional.
 _CODES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType}
 
 
 @functools.cache
 def code_of(dtype: np.dtype[Any]) -> int:
-    """distrun_dtype of a dtype; ValueError for one that cannot travel."""
+    """Returns the distrun_dtype of a dtype; ValueError for one that distrun cannot send."""
     code = _CODES.get(dtype.name)
     if code is None:
         raise ValueError(f"arrays of dtype {dtype} cannot travel; convert to one of {', '.join(_CODES)}.")
@@ -34,7 +34,7 @@ def code_of(dtype: np.dtype[Any]) -> int:
 
 
 def to_array(value: Any) -> Array:
-    """An array for anything array-like; byte order is made the machine's. ValueError where it is more than numbers."""
+    """Converts an array-like value to an array in native byte order. ValueError if it has more than numbers."""
     array = np.asanyarray(_plain.checked(value))
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
@@ -94,7 +94,7 @@ class NumpyAdapter:
         return _new(like, (rows, *like.shape[1:]))
 
     def integers(self, values: Sequence[int]) -> Array:
-        # int32, as in Horovod, unless a count needs more: the data have arrived.
+        # int32, as in Horovod; int64 if a count needs it.
         return np.array(values, np.int32 if max(values, default=0) < 1 << 31 else np.int64)
 
 

@@ -1,7 +1,7 @@
-"""Arrays that are their numbers and nothing more; the same rule for every operation, and for every front end.
+"""Accepts only arrays that are plain numbers. Every operation of every front end uses this check.
 
-The ranks' values would be computed with as they are, and a result has no unit, mask, index or label. So a value that
-has one is refused by its type's name. A class of arrays that adds methods alone is kept: its results have that class.
+Operations compute with the raw values, and their results have no unit, mask, index or label. So a value that has one
+is refused, with the name of its type. A class that only adds methods is accepted, and results have that class.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-# What a class of arrays changes that has more to tell than its numbers.
+# Methods that a class overrides if its arrays have more than numbers.
 _HOOKS = ("__array_finalize__", "__array_ufunc__", "__array_function__", "__array_wrap__", "__array__")
-# Packages whose arrays are numbers, or are read from a file as numbers.
+# Packages whose arrays are plain numbers, or are read from a file as such.
 _PLAIN_PACKAGES = (
     "numpy",
     "torch",
@@ -32,7 +32,7 @@ _NUMBERS = (bool, int, float, complex)
 
 
 def checked(value: Any) -> Any:
-    """The value; ValueError where it carries more than its numbers."""
+    """Returns the value; ValueError if it has more than its numbers."""
     kind = type(value)
     if kind is np.ndarray or kind in _NUMBERS:
         return value
@@ -50,7 +50,7 @@ def checked(value: Any) -> Any:
 
 
 def in_class_of(like: Any, array: Any) -> Any:
-    """The array, in the class of `like`, which has been checked. Results lie in no file, and have no records."""
+    """Returns the array in the class of `like`, which has been checked. Results are no memmap and no recarray."""
     kind = type(like)
     return array if kind in (np.ndarray, np.memmap, np.recarray) else array.view(kind)
 
@@ -71,13 +71,13 @@ def _check_array(value: Any) -> None:
 
 
 def _is_wrapper(value: Any) -> bool:
-    """Something that makes an array of itself, as pandas, xarray and pint have it."""
+    """True for an object that converts itself to an array, like those of pandas, xarray and pint."""
     if type(value).__module__.partition(".")[0] in _PLAIN_PACKAGES:
         return False
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__array_struct__")):
         return False
     try:
-        memoryview(value)  # bytes in memory have no more to tell
+        memoryview(value)  # a plain buffer of bytes has no more than its numbers
     except TypeError:
         return True
     return False

@@ -1,4 +1,4 @@
-"""Compression: arrays are made smaller for the way and get their dtype back afterwards."""
+"""Compression: arrays are sent in a smaller dtype, and get their original dtype back afterwards."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class FP16Compressor(AstypeCompressor):
 
     @staticmethod
     def compress(tensor: Array) -> tuple[Array, Any]:
-        """float16, and the old dtype."""
+        """Returns the array as float16, and its original dtype."""
         return _narrow(tensor, np.dtype(np.float16))
 
 
 class BF16Compressor(AstypeCompressor):
-    """Sends float32 and float64 as bfloat16; NumPy needs the package ml_dtypes for it."""
+    """Sends float32 and float64 as bfloat16. NumPy needs the package ml_dtypes for it."""
 
     @staticmethod
     def compress(tensor: Array) -> tuple[Array, Any]:
-        """bfloat16, and the old dtype."""
+        """Returns the array as bfloat16, and its original dtype. ImportError without ml_dtypes."""
         try:
             bfloat16 = importlib.import_module("ml_dtypes").bfloat16
         except ImportError:

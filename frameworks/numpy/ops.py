@@ -1,6 +1,6 @@
 """The operations on NumPy arrays, under Horovod's names.
 
-Array-likes (lists, numbers) are accepted where a new array is returned; the in-place forms need arrays.
+Forms that return a new array accept array-likes (lists, numbers). The in-place forms need arrays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""distrun for TensorFlow: `import distrun.tensorflow as hvd`. Names, arguments and defaults are Horovod's."""
+"""distrun for TensorFlow: `import distrun.tensorflow as hvd`. Functions, arguments and defaults are Horovod's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .ops import (
     reducescatter,
     size_op,
 )
-from .optimizer import DistributedOptimizer, _DistributedOptimizer  # noqa: F401  # programs ask isinstance()
+from .optimizer import DistributedOptimizer, _DistributedOptimizer  # noqa: F401  # programs test isinstance()
 from .tape import DistributedGradientTape, PartialDistributedGradientTape
 
 __all__ = [
@@ -84,12 +84,12 @@ _gradients.register()
 _rows.register()
 no_autograph()
 
-# Horovod's name of the module that has the operations.
+# Horovod's name for the module with the operations.
 mpi_ops = sys.modules[f"{__name__}.mpi_ops"] = sys.modules[__name__]
 
 
 def __getattr__(name: str) -> Any:
-    # Of Keras, which takes seconds to import.
+    # Loaded on demand, because Keras takes seconds to import.
     if name == "SyncBatchNormalization":
         from ._sync_batch_norm import SyncBatchNormalization
 

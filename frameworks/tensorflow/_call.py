@@ -1,4 +1,4 @@
-"""One call of an operation: its names and options."""
+"""One call of an operation, with its names and options."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from distrun.process_sets import ProcessSet, registered_id
 
 from . import _names
 
-executing_eagerly = tf.executing_eagerly  # looking them up in TensorFlow's lazy module takes longer than the call
+executing_eagerly = tf.executing_eagerly  # a look-up in TensorFlow's lazy module takes longer than the call
 
 
 class Call(NamedTuple):
-    """What all tensors of an operation have in common. names: empty (numbered), one, or one for each tensor."""
+    """The options that all tensors of an operation share. names: empty (numbered), one, or one for each tensor."""
 
     kind: Kind
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
 
 def call(kind: Kind, names: str | Sequence[str] | None, process_set: ProcessSet, **options: Any) -> Call:
-    """A call of the front end's; unnamed ones are named by the place in the graph, or numbered when eager."""
+    """Returns a call. Without names, it is numbered in eager mode; in a graph its name is its place in the graph."""
     members = registered_id(process_set)
     if names is None:
         given: tuple[str, ...] = (
@@ -37,13 +37,13 @@ def call(kind: Kind, names: str | Sequence[str] | None, process_set: ProcessSet,
         )
     else:
         given = checked_names(names)
-    if "root" in options:  # the op would take its lowest 32 bits
+    if "root" in options:  # the op would keep only the lowest 32 bits
         options["root"] = _arguments.root_rank(options["root"])
     return Call(kind, given, members, **options)
 
 
 def checked_names(names: object) -> tuple[str, ...]:
-    """One name or several, each one line of text: the op library separates names by line ends."""
+    """Returns one or several names. Each is one line of text, because the op library separates names by line ends."""
     given = tuple(names) if isinstance(names, list | tuple) else (names,)
     for name in given:
         if not _arguments.name(name):
@@ -52,8 +52,9 @@ def checked_names(names: object) -> tuple[str, ...]:
 
 
 def factor_of(argument: str, value: Any) -> float:
-    """What tensors are multiplied by. A tensor would be a number of the operation in eager mode only."""
-    if type(value) is float:  # nearly all: TensorFlow takes as long to say what is a tensor as a small operation takes
+    """Returns a factor for tensors. A tensor is refused: it would give a constant of the operation in eager mode
+    only."""
+    if type(value) is float:  # nearly always; tf.is_tensor takes as long as a small operation
         return value
     if tf.is_tensor(value):
         raise TypeError(
@@ -64,5 +65,5 @@ def factor_of(argument: str, value: Any) -> float:
 
 
 def factors_of(prescale: Any, postscale: Any) -> tuple[float, float]:
-    """Both factors of a reduction."""
+    """Checks and returns both factors of a reduction."""
     return factor_of("prescale_factor", prescale), factor_of("postscale_factor", postscale)

@@ -1,8 +1,8 @@
-"""Eager calls of the native ops, without the functions that TensorFlow makes for loaded ops where that is possible.
+"""Eager calls of the native ops, if possible without TensorFlow's generated functions.
 
-Those functions sort keyword arguments and wrap results for 2 us in each call; what they call themselves, in every
-version from 2.15 to 2.21, is TFE_Py_FastPathExecute. A TensorFlow without it, or inputs that it does not take, get the
-function.
+For each loaded op TensorFlow generates a function that sorts keyword arguments and wraps results, which takes 2 us per
+call. In every version from 2.15 to 2.21 it calls TFE_Py_FastPathExecute, and this module calls that directly. Without
+it, or for inputs that it does not accept, this module calls the generated function.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ try:
 except (ImportError, AttributeError):
     _DIRECT = False
 
-# inputs, then names and values of attributes in turn
+# inputs, then alternating names and values of attributes
 EagerCall = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 
 
 def eager_call(ops: ModuleType, kind: Kind) -> EagerCall:
-    """What runs the op of `kind` in eager mode."""
+    """Returns the function that runs the op of `kind` in eager mode."""
     function = getattr(ops, f"distrun_{kind.name.lower()}")
 
     def slower(inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:

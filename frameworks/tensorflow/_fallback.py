@@ -1,7 +1,6 @@
-"""The operations as Python functions over distrun.numpy's arrays, for a TensorFlow that the op library does not fit.
+"""The operations as Python functions over distrun.numpy, for a TensorFlow that cannot load the op library.
 
-They are slower: a graph runs each of them as one node that holds a thread of TensorFlow's and takes Python's lock while
-it waits.
+They are slower. In a graph each is one node, which occupies a thread of TensorFlow and takes the GIL while it waits.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from ._execution import Execution
 
 
 class PythonFunctions(Execution):
-    """Differentiable like the native ops."""
+    """Runs operations as Python functions. They have gradients, like the native ops."""
 
     def __init__(self) -> None:
         self._failures: collections.deque[errors.DistrunError] = collections.deque(maxlen=16)  # in graphs; newest first
 
     def eagerly(self, what: Call, inputs: tuple[Any, ...]) -> list[Any]:
-        """On the arrays of the tensors."""
+        """Runs the operation on the tensors' arrays."""
         if what.kind in _WITHOUT_TENSORS:
             return [tf.convert_to_tensor(_without_tensors(what))]
         return _differentiable(what, inputs, lambda given: _arrays(what, [np.asarray(one.numpy()) for one in given]))
 
     def in_graph(self, what: Call, inputs: tuple[Any, ...], graph: Any) -> list[Any]:
-        """As one node."""
+        """Adds the operation as one node."""
         if what.kind in _WITHOUT_TENSORS:
             return _python_op(what, lambda: _without_tensors(what), [], [tf.int32])
         return _differentiable(what, inputs, lambda given: self._node(what, given))
 
     def error_of(self, failure: BaseException) -> errors.DistrunError | None:
-        """By its text, which TensorFlow's exception quotes."""
+        """Finds the exception by its text, which TensorFlow's exception quotes."""
         return next((one for one in self._failures if str(one) in str(failure)), None)
 
     def _node(self, what: Call, tensors: list[Any]) -> list[Any]:
@@ -60,7 +59,7 @@ class PythonFunctions(Execution):
     def _work(self, what: Call, arrays: tuple[Any, ...]) -> list[Any]:
         try:
             return _arrays(what, [np.asarray(array) for array in arrays])
-        except errors.DistrunError as error:  # TensorFlow makes a text of it
+        except errors.DistrunError as error:  # TensorFlow keeps only its text
             self._failures.appendleft(error)
             raise
 
@@ -123,7 +122,7 @@ def _arrays(what: Call, arrays: list[Any]) -> list[Any]:
 
 def _python_op(what: Call, function: Callable[..., Any], tensors: list[Any], types: list[Any]) -> list[Any]:
     outputs = list(tf.numpy_function(function, tensors, types))
-    outputs[0].op.pfor_converter = functools.partial(_rows.convert, what)  # where vectorized_map looks first
+    outputs[0].op.pfor_converter = functools.partial(_rows.convert, what)  # vectorized_map looks here first
     return outputs
 
 

@@ -1,9 +1,7 @@
-"""Gradients of the operations: formulas that the native ops and the Python functions share.
+"""Gradients of the operations, for the native ops and the Python functions.
 
-They are those of the sum of all ranks' losses.
-
-The operations of the backward pass are named after those of the forward pass, so each rank may run
-them in another order.
+They are the gradients of the sum of all ranks' losses. The operations of the backward pass get their names from those
+of the forward pass, so each rank may run them in another order.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ def _backward(what: Call, kind: Kind, **changes: Any) -> Call:
 
 
 def _only_given(what: Call, gradients: Sequence[Any], use: Callable[[Call, list[Any]], list[Any]]) -> list[Any]:
-    """`use` on the gradients that are there; integers in a group have none."""
+    """Calls `use` with the gradients that are not None. Integers in a group have no gradient."""
     given = [index for index, gradient in enumerate(gradients) if gradient is not None]
     if not given:
         return [None] * len(gradients)
@@ -48,14 +46,14 @@ def _members(what: Call) -> list[int]:
 
 
 def allreduce(what: Call, gradients: Sequence[Any]) -> list[Any]:
-    """The same reduction of the gradients."""
+    """Reduces the gradients in the same way."""
     _needs_linear(what)
     back = _backward(what, Kind.ALLREDUCE)
     return _only_given(back, gradients, lambda call, given: run(call, given))
 
 
 def allgather(what: Call, gradients: Sequence[Any], sizes: Any) -> list[Any]:
-    """This rank's part of the sum of the gradients. sizes: [tensor, member] rows."""
+    """Sums the gradients and returns this rank's rows. sizes: the rows of each [tensor, member]."""
     place = _members(what).index(_session.world().rank)
     back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.SUM)
     sums = _only_given(back, gradients, lambda call, given: run(call, given))
@@ -67,7 +65,7 @@ def allgather(what: Call, gradients: Sequence[Any], sizes: Any) -> list[Any]:
 
 
 def broadcast(what: Call, gradients: Sequence[Any]) -> list[Any]:
-    """The sum of the gradients on the root, zero elsewhere."""
+    """Sums the gradients for the root. The other ranks get zeros."""
     back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.SUM, root=0)
     sums = _only_given(back, gradients, lambda call, given: run(call, given))
     if _session.world().rank == what.root:
@@ -76,7 +74,7 @@ def broadcast(what: Call, gradients: Sequence[Any]) -> list[Any]:
 
 
 def alltoall(what: Call, gradient: Any, received: Any, rows: Any) -> Any:
-    """The gradients go back the way the rows came; rows beyond the splits have none."""
+    """Sends each gradient back to the rank that sent the row. Rows beyond the splits get zeros."""
     back = _backward(what, Kind.ALLTOALL)
     returned, _ = run(back, gradient, tf.cast(received, tf.int64))
     missing = tf.concat([[rows - tf.shape(returned)[0]], tf.shape(returned)[1:]], 0)
@@ -84,7 +82,7 @@ def alltoall(what: Call, gradient: Any, received: Any, rows: Any) -> Any:
 
 
 def reducescatter(what: Call, gradients: Sequence[Any]) -> list[Any]:
-    """The allgather of the shares' gradients, scaled as the shares were."""
+    """Gathers the gradients of the shares, with the scale of the forward pass."""
     _needs_linear(what)
     factor = what.prescale * what.postscale
     if what.reduce == ReduceOp.AVERAGE:
@@ -96,7 +94,7 @@ def reducescatter(what: Call, gradients: Sequence[Any]) -> list[Any]:
 
 
 def scaled(tensors: Sequence[Any], factor: float) -> list[Any]:
-    """The tensors, with gradients that are multiplied by `factor`."""
+    """Returns the tensors unchanged, but multiplies their gradients by `factor`."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def same(tensor: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -126,7 +124,7 @@ def _of_reducescatter(op: Any, *gradients: Any) -> list[Any]:
 
 
 def register() -> None:
-    """Tells TensorFlow the gradients of the native ops."""
+    """Registers the gradients of the native ops with TensorFlow."""
     for name, function in (
         ("Allreduce", _of_allreduce),
         ("Allgather", _of_allgather),

@@ -1,8 +1,8 @@
-"""Names for operations in graphs, which must be equal on all ranks and different from each other.
+"""Names for operations in graphs. They must be equal on all ranks, and differ from each other.
 
-TensorFlow traces a tf.function that others call once and keeps it for all callers, while those that call it
-may be traced again, on one rank only (a last batch of another size). So a name says the function that the operation is
-in and its place there, and what a function has called counts whether it was traced just now or long before.
+TensorFlow traces an inner tf.function once and uses that trace for all callers. It may trace a caller again, on one
+rank only (a last batch of another size). So a name has the function that contains the operation, and the operation's
+place in it. The names in called functions count as used, no matter when those functions were traced.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import tensorflow as tf
 from distrun._abi import Kind
 
-# Kind, process set, name: the runtime tells those of each set apart, and only its members are there to count them.
+# Kind, process set, name. The runtime separates the names of each set, and only the set's members count them.
 _Names = set[tuple[Kind, int, str]]
 
-# The attributes that hold the functions of the ops that call some.
+# For each type of op that calls functions: the attributes with these functions.
 _CALLED = {
     "PartitionedCall": ("f",),
     "StatefulPartitionedCall": ("f",),
@@ -29,14 +29,14 @@ _CALLED = {
     "StatelessCase": ("branches",),
     "While": ("cond", "body"),
     "StatelessWhile": ("cond", "body"),
-    # A loop over a dataset.
+    # Loops over datasets.
     "ScanDataset": ("f",),
     "ReduceDataset": ("f",),
 }
 
 
 def is_a(graph: Any, name: str) -> bool:
-    """Whether it is of TensorFlow's class `name`, or of one made from that."""
+    """True if the graph's class, or a base of it, is TensorFlow's class `name`."""
     return any(kind.__name__ == name for kind in type(graph).__mro__)
 
 
@@ -45,8 +45,10 @@ def _around(graph: Any) -> Any:
 
 
 def _function_graph(graph: Any) -> Any:
-    """Of the function that is traced, whose branches and loops have graphs of their own, with names that hold a number
-    of this process; or the v1 graph."""
+    """Returns the graph of the function that is traced, or the v1 graph.
+
+    Its branches and loops have graphs of their own, whose names have a number that differs among processes.
+    """
     while is_a(graph, "ControlFlowFuncGraph") and _around(graph) is not None:
         graph = _around(graph)
     return graph
@@ -54,7 +56,7 @@ def _function_graph(graph: Any) -> Any:
 
 def _function_name(graph: Any) -> str:
     name = getattr(graph, "name", None) or "graph"
-    # TensorFlow numbers what it makes of a function as this process comes to it.
+    # TensorFlow adds a number to the functions that it makes. The number depends on the order in this process.
     made = re.fullmatch(r"__(backward|forward|inference)_(.+)_\d+", name)
     if made is not None:
         name = f"{made[2]}_grad" if made[1] == "backward" else made[2]
@@ -62,7 +64,8 @@ def _function_name(graph: Any) -> str:
 
 
 def _own_names(graph: Any) -> _Names:
-    """Of the function itself, with its branches and loops, not of those that it calls."""
+    """Returns the names used in the function itself and in its branches and loops, without the functions that it
+    calls."""
     if not hasattr(graph, "_distrun_names"):
         graph._distrun_names = set()
     names: _Names = graph._distrun_names
@@ -70,7 +73,7 @@ def _own_names(graph: Any) -> _Names:
 
 
 def _called(graph: Any) -> set[Any]:
-    """The graphs of all that it has called so far, directly or not."""
+    """Returns the graphs of all functions that it has called so far, directly or indirectly."""
     known: tuple[int, set[Any]] = getattr(graph, "_distrun_called", (0, set()))
     seen, found = known
     operations = graph.get_operations()
@@ -85,13 +88,17 @@ def _called(graph: Any) -> set[Any]:
 
 
 def _uses_variable(graph: Any) -> bool:
-    """So far: TensorFlow adds an input to a function that is traced when it comes to the variable."""
+    """True if the function uses a variable so far. During the trace TensorFlow adds an input when it meets a
+    variable."""
     return any(one.dtype == tf.resource for one in graph.inputs)
 
 
 def _in_order(graph: Any) -> bool:
-    """Whether calls of this function run one after the other in those that call it: TensorFlow orders calls that use no
-    variable. (Right in a v1 graph it orders none, and each function counts by itself.)"""
+    """True if the callers run calls of this function one after the other.
+
+    TensorFlow keeps the order of calls that use no variable. (Directly in a v1 graph it orders no calls, and each
+    function counts by itself.)
+    """
     while hasattr(_around(graph), "outer_graph"):
         if _uses_variable(graph):
             return False
@@ -100,14 +107,17 @@ def _in_order(graph: Any) -> bool:
 
 
 def _called_in_any_order(graph: Any) -> set[Any]:
-    """Of those that it has called: finished ones that use a variable, maybe after their operations, and all in them."""
+    """Returns the called functions that use a variable, perhaps only after their operations, and all that they call."""
     using = {one for one in _called(graph) if _uses_variable(one)}
     return using.union(*map(_called, using))
 
 
 def _counted(graph: Any) -> Iterator[Any]:
-    """The functions whose names this graph's must differ from. Where calls run in order not those of other traces of
-    the same function: they have their names in common, since on another rank one trace may serve for both."""
+    """Yields the functions whose names must differ from those in this graph.
+
+    If calls run in order, other traces of the same function are left out. They share their names, because on another
+    rank one trace may serve both calls.
+    """
     function = _function_graph(graph)
     name = _function_name(function) if _in_order(function) else None
     inside = True
@@ -121,8 +131,7 @@ def _counted(graph: Any) -> Iterator[Any]:
 
 
 def place(kind: Kind, process_set: int, graph: Any) -> str:
-    """The name of an operation that the program has not named: its function's, and the number there among those of its
-    process set."""
+    """Returns the name of an unnamed operation: its function, and its number there among those of its process set."""
     function = _function_graph(graph)
     if not hasattr(function, "_distrun_numbers"):
         function._distrun_numbers = collections.Counter()
@@ -132,8 +141,10 @@ def place(kind: Kind, process_set: int, graph: Any) -> str:
 
 
 def once(kind: Kind, process_set: int, names: tuple[str, ...], graph: Any) -> tuple[str, ...]:
-    """The names, numbered where others have them already: nothing orders a graph's operations, so on another rank
-    another one of the same name could come first."""
+    """Returns the names, with a number added to those that are in use.
+
+    A graph does not order its operations, so on another rank another one of the same name could run first.
+    """
     taken: _Names = set().union(*map(_own_names, _counted(graph)))
     found = []
     for name in names:

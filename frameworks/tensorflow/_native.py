@@ -1,6 +1,6 @@
-"""The op library: loaded into TensorFlow, bound to the libdistrun.so of the Python core, attached to its session.
+"""The op library: loaded into TensorFlow, bound to the core's libdistrun.so, attached to its session.
 
-Its ops have the options of a call as attributes.
+Its ops get the options of a call as attributes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _FILE = "libdistrun_tensorflow.so"
 _DATA_OPS = ("Allreduce", "Allgather", "Broadcast", "Alltoall", "Reducescatter")
 
 
-# Their one output is a list of tensors.
+# The kinds whose op has one output, a list of tensors.
 _LISTS = frozenset({Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCESCATTER})
 
-# Of the native ops (bindings/tensorflow/ops.cc). An eager call leaves out what has its default: TensorFlow takes half a
-# microsecond for each attribute of each call.
+# The defaults of the native ops' attributes (bindings/tensorflow/ops.cc). An eager call leaves out defaults, because
+# TensorFlow takes half a microsecond for each attribute of each call.
 _DEFAULTS: dict[str, Any] = {
     "tensor_name": "",
     "process_set": 0,
@@ -46,7 +46,7 @@ _DEFAULTS: dict[str, Any] = {
 
 @functools.lru_cache(maxsize=4096)
 def _eager_attributes(what: Call) -> tuple[Any, ...]:
-    """Names and values in turn, those that are not the default."""
+    """Returns the names and values of attributes that differ from the default, alternating."""
     chosen = {name: value for name, value in _attributes(what, True).items() if value != _DEFAULTS[name]}
     return tuple(word for pair in chosen.items() for word in pair)
 
@@ -92,7 +92,7 @@ def _flat(result: Any) -> list[Any]:
 
 def _in_loop(graph: Any) -> bool:
     while graph is not None:
-        # Of the loop itself, or of its gradient, whose class is made from it.
+        # The body of a loop, or of its gradient, whose class derives from it.
         if _names.is_a(graph, "WhileBodyFuncGraph"):
             return True
         graph = getattr(graph, "outer_graph", None)
@@ -102,13 +102,13 @@ def _in_loop(graph: Any) -> bool:
 def _attribute(op: Any, name: str) -> Any:
     try:
         value = op.get_attr(name)
-    except KeyError:  # of an eager call, which was given none
+    except KeyError:  # an eager call without this attribute
         return _DEFAULTS[name]
     return value.decode() if isinstance(value, bytes) else value
 
 
 def call_of(kind: Kind, op: Any) -> Call:
-    """The call that a native op was made for."""
+    """Returns the call that a native op was made for."""
     name = _attribute(op, "tensor_name")
     what = Call(kind, tuple(name.split("\n")) if name else (), _attribute(op, "process_set"))
     what = what._replace(grouped=bool(_attribute(op, "grouped")))
@@ -120,17 +120,17 @@ def call_of(kind: Kind, op: Any) -> Call:
 
 
 class Unavailable(Exception):
-    """This TensorFlow cannot use the op library; the text says why."""
+    """This version of TensorFlow cannot use the op library. The text says why."""
 
 
 class NativeOps(Execution):
-    """The loaded library: its ops as TensorFlow's functions, and its C functions."""
+    """Runs operations with the loaded library: its ops as TensorFlow's functions, and its C functions."""
 
     def __init__(self, ops: ModuleType, path: str) -> None:
         self._ops = ops
-        # By number: to hash a Kind takes longer than the rest of a look-up, and small operations notice it.
+        # Indexed by number. Hashing a Kind takes longer than the rest of a look-up, which small operations notice.
         self._eager = [eager_call(ops, kind) for kind in sorted(Kind)]
-        # Only now: a library that was loaded before TensorFlow looks registers nothing.
+        # Only after TensorFlow has loaded it: a library that was loaded before registers no ops.
         self._calls = ctypes.CDLL(path)
         self._held = ctypes.PyDLL(path)  # keeps the GIL
         for name in ("report", "bind", "attach"):
@@ -142,7 +142,8 @@ class NativeOps(Execution):
         self._calls.distrun_tensorflow_python.restype = None
 
     def bind(self) -> str:
-        """Connects the ops with the core's library and Python's signals. Why TensorFlow cannot use them, or ""."""
+        """Connects the ops with the core's library and Python's signals. Returns why TensorFlow cannot use them, or
+        ""."""
         report: bytes = self._calls.distrun_tensorflow_report()
         report = report or self._calls.distrun_tensorflow_bind(library()._handle)
         if not report:
@@ -153,33 +154,33 @@ class NativeOps(Execution):
         return report.decode()
 
     def eagerly(self, what: Call, inputs: tuple[Any, ...]) -> list[Any]:
-        """By the op of this kind."""
+        """Calls the op of this kind."""
         outcome = self._call(what.kind, inputs, _eager_attributes(what))
         return outcome if what.kind in _LISTS else _flat(outcome)
 
     def allreduce_eagerly(
         self, tensor: Any, name: str | None, op: int | None, prescale: float, postscale: float, process_set: ProcessSet
     ) -> Any:
-        """The options are looked up as they were given, since a program repeats itself and to read them takes a quarter
-        of the time of a small operation."""
+        """Looks up the attributes by the options as given. Programs repeat the same ones, and parsing them takes a
+        quarter of a small operation's time."""
         given = name, op, prescale, postscale, registered_id(process_set)
         try:
             attributes = _allreduce_attributes(*given)
-        except TypeError:  # also of what cannot be looked up: a tensor, an array
+        except TypeError:  # also for values that cannot be hashed: a tensor, an array
             attributes = None
         if attributes is None:
             attributes = _allreduce_attributes.__wrapped__(*given)
         return self._call(Kind.ALLREDUCE, ([tensor],), attributes)[0]
 
     def in_graph(self, what: Call, inputs: tuple[Any, ...], graph: Any) -> list[Any]:
-        """One op; in a loop one that TensorFlow keeps in order."""
+        """Adds one op. In a loop it is one whose order TensorFlow keeps."""
         name = f"distrun_{what.kind.name.lower()}"
         if what.kind not in (Kind.JOIN, Kind.BARRIER) and _in_loop(graph):
             name += "_ordered"
         result = getattr(self._ops, name)(*inputs, **_attributes(what, False))
         outputs = _flat(result)
         operation = result if isinstance(result, tf.Operation) else outputs[0].op
-        # The other ranks wait for this one, whether it uses the result or not. Ordered ones run in any case.
+        # The other ranks wait for this op, whether its result is used or not. Ordered ops run in any case.
         if operation.type in self.unordered and hasattr(graph, "control_outputs"):
             graph.control_outputs.append(operation)
         return outputs if outputs else [operation]
@@ -189,36 +190,37 @@ class NativeOps(Execution):
             return self._eager[kind](inputs, attributes)
         except tf.errors.OpError as failure:
             if isinstance(failure, tf.errors.CancelledError):
-                self._held.distrun_tensorflow_raise_kept()  # what a signal handler raised while the operation waited
+                self._held.distrun_tensorflow_raise_kept()  # of a signal handler, during the wait
             ours = self.error_of(failure)
             if ours is None:
                 raise
         raise ours
 
     def error_of(self, failure: BaseException) -> errors.DistrunError | None:
-        """As the kernels kept it, found by the text of TensorFlow's exception."""
+        """Returns the error that the kernels stored, found by the text of TensorFlow's exception."""
         error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
         if not self._calls.distrun_tensorflow_failure(str(failure).encode(errors="replace"), ctypes.byref(error)):
             return None
         return errors.from_struct(error)
 
     def attach(self, session: int) -> None:
-        """Gives the session to the kernels."""
+        """Passes the session to the kernels."""
         failure = self._calls.distrun_tensorflow_attach(session).decode()
         if failure:
             raise errors.DistrunError(failure)
 
     def detach(self) -> bool:
-        """Takes the session away from the kernels when none uses it."""
+        """Takes the session from the kernels. False if one of them still uses it."""
         return bool(self._calls.distrun_tensorflow_detach())
 
     def forget_numbers(self, process_set: int) -> None:
-        """Those of eager operations, which the kernels count."""
+        """Restarts the numbers of eager operations, which the kernels count."""
         self._calls.distrun_tensorflow_forget_numbers(process_set)
 
 
 def _refuse_if_loaded(path: str) -> None:
-    """TensorFlow looks for operations once, when it loads a file, and accepts them from one file only."""
+    """Raises if the library is loaded already. TensorFlow registers ops only when it loads a file, and from one
+    file."""
     from tensorflow.python.framework import op_def_registry
 
     try:
@@ -235,7 +237,7 @@ def _refuse_if_loaded(path: str) -> None:
 
 
 def load() -> NativeOps:
-    """The ops, ready for a session. Unavailable where this TensorFlow cannot use them."""
+    """Returns the ops, ready for a session. Unavailable if this version of TensorFlow cannot use them."""
     path = str(library_file().resolve().with_name(_FILE))
     _refuse_if_loaded(path)
     try:
@@ -250,7 +252,7 @@ def load() -> NativeOps:
 
 
 def _unordered_ops() -> frozenset[str]:
-    """Tells TensorFlow that the data operations of one function need no order among themselves; their names."""
+    """Tells TensorFlow that a function's data operations need no order among themselves. Returns the ops' names."""
     try:
         from tensorflow.python.framework import auto_control_deps
     except ImportError:

@@ -1,8 +1,8 @@
-"""Operations in the body of tf.vectorized_map, which is how Jacobians are made too: one operation for all rows.
+"""Operations in the body of tf.vectorized_map, which also computes Jacobians: one operation for all rows.
 
-TensorFlow traces the body for a single row and writes it again for all of them, asking a converter for each op that is
-stateful. One without a converter becomes a loop over the rows: operations of one name in no order, besides the traced
-one, which runs as well.
+TensorFlow traces the body for one row, and rewrites it for all rows. For each stateful op it asks a converter. Without
+a converter, the op becomes a loop over the rows. Its operations would all have one name and no order, and the traced op
+would run in addition.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from ._native import call_of
 
 
 def register() -> None:
-    """Tells TensorFlow how to convert the native ops. It imports the module itself in every version from 2.15 to 2.21;
-    one that has no such module has no vectorized_map, or makes it in another way."""
+    """Registers converters for the native ops. TensorFlow 2.15 to 2.21 import the module of converters themselves.
+
+    A version without that module has no vectorized_map, or implements it differently.
+    """
     try:
         from tensorflow.python.ops.parallel_for.pfor import RegisterPFor
     except ImportError:
@@ -35,10 +37,13 @@ def _convert_native(kind: Kind, of_rows: Any) -> list[Any]:
 
 
 def convert(what: Call, of_rows: Any) -> list[Any]:
-    """The outputs for all rows. of_rows: TensorFlow's _PforInput, the traced op and its inputs. Each of these is for
-    all rows or the same for every row, and so is the output that is made of it."""
+    """Returns the outputs for all rows.
+
+    of_rows: TensorFlow's _PforInput, with the traced op and its inputs. Each input has all rows, or is the same for
+    every row; its output is likewise.
+    """
     shown = f"{what.kind.name.lower()} '{what.names[0]}'"
-    # What becomes of an element in these depends on no other one, so the rows' operations are one on their stack.
+    # These operations are elementwise, so one operation on the stacked rows replaces those of the rows.
     if what.kind not in (Kind.ALLREDUCE, Kind.BROADCAST):
         raise NotImplementedError(
             f"{shown} in tf.vectorized_map, or in the gradient that a Jacobian is made of: only allreduce and "
@@ -56,8 +61,11 @@ def convert(what: Call, of_rows: Any) -> list[Any]:
 
 
 def _leave_out(op: Any) -> None:
-    """The traced op need not run. It does where an op that runs takes its result; in a loop, where TensorFlow runs all
-    ordered ones; and in a function that the body calls. So the one for all rows has another name."""
+    """Removes the traced op from the ops that must run.
+
+    It runs in spite of this in three cases: an op that runs uses its result; it is an ordered op in a loop; it is in a
+    function that the body calls. So the op for all rows has another name.
+    """
     graph = op.graph
     if graph is tf.compat.v1.get_default_graph() and op.type in execution().unordered:
         run_anyway = getattr(graph, "control_outputs", [])

@@ -1,4 +1,4 @@
-"""init: the job, the way to run operations, this rank's GPU, and no TF_CONFIG of the launcher's."""
+"""init: joins the job, chooses the Execution, selects this rank's GPU, and removes the launcher's TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def init(
     *,
     settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Joins the job (see distrun.init) and lets TensorFlow see this rank's own GPU only, among those it could see.
+    """Joins the job like distrun.init(), and hides all GPUs but this rank's own from TensorFlow.
 
-    Call it before TensorFlow uses a GPU. In a rank of a job TF_CONFIG is taken out of the environment, unless
-    distrun --tf or --tf-roles set it for a tf.distribute strategy: an Estimator would start another cluster
-    with it.
+    Call it before TensorFlow uses a GPU; RuntimeError otherwise, and if the host has fewer GPUs than ranks. In a rank
+    of a job this removes TF_CONFIG from the environment, unless distrun --tf or --tf-roles set it for a tf.distribute
+    strategy. With it, an Estimator would start another cluster.
     """
     basics.init(comm, process_sets, settings=settings)
-    # In a process without a job the variable is another program's.
+    # Outside a job TF_CONFIG belongs to another program.
     if ("DISTRUN_RANK" in os.environ or basics.size() > 1) and "DISTRUN_TF" not in os.environ:
         os.environ.pop("TF_CONFIG", None)
     if basics.size() > 1:
@@ -36,7 +36,7 @@ def init(
 
 
 def no_autograph() -> None:
-    """Keeps autograph from rewriting this package: it holds no data-dependent control flow, and conversion is slow."""
+    """Excludes this package from autograph. It has no data-dependent control flow, and conversion is slow."""
     try:
         from tensorflow.python.autograph.core import config
     except ImportError:
@@ -45,9 +45,9 @@ def no_autograph() -> None:
 
 
 def select_gpu(own: Sequence[int]) -> None:
-    """Hides all GPUs but the first of `own`, which are numbered among those that TensorFlow sees."""
+    """Hides all GPUs except the first of `own`, an index among the GPUs that TensorFlow sees."""
     gpus = tf.config.list_physical_devices("GPU")
-    # None, or this rank's own; or the program has chosen for itself.
+    # There is no GPU, or only this rank's own; or the program has chosen one itself.
     if len(gpus) < 2 or len(tf.config.get_visible_devices("GPU")) < 2:
         return
     if own[0] >= len(gpus):
@@ -67,7 +67,7 @@ def select_gpu(own: Sequence[int]) -> None:
 
 @functools.cache
 def _choose() -> _execution.Execution:
-    """The native ops; Python functions, after one warning, where this TensorFlow cannot use them."""
+    """Returns the native ops. If this version of TensorFlow cannot use them, warns and returns the Python functions."""
     try:
         return _native.load()
     except _native.Unavailable as reason:
@@ -76,13 +76,13 @@ def _choose() -> _execution.Execution:
             RuntimeWarning,
             stacklevel=2,
         )
-    from ._fallback import PythonFunctions  # seldom needed, and import time is everybody's
+    from ._fallback import PythonFunctions  # imported only when needed, to keep the import of this package fast
 
     return PythonFunctions()
 
 
 class _Attachment(_session.Extension):
-    """Gives each session to the chosen Execution while it is open."""
+    """Passes each session to the chosen Execution while it is open."""
 
     packages = ("tensorflow",)
 
@@ -90,7 +90,7 @@ class _Attachment(_session.Extension):
         self._attached: _execution.Execution | None = None
 
     def attach(self, session: int) -> None:
-        """The choice is made here, at init, and not when the package is imported."""
+        """Chooses the Execution. This happens at init, not at the import of the package."""
         chosen = _choose()
         chosen.attach(session)
         _execution.use(chosen)
@@ -104,15 +104,15 @@ class _Attachment(_session.Extension):
         return True
 
     def forget_numbers(self, process_set: int) -> None:
-        """Those that the chosen one counts by itself."""
+        """Restarts the numbers that the Execution counts itself."""
         if self._attached is not None:
             self._attached.forget_numbers(process_set)
 
     def error_of(self, failure: BaseException) -> errors.DistrunError | None:
-        """TensorFlow's own classes are raised by functions and sessions."""
+        """Converts TensorFlow's own exceptions, as functions and sessions raise them."""
         return _execution.distrun_error(failure)
 
 
 def extend() -> None:
-    """At import: every session is attached, whichever front end opens it."""
+    """Registers the attachment at import, so that it gets every session, whichever front end opens it."""
     _session.extend(_Attachment())

@@ -13,18 +13,21 @@ from .ops import allreduce
 
 @tf.keras.utils.register_keras_serializable("distrun")  # type: ignore[misc]
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
-    """Like BatchNormalization; in training, mean and variance are those of the batches of all ranks together."""
+    """A BatchNormalization whose training mean and variance are those of all ranks' batches together.
+
+    The options are those of Keras's layer. ValueError for fused=True.
+    """
 
     def __init__(self, fused: bool | None = False, **options: Any) -> None:
         if fused in (True, None):
             raise ValueError("SyncBatchNormalization does not support fused=True.")
         if hasattr(tf.keras.layers.BatchNormalization, "_fused_batch_norm"):
-            # Keras 2 would choose this kernel for images, which computes moments of its own.
+            # For images Keras 2 would choose this kernel, which computes the moments itself.
             options["fused"] = False
         super().__init__(**options)
 
     def _moments(self, inputs: Any, *arguments: Any, **options: Any) -> tuple[Any, Any]:
-        """Keras' own moments of this rank's batch, averaged over the ranks as means and mean squares."""
+        """Averages Keras's moments of this rank's batch over the ranks, as means and mean squares."""
         mean, variance = super()._moments(inputs, *arguments, **options)
         if basics.size() == 1:
             return mean, variance

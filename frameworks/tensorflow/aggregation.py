@@ -1,4 +1,4 @@
-"""Local gradient aggregation in v1 graphs: gradients of several passes are added up before they travel."""
+"""Local gradient aggregation in v1 graphs: a rank sums the gradients of several passes before it sends them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import tensorflow as tf
 
 
 class LocalGradientAggregationHelper:
-    """Adds up gradients in variables of this rank; every `backward_passes_per_step` passes they are reduced.
+    """Sums gradients in variables of this rank, and reduces the sums every `backward_passes_per_step` passes.
 
-    allreduce: from gradients and variables to reduced gradients. counter: the passes since the last reduction.
+    allreduce: maps gradients and variables to reduced gradients. counter: the passes since the last reduction.
     """
 
     def __init__(
@@ -38,7 +38,8 @@ class LocalGradientAggregationHelper:
         self._sums = [_local("sum", gradient.shape, gradient.dtype) for gradient in gradients]
 
     def compute_gradients(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        """The reduced sums in every `backward_passes_per_step`-th pass, else what must not be applied."""
+        """Returns the reduced sums in every `backward_passes_per_step`-th pass. Other passes' results must not be
+        applied."""
         given = [index for index, gradient in enumerate(gradients) if gradient is not None]
         dense = [tf.convert_to_tensor(gradients[index]) for index in given]
         self._make_variables(dense)
@@ -66,7 +67,8 @@ class LocalGradientAggregationHelper:
         return [total.read_value() for total in self._sums]
 
     def apply_gradients(self, apply: Callable[[], Any], gradients: Sequence[Any], global_step: Any = None) -> Any:
-        """Runs `apply`, which increments `global_step`, where gradients were reduced; the other passes count alike."""
+        """Runs `apply`, which increments `global_step`, after a reduction. Other passes only increment
+        `global_step`."""
 
         def due() -> Any:
             with tf.control_dependencies([apply()]):
@@ -82,7 +84,7 @@ class LocalGradientAggregationHelper:
 
 
 def _local(name: str, shape: Any, dtype: Any) -> Any:
-    """A variable of zeros that no other helper shares and no checkpoint holds, whatever the scope around it reuses."""
+    """Makes a variable of zeros that no other helper shares and no checkpoint saves, even in a scope with reuse."""
     return tf.compat.v1.Variable(
         lambda: tf.zeros(shape, dtype),
         trainable=False,

@@ -1,4 +1,4 @@
-"""Compression: tensors are made smaller for the way and get their dtype back afterwards."""
+"""Compression: tensors are sent in a smaller dtype, and get their original dtype back afterwards."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class _Narrow(Compressor):
 
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:  # type: ignore[override]
-        """The narrow dtype, and the old one."""
+        """Returns the tensor in the narrow dtype, and its original dtype."""
         if tensor.dtype.is_floating and tensor.dtype.size > cls.dtype.size:
             return tf.cast(tensor, cls.dtype), tensor.dtype
         return tensor, None
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """Back to the old dtype."""
+        """Converts the tensor back to its original dtype."""
         return tensor if ctx is None else tf.cast(tensor, ctx)
 
 

@@ -1,4 +1,4 @@
-"""Initial state from one rank: variables and objects."""
+"""Broadcasts of the initial state: variables and objects."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from ._unsigned import as_given, signed
 
 
 def variable_names(variables: Sequence[Any], shortened: Callable[[str], str] = layer_path) -> list[str]:
-    """A name for each, equal on all ranks: the layer's and the variable's, or the one that TensorFlow has. Without
-    the numbers of Keras's layers, and numbered from its second use on."""
+    """Returns a name for each variable, equal on all ranks: layer and variable, or TensorFlow's name.
+
+    Keras's counters of layers are removed. From its second use on, a name gets a number.
+    """
     uses: dict[str, int] = {}
     names = []
     for variable in variables:
@@ -40,10 +42,12 @@ def broadcast_variables(
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
 ) -> Any:
-    """Gives the variables the values that they have on rank `root_rank`; in a graph, the operation that does.
+    """Overwrites variables with the values of rank `root_rank`. In a graph, returns the operation that does.
+    Collective.
 
-    All travel together. Seeds of random numbers (Keras's SeedGenerator, tf.random.Generator) become a function of the
-    root's seed and of the rank. `inplace` is Horovod's and has no effect: the variables are always assigned to.
+    All variables are one batch. Seeds of random numbers (Keras's SeedGenerator, tf.random.Generator) become a function
+    of the root's seed and of the rank. `inplace` is Horovod's and has no effect: the variables are always assigned.
+    TypeError for values that are not variables.
     """
     del inplace
     made = _assigned(_listed(variables), root_rank, None, process_set)
@@ -53,14 +57,15 @@ def broadcast_variables(
 def broadcast_(
     variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Like broadcast_variables, under one name, and gives the variables; in a graph, their new values."""
+    """Like broadcast_variables, but under one name. Returns the variables; in a graph, their new values."""
     given = _listed(variables)
     made = _assigned(given, root_rank, name, process_set)
     return given if tf.executing_eagerly() else made
 
 
 def _listed(variables: object) -> list[Any]:
-    """TypeError for a model or an optimizer in their place, a single variable, a dict, or what is no variable."""
+    """Returns the variables as a list. TypeError for a model, an optimizer, a single variable, a dict and other
+    values."""
     if not isinstance(variables, Iterable) or isinstance(variables, str | bytes | Mapping) or _is_one(variables):
         raise TypeError(f"variables is a list of variables, such as model.variables, not {type(variables).__name__}.")
     given = list(variables)
@@ -74,7 +79,7 @@ def _listed(variables: object) -> list[Any]:
 
 
 def _is_one(variable: object) -> bool:
-    """A variable of TensorFlow or of Keras, which have different classes."""
+    """True for a variable of TensorFlow or of Keras, which have different classes."""
     return hasattr(variable, "assign") and hasattr(variable, "dtype")
 
 
@@ -94,7 +99,10 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None, process_se
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """The operation that gives all global variables of the v1 graph the values of rank `root_rank`."""
+    """Returns the operation that broadcasts all global variables of the v1 graph from rank `root_rank`.
+
+    RuntimeError in eager mode.
+    """
     if tf.executing_eagerly():
         raise RuntimeError(
             "hvd.broadcast_global_variables() does not support eager execution. Please use "
@@ -104,9 +112,10 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """Broadcasts all global variables from rank `root_rank` when a session of a v1 graph has been made.
+    """Broadcasts all global variables from rank `root_rank` after a session of a v1 graph was created.
 
-    So all ranks start with the same random initial values, or with what rank 0 restored from a checkpoint.
+    So all ranks start with the same random initial values, or with those that the root restored from a checkpoint.
+    `device` is Horovod's and has no effect.
     """
 
     def __init__(self, root_rank: int, device: str = "") -> None:
@@ -121,7 +130,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
             self.bcast_op = broadcast_global_variables(self.root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Runs it."""
+        """Runs the operation."""
         del coord
         session.run(self.bcast_op)
 
@@ -135,7 +144,10 @@ def broadcast_object(
     *,
     allow_pickle: bool = False,
 ) -> Any:
-    """The object of rank `root_rank`, on every member. `session` is Horovod's; none is needed."""
+    """Returns the object of rank `root_rank` on every member; see distrun.broadcast_object(). Collective; blocks.
+
+    `session` is Horovod's and has no effect.
+    """
     del session
     return _objects.broadcast_object(obj, root_rank, name, process_set, allow_pickle=allow_pickle)
 
@@ -148,7 +160,7 @@ def broadcast_object_fn(
     *,
     allow_pickle: bool = False,
 ) -> Callable[[Any], Any]:
-    """A function that broadcasts the object that it is given."""
+    """Returns a function that broadcasts its argument as broadcast_object() does."""
     del session
     return lambda obj: _objects.broadcast_object(obj, root_rank, name, process_set, allow_pickle=allow_pickle)
 
@@ -161,6 +173,9 @@ def allgather_object(
     *,
     allow_pickle: bool = False,
 ) -> list[Any]:
-    """The objects of all members, in rank order. `session` is Horovod's; none is needed."""
+    """Returns the objects of all members, in rank order; see distrun.allgather_object(). Collective; blocks.
+
+    `session` is Horovod's and has no effect.
+    """
     del session
     return _objects.allgather_object(obj, name, process_set, allow_pickle=allow_pickle)

@@ -1,8 +1,8 @@
-"""patch_keras_mwms(): Keras 3's fit() under tf.distribute.MultiWorkerMirroredStrategy.
+"""patch_keras_mwms(): makes Keras 3's fit() work under tf.distribute.MultiWorkerMirroredStrategy.
 
 Two functions of Keras 3's TensorFlow trainer fail with several workers. `_maybe_symbolic_build` averages the first
-batch over the replicas to learn its shape, which raises for what MultiWorkerMirroredStrategy hands out; one replica's
-part tells the shape as well. And `reduce_per_replica` averages losses along axis 0, which scalars do not have.
+batch over the replicas to get its shape, which raises for MultiWorkerMirroredStrategy's values. The part of one replica
+has the same shape. `reduce_per_replica` averages losses along axis 0, which scalars do not have.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ _KNOWN_FAULTS = {
 
 
 def patch_keras_mwms() -> bool:
-    """Mends fit(), evaluate() and predict() of the installed Keras under MultiWorkerMirroredStrategy, in this process.
+    """Repairs fit(), evaluate() and predict() of the installed Keras under MultiWorkerMirroredStrategy, in this
+    process.
 
-    Call it before the model is made. True if something was mended, now or before; False where the installed Keras does
-    not have the faults (any more) or is Keras 2, which never had them. RuntimeError for a Keras with another
-    kind of trainer than the one that this was tested with (3.15).
+    Call it before the model is created. Returns True if something was repaired, now or earlier. Returns False if the
+    installed Keras does not have the faults (any more), or is Keras 2, which never had them. RuntimeError if the
+    trainer differs from the tested one, Keras 3.15's.
     """
     try:
         from keras.src.backend.tensorflow import trainer

@@ -1,8 +1,9 @@
-"""The operations on TensorFlow's tensors, under Horovod's names; in eager mode, in tf.function and in v1 graphs.
+"""The operations on TensorFlow's tensors, under Horovod's names. They work eagerly, in tf.function and in v1 graphs.
 
-All but `join` and `barrier` have gradients, reductions for `Sum` and `Average` only. `device_dense`, `device_sparse`
-and `ignore_name_scope` are Horovod's and have no effect: the operations run where their tensors are, and their names do
-not depend on scopes.
+All except `join` and `barrier` have gradients; reductions have them for `Sum` and `Average` only. `device_dense`,
+`device_sparse` and `ignore_name_scope` exist for Horovod's programs and have no effect: operations run where their
+tensors are, and their names do not depend on scopes. `gradient` is "exact" (that of the sum of all ranks' losses) or
+"horovod" (Horovod's factor; see distrun._collectives.gradient_factor).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ._gradients import scaled
 from ._unsigned import as_given, signed
 from .compression import Compression, Compressor, NoneCompressor
 
-_Tensor, _IndexedSlices = tf.Tensor, tf.IndexedSlices  # faster than looking them up in TensorFlow's lazy module
+_Tensor, _IndexedSlices = tf.Tensor, tf.IndexedSlices  # a look-up in TensorFlow's lazy module is slow
 
 
 def _tensors(values: Sequence[Any]) -> list[Any]:
@@ -58,7 +59,11 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """The reduction (default: the average) of the tensors of all ranks. tf.IndexedSlices are gathered instead."""
+    """Reduces the tensors of all ranks (default: their average). Returns a new tensor.
+
+    The tensors have the same shape and dtype on all ranks. tf.IndexedSlices are not added up; the ranks' rows are
+    gathered. `average` is Horovod's older form of `op`.
+    """
     del device_dense, device_sparse, ignore_name_scope
     if average is None and compression is NoneCompressor and isinstance(tensor, _Tensor) and executing_eagerly():
         return execution().allreduce_eagerly(tensor, name, op, prescale_factor, postscale_factor, process_set)
@@ -80,7 +85,7 @@ def _allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Horovod's allreduce of `mpi_ops`, which sums by default."""
+    """Horovod's allreduce of `mpi_ops`, whose default is the sum."""
     del ignore_name_scope
     return allreduce(
         tensor,
@@ -105,7 +110,7 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """The reductions of several tensors, which run all or none. tf.IndexedSlices among them are gathered."""
+    """Reduces several tensors, which run all or none. Returns new tensors. tf.IndexedSlices among them are gathered."""
     del device_dense, device_sparse, ignore_name_scope
     check(compression)
     how = reduction(op, *factors_of(prescale_factor, postscale_factor), average)
@@ -136,7 +141,7 @@ def allreduce_dense(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> list[Any]:
-    """One operation for all of `tensors`."""
+    """Reduces all of `tensors` in one operation."""
     small = [compression.compress(tensor) for tensor in _tensors(tensors)]
     what = call(
         Kind.ALLREDUCE, names, process_set, grouped=grouped, reduce=reduce, prescale=prescale, postscale=postscale
@@ -153,8 +158,10 @@ def allreduce_slices(
     compression: type[Compressor] = Compression.none,
     factor: float = 1.0,
 ) -> list[Any]:
-    """All ranks' rows of each tf.IndexedSlices times `factor`, those at the same place not yet added up: an average of
-    integers is cut off in each row."""
+    """Gathers all ranks' rows of each tf.IndexedSlices, times `factor`. Rows with the same index are not added up.
+
+    So an average of integers is truncated in each row.
+    """
     if reduce not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise NotImplementedError(f"tf.IndexedSlices are reduced with Sum or Average, not {reduce.name.title()}.")
     if names is not None:
@@ -179,7 +186,8 @@ def allreduce_slices(
 
 
 def _scaled(rows: Any, factor: float) -> Any:
-    """As dense integers are scaled (docs/numerics.md): in float64, and cut off."""
+    """Multiplies rows by a factor. Integers are scaled like dense ones (docs/numerics.md): in float64, then
+    truncated."""
     if rows.dtype.is_integer:
         return tf.cast(tf.cast(rows, tf.float64) * factor, rows.dtype)
     return rows * tf.cast(factor, rows.dtype)
@@ -192,7 +200,8 @@ def allgather(
     process_set: ProcessSet = global_process_set,
     gradient: str = EXACT,
 ) -> Any:
-    """The tensors of all ranks one after the other along dimension 0, whose size may differ."""
+    """Concatenates the tensors of all ranks along dimension 0, in rank order. Only dimension 0 may differ among
+    ranks."""
     del ignore_name_scope
     given = _with_gradient(_tensors([tensor]), gradient, Kind.ALLGATHER, process_set)
     outputs = run(call(Kind.ALLGATHER, name, process_set), [signed(one) for one in given])
@@ -206,7 +215,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
     gradient: str = EXACT,
 ) -> list[Any]:
-    """The allgathers of several tensors, which run all or none."""
+    """Concatenates each of several tensors as allgather does. The tensors run all or none."""
     del ignore_name_scope
     if not tensors:
         return []
@@ -223,7 +232,7 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
     gradient: str = EXACT,
 ) -> Any:
-    """The tensor of world rank `root_rank`, on every member."""
+    """Returns the tensor of world rank `root_rank`, as a new tensor of the same shape and dtype on every member."""
     del ignore_name_scope
     given = _with_gradient(_tensors([tensor]), gradient, Kind.BROADCAST, process_set)
     outputs = run(call(Kind.BROADCAST, name, process_set, root=root_rank), [signed(one) for one in given])
@@ -237,14 +246,14 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
+    """Sends a block of rows to each rank, and returns the blocks from all ranks, in rank order.
 
-    splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum are not sent. With splits the
-    result is the pair of the output and the rows received from each rank (int32).
+    splits: the number of rows for each rank; None: equal shares of dimension 0. Rows beyond their sum are not sent.
+    With splits the result is a pair: the output, and the rows received from each rank (int32).
     """
     del ignore_name_scope
     rows = tf.zeros([0], tf.int64) if splits is None else tf.convert_to_tensor(splits)
-    if not rows.dtype.is_integer and rows.shape.num_elements() != 0:  # [] has no integers
+    if not rows.dtype.is_integer and rows.shape.num_elements() != 0:  # an empty list has no integer dtype
         raise ValueError(f"splits are whole numbers of rows, one for each rank of the process set, not {splits!r}.")
     given = _tensor(tensor)
     output, received = run(call(Kind.ALLTOALL, name, process_set), signed(given), tf.cast(rows, tf.int64))
@@ -264,9 +273,9 @@ def reducescatter(
     postscale_factor: float = 1.0,
     gradient: str = EXACT,
 ) -> Any:
-    """Reduces the tensors of all ranks (default: the average) and gives each rank its share of the rows.
+    """Reduces the tensors of all ranks (default: their average), and returns this rank's share of the rows.
 
-    Shares are equal, and one row longer on the first ranks where the rows cannot be shared equally.
+    The shares are equal. If the rows cannot be divided equally, each of the first ranks gets one row more.
     """
     del device_dense, ignore_name_scope
     [given] = _with_gradient(_tensors([tensor]), gradient, Kind.REDUCESCATTER, process_set)
@@ -284,7 +293,7 @@ def grouped_reducescatter(
     name: str | None = None,
     gradient: str = EXACT,
 ) -> list[Any]:
-    """The reducescatters of several tensors, which run all or none."""
+    """Reduces several tensors as reducescatter does, and returns this rank's shares. The tensors run all or none."""
     del device_dense
     given = _with_gradient(_tensors(tensors), gradient, Kind.REDUCESCATTER, process_set)
     return _reducescatter(given, compression, op, name, process_set, True, prescale_factor, postscale_factor)
@@ -311,9 +320,10 @@ def _reducescatter(
 
 
 def join(process_set: ProcessSet = global_process_set) -> Any:
-    """For a rank that has run out of data: takes part in what the others do until they have too.
+    """Joins: this rank is out of data, and takes part in the others' operations until every member has joined.
 
-    It contributes the neutral element to reductions and no rows to allgathers. Gives the rank that joined last.
+    It contributes the neutral element to reductions and no rows to allgathers. Returns the world rank that joined last,
+    as a tensor.
     """
     last = run(call(Kind.JOIN, None, process_set))[0]
     if tf.executing_eagerly():
@@ -322,34 +332,34 @@ def join(process_set: ProcessSet = global_process_set) -> Any:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
-    """Returns when every member has called it; in a v1 graph, the operation that does."""
+    """Returns when every member has called it. In a v1 graph, returns the operation that waits."""
     made = run(call(Kind.BARRIER, None, process_set))
-    # A function runs it in any case, and may not return an operation.
+    # In a function the operation runs in any case, and a function may not return an operation.
     return None if tf.executing_eagerly() or tf.inside_function() else made[0]
 
 
 def rank_op(name: str | None = None) -> Any:
-    """This process's number in the job, as a tensor."""
+    """Returns this process's rank as an int32 tensor."""
     return tf.constant(_session.world().rank, tf.int32, name=name)
 
 
 def local_rank_op(name: str | None = None) -> Any:
-    """This process's number on its host, as a tensor."""
+    """Returns this process's rank on its host as an int32 tensor."""
     return tf.constant(_session.world().local_rank, tf.int32, name=name)
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """The number of members of a process set, as a tensor."""
+    """Returns the number of members of a process set as an int32 tensor. ValueError for an unknown id."""
     return tf.constant(len(_members(process_set_id)), tf.int32, name=name)
 
 
 def local_size_op(name: str | None = None) -> Any:
-    """The number of processes on this host, as a tensor."""
+    """Returns the number of processes on this host as an int32 tensor."""
     return tf.constant(_session.world().local_size, tf.int32, name=name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """1 if this process is a member of the set, else 0, as a tensor."""
+    """Returns 1 if this process is a member of the set, else 0, as an int32 tensor. ValueError for an unknown id."""
     return tf.constant(int(_session.world().rank in _members(process_set_id)), tf.int32, name=name)
 
 

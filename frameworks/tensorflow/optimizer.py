@@ -1,4 +1,4 @@
-"""DistributedOptimizer for tf.compat.v1 optimizers; Keras ones are handed to distrun.keras."""
+"""DistributedOptimizer for tf.compat.v1 optimizers. Keras optimizers are passed on to distrun.keras."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tape import groups_of
 
 
 class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
-    """Computes the gradients of all ranks and applies them with the wrapped optimizer."""
+    """Computes gradients, reduces them over the ranks, and applies them with the wrapped optimizer."""
 
     def __init__(
         self, optimizer: Any, name: str | None, use_locking: bool, reduction: Reduction, passes: int, average: bool
@@ -32,11 +32,11 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         self._warns = True
 
     def register_local_var(self, var: Any) -> None:
-        """The gradient of this variable is not reduced."""
+        """Excludes the gradient of this variable from the reduction."""
         self._reduction.keep_local(var)
 
     def compute_gradients(self, *arguments: Any, **options: Any) -> list[tuple[Any, Any]]:
-        """Like the wrapped optimizer's, reduced over the ranks."""
+        """Computes gradients with the wrapped optimizer, and reduces them over the ranks."""
         self._warns = False
         pairs = self._optimizer.compute_gradients(*arguments, **options)
         gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -47,7 +47,10 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         return list(zip(reduced, variables, strict=True))
 
     def apply_gradients(self, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
-        """Like the wrapped optimizer's; with several passes per step, in the last of them. `global_step` counts all."""
+        """Applies gradients with the wrapped optimizer.
+
+        With several passes per step, only the last pass applies them. Every pass increments `global_step`.
+        """
         pairs = list(grads_and_vars)
         self._warn_of_gradients_of_others()
 
@@ -60,7 +63,7 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         return self._agg_helper.apply_gradients(apply, [pair[0] for pair in pairs], global_step)
 
     def _warn_of_gradients_of_others(self) -> None:
-        """Once. A program may have reduced them, so it is no error."""
+        """Warns once of unreduced gradients. It is no error, because the program may have reduced them itself."""
         if not self._warns or not _session.is_open() or not self._reduction.active():
             return
         self._warns = False
@@ -73,20 +76,20 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         )
 
     def get_slot(self, *arguments: Any, **options: Any) -> Any:
-        """The wrapped optimizer's."""
+        """Calls the wrapped optimizer."""
         return self._optimizer.get_slot(*arguments, **options)
 
     def get_slot_names(self, *arguments: Any, **options: Any) -> Any:
-        """The wrapped optimizer's."""
+        """Calls the wrapped optimizer."""
         return self._optimizer.get_slot_names(*arguments, **options)
 
     def variables(self, *arguments: Any, **options: Any) -> Any:
-        """The wrapped optimizer's."""
+        """Calls the wrapped optimizer."""
         return self._optimizer.variables(*arguments, **options)
 
 
 def _refuse_if_distributed(optimizer: Any) -> None:
-    """ValueError also for one that another wraps, as TensorFlow's for mixed precision does."""
+    """Raises ValueError for a distributed optimizer, also inside wrappers such as TensorFlow's for mixed precision."""
     while optimizer is not None:
         if isinstance(optimizer, _DistributedOptimizer):
             raise ValueError("the optimizer is distributed already, and its gradients would be reduced twice.")
@@ -114,14 +117,16 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """An optimizer that reduces gradients over the ranks before it applies them.
+    """Returns an optimizer that reduces gradients over the ranks before it applies them.
 
-    compression: see Compression. sparse_as_dense: tf.IndexedSlices are made dense first. backward_passes_per_step:
-    local passes whose gradients are added up (averaged with average_aggregated_gradients) before they travel; graph
-    mode. Each counts as a step of global_step, as in Horovod. gradient_predivide_factor: part of the average is taken
-    before the sum, for narrow number formats. groups: gradients that are reduced all or none, as a number of equal
-    groups or lists of variables. scale_local_gradients: gradients that are not reduced (register_local_var) are divided
-    by the number of ranks.
+    compression: see Compression. sparse_as_dense: convert tf.IndexedSlices to dense tensors first.
+    backward_passes_per_step: sum (or average, with average_aggregated_gradients) the gradients of this many local
+    passes before the reduction; in graph mode only. Each pass counts as a step of global_step, as in Horovod.
+    gradient_predivide_factor: divide by this part of the average before the sum, for dtypes with a small range.
+    groups: gradients that are reduced all or none, as a number of equal groups or as lists of variables.
+    scale_local_gradients: divide gradients that are not reduced (register_local_var) by the number of ranks.
+
+    ValueError if `optimizer` is distributed already, or does not fit the other arguments.
     """
     del device_dense, device_sparse
     if backward_passes_per_step <= 0:

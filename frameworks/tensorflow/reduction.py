@@ -1,4 +1,4 @@
-"""The gradients of all ranks: what DistributedGradientTape, DistributedOptimizer and distrun.keras have in common."""
+"""The reduction of gradients, used by DistributedGradientTape, DistributedOptimizer and distrun.keras."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _check_groups(groups: Any) -> None:
         )
     seen: set[int] = set()
     for variable in (one for group in lists for one in group):
-        if not hasattr(variable, "dtype"):  # a variable of TensorFlow's or Keras's, or a tensor that a tape watches
+        if not hasattr(variable, "dtype"):  # a variable of TensorFlow or Keras, or a tensor that a tape watches
             raise ValueError(f"groups must consist of lists of tf.Variable, not of {type(variable).__name__}.")
         if id(variable) in seen:
             raise ValueError("a variable appears in more than one of the groups.")
@@ -38,10 +38,10 @@ def _check_groups(groups: Any) -> None:
 
 @dataclasses.dataclass
 class Reduction:
-    """How gradients are reduced. `reduce` gives one gradient for each that it gets; None stays None.
+    """How gradients are reduced. `reduce` returns one gradient for each given one; None stays None.
 
-    All dense ones travel in one operation, those of one group (`groups`: a number of equal ones, or lists of variables)
-    all or none. Gradients of local variables are not reduced, but divided by the number of members.
+    All dense gradients are one batch. With `groups` (a number of equal groups, or lists of variables), those of a group
+    run all or none. Gradients of local variables are not reduced, but divided by the number of members.
     """
 
     compression: type[Compressor] = Compression.none
@@ -52,7 +52,7 @@ class Reduction:
     process_set: ProcessSet = global_process_set
     scale_local: bool = True
     prefix: str = "gradient"
-    local: dict[int, Any] = dataclasses.field(default_factory=dict)  # by id(), which is theirs while they are held
+    local: dict[int, Any] = dataclasses.field(default_factory=dict)  # by id(), valid while they are held
 
     def __post_init__(self) -> None:
         check(self.compression)
@@ -65,19 +65,22 @@ class Reduction:
         _check_groups(self.groups)
 
     def keep_local(self, variable: Any) -> None:
-        """The gradient of `variable` is this rank's own business."""
+        """Excludes the gradient of `variable` from the reduction."""
         self.local[id(variable)] = variable
 
     def active(self) -> bool:
-        """True if other ranks take part."""
+        """True if the process set has other ranks to reduce with."""
         return has_peers(self.process_set)
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], *, generic_names: bool = False) -> list[Any]:
-        """The reduced gradients; `variables` name them, those that are not local in the same order on all ranks."""
-        if not self.active():  # the optimizer still expects dense ones
+        """Returns the reduced gradients.
+
+        `variables` give them their names. Those that are not local have the same order on all ranks.
+        """
+        if not self.active():  # the optimizer expects dense ones in any case
             pairs = zip(gradients, variables, strict=True)
             return [self._dense(one) if id(variable) not in self.local else one for one, variable in pairs]
-        # Without the local ones: each rank may have another number of them.
+        # Leave out local variables, because their number may differ among the ranks.
         shared = [index for index, variable in enumerate(variables) if id(variable) not in self.local]
         given = range(len(shared)) if generic_names else variable_names([variables[index] for index in shared])
         names = {index: f"{self.prefix}.{name}" for index, name in zip(shared, given, strict=True)}
@@ -86,7 +89,8 @@ class Reduction:
         for index, gradient in enumerate(gradients):
             if gradient is None:
                 continue
-            # Keras's float8: the variable's new value. The largest is taken, as Keras does for several passes.
+            # In Keras's float8 the gradient is the variable's new value. Take the maximum, as Keras does over several
+            # passes.
             is_value = getattr(variables[index], "overwrite_with_gradient", False)
             if index not in names:
                 results[index] = gradient if is_value else self._scaled(gradient)
@@ -137,7 +141,7 @@ class Reduction:
         return gradient / tf.cast(members, gradient.dtype)
 
     def _parts(self, dense: list[int], variables: Sequence[Any]) -> list[tuple[list[int], bool]]:
-        """Which gradients travel in one operation, and whether they run all or none."""
+        """Returns the gradients of each operation, and whether they run all or none."""
         if not dense:
             return []
         if not self.groups:

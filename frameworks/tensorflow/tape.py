@@ -1,4 +1,4 @@
-"""DistributedGradientTape: a tf.GradientTape whose gradients are those of all ranks."""
+"""DistributedGradientTape: a tf.GradientTape that reduces its gradients over the ranks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .reduction import Reduction
 
 
 class _DistributedGradientTape(tf.GradientTape):
-    """A base in front of the wrapped tape's class. See DistributedGradientTape."""
+    """A base class put before the wrapped tape's class; see DistributedGradientTape."""
 
     _reduction: Reduction
 
     def register_local_source(self, source: Any) -> None:
-        """The gradient of this variable is not reduced."""
+        """Excludes the gradient of this variable from the reduction."""
         self._reduction.keep_local(source)
 
     def gradient(
@@ -32,7 +32,7 @@ class _DistributedGradientTape(tf.GradientTape):
         use_generic_names: bool = False,
         **options: Any,
     ) -> Any:
-        """Like the tape's own, reduced over the ranks."""
+        """Computes gradients like the tape, and reduces them over the ranks."""
         gradients = super().gradient(target, sources, output_gradients, **options)
         flat = tf.nest.flatten(sources)
         given = [gradients] if gradients is None or not tf.nest.is_nested(sources) else _leaves(gradients)
@@ -40,8 +40,10 @@ class _DistributedGradientTape(tf.GradientTape):
         return tf.nest.pack_sequence_as(sources, reduced) if tf.nest.is_nested(sources) else reduced[0]
 
     def get_local_and_global_gradients(self, *args: Any, **options: Any) -> tuple[list[Any], list[Any]]:
-        """What gradient(target, sources) gives, as two lists of pairs (source, gradient): those of registered local
-        sources, and the others, which are reduced."""
+        """Returns the result of gradient(target, sources) as two lists of (source, gradient) pairs.
+
+        The first list has the registered local sources, the second the others, whose gradients are reduced.
+        """
         sources = tf.nest.flatten(options["sources"] if "sources" in options else args[1])
         gradients = self.gradient(*args, **options)
         pairs = list(zip(sources, _leaves(gradients), strict=True))
@@ -50,7 +52,7 @@ class _DistributedGradientTape(tf.GradientTape):
 
 
 def _leaves(gradients: Any) -> list[Any]:
-    """Like tf.nest.flatten, which would split tf.IndexedSlices in some versions."""
+    """Like tf.nest.flatten, but never splits tf.IndexedSlices, as some versions of it do."""
     if isinstance(gradients, dict):
         return [leaf for key in sorted(gradients) for leaf in _leaves(gradients[key])]
     if isinstance(gradients, list | tuple):
@@ -59,7 +61,7 @@ def _leaves(gradients: Any) -> list[Any]:
 
 
 def groups_of(num_groups: int, groups: Any) -> Any:
-    """The argument `groups`, or Horovod's older one."""
+    """Returns the argument `groups`, or Horovod's older num_groups with a warning."""
     if num_groups:
         warnings.warn("num_groups is deprecated; use groups.", DeprecationWarning, stacklevel=3)
         return num_groups if groups is None else groups
@@ -79,9 +81,10 @@ def DistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """A tape of the same class, with what `gradtape` has recorded, whose gradient() reduces over the ranks.
+    """Returns a tape like `gradtape`, with its recording, whose gradient() reduces over the ranks.
 
-    See DistributedOptimizer for the arguments.
+    The arguments are those of DistributedOptimizer. ValueError if `gradtape` is no tf.GradientTape, or is distributed
+    already.
     """
     del device_dense, device_sparse
     if not isinstance(gradtape, tf.GradientTape):
@@ -98,10 +101,10 @@ def DistributedGradientTape(
         process_set,
         scale_local_gradients,
     )
-    # Of the class, which is this wrap's own: what the tape has in itself, all that wrap it share.
+    # Set on the class, which belongs to this wrapper. All wrappers of one tape share the tape's own attributes.
     own = {"__module__": kind.__module__, "__doc__": kind.__doc__, "_reduction": reduction}
     tape: Any = object.__new__(type(kind.__name__, (_DistributedGradientTape, kind), own))
-    tape.__dict__ = gradtape.__dict__  # one tape under two classes: entered as either, it records for both
+    tape.__dict__ = gradtape.__dict__  # one tape with two classes: it records for both, whichever the program enters
     return tape
 
 
@@ -119,7 +122,7 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """A DistributedGradientTape that does not reduce the gradients of `local_layers`, one layer or several."""
+    """Returns a DistributedGradientTape that does not reduce the gradients of `local_layers`, one layer or several."""
     tape = DistributedGradientTape(
         gradtape,
         device_dense,

@@ -1,4 +1,4 @@
-"""Torch tensors as the core's tensors. CPU memory is used where it lies; for CUDA the current stream goes along."""
+"""Passes torch tensors to the core. CPU memory is used without copies; for CUDA the current stream is passed too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _refuse(tensor: Any) -> ValueError:
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """True if elements with these strides fill their memory without overlap: a permutation of contiguous."""
+    """True if elements with these strides fill their memory without overlap: a permutation of a contiguous layout."""
     step = 1
     for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size != 1):
         if stride != step:
@@ -67,7 +67,7 @@ class TorchAdapter:
         return Memory(pointer, code, tuple(tensor.shape), 1, device.index or 0, stream)
 
     def hold(self, tensor: torch.Tensor) -> object:
-        # The storage too: set_() gives the tensor another one.
+        # Hold the storage too, because set_() gives the tensor another one.
         return tensor, tensor.untyped_storage()
 
     def pointer(self, tensor: torch.Tensor) -> int:
@@ -102,7 +102,7 @@ class TorchAdapter:
             else:
                 source = torch.as_tensor(_CudaBytes(result), device=like.device)
                 output.reshape(-1).view(torch.uint8).copy_(source)
-                # The source is the handle's memory, which is freed when this function has returned.
+                # The source is the handle's memory, which is freed after this function.
                 torch.cuda.current_stream(like.device).synchronize()
         return output
 
@@ -113,13 +113,13 @@ class TorchAdapter:
         return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device)
 
     def integers(self, values: Sequence[int]) -> torch.Tensor:
-        # int32, as in Horovod, unless a count needs more: the data have arrived.
+        # int32, as in Horovod; int64 if a count needs it.
         dtype = torch.int32 if max(values, default=0) < 1 << 31 else torch.int64
         return torch.tensor(values, dtype=dtype, device="cpu")
 
 
 def place_of(splits: object) -> torch.device:
-    """Where alltoall's received splits are wanted: with its `splits`, on the CPU if those are no tensor."""
+    """Returns the device for alltoall's received splits: that of `splits`, or the CPU if they are no tensor."""
     return splits.device if isinstance(splits, torch.Tensor) else torch.device("cpu")
 
 
@@ -127,7 +127,7 @@ collective = Collectives[torch.Tensor](TorchAdapter())
 
 
 class _CudaBytes:
-    """Device memory in a form that torch.as_tensor takes without a copy."""
+    """Device memory in a form that torch.as_tensor accepts without a copy."""
 
     def __init__(self, result: Gathered) -> None:
         self.__cuda_array_interface__ = {

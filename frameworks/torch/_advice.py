@@ -1,8 +1,8 @@
-"""What a training loop is told that uses its DistributedOptimizer in a way that cannot work."""
+"""Error texts for training loops that use a DistributedOptimizer in a way that cannot work."""
 
 from __future__ import annotations
 
-# Who meets it need not see that a second backward runs through the same parameter.
+# Users may not notice that a second backward runs through the same parameter.
 FREEZE = (
     "If another optimizer's backward runs through it (a GAN's discriminator), freeze it meanwhile with "
     "requires_grad_(False), or call its optimizer's synchronize() afterwards."

@@ -1,4 +1,4 @@
-"""Changes of tensors in flight, as far as torch counts them: it does not where they go through `data` or NumPy."""
+"""Detects changes of tensors in flight by torch's version counter. It does not count writes through `data` or NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from distrun import errors
 
 
 def version(tensor: torch.Tensor) -> int:
-    """How often torch has written to it. Of inference tensors it does not count that: 0."""
+    """Returns how often torch has written to the tensor. For inference tensors torch does not count: 0."""
     try:
         return tensor._version
     except RuntimeError:
@@ -17,24 +17,27 @@ def version(tensor: torch.Tensor) -> int:
 
 
 def users_of(memory: torch.Tensor) -> int:
-    """How many tensors have this memory."""
+    """Returns how many tensors share this memory."""
     users: int = torch._C._storage_Use_Count(memory.untyped_storage()._cdata)  # type: ignore[attr-defined]
     return users
 
 
-_ALONE = users_of(torch.zeros(1))  # counts what is asked with
+_ALONE = users_of(torch.zeros(1))  # the count includes the tensor that is passed
 
 
 def is_shared(tensor: torch.Tensor) -> bool:
-    """True where the memory is other tensors' too: what autograd has yet to compute earlier layers' from
-    (`h + pos[None]` gives both sides one), a gradient of another parameter, a buffer for all of them."""
+    """True if other tensors share the memory.
+
+    They may be gradients from which autograd still computes those of earlier layers (`h + pos[None]` gives both sides
+    the same tensor), a gradient of another parameter, or a buffer for all gradients.
+    """
     return tensor.layout == torch.strided and users_of(tensor) > _ALONE
 
 
 def watched(tensors: Iterable[tuple[str, torch.Tensor]]) -> Callable[[], errors.InvalidArgument | None]:
-    """Gives what makes the error if one of the tensors was written to since.
+    """Returns a function that returns an error if one of the tensors was written to since this call.
 
-    Parts of a buffer are left out: torch counts what is written to the other parts for them too.
+    Parts of a buffer are left out, because torch's counter also counts writes to the other parts.
     """
     marked = [(name, tensor, version(tensor)) for name, tensor in tensors if not tensor._is_view()]
 

@@ -1,4 +1,4 @@
-"""Torch values in the safe object format: tensors (by their bytes), dtypes, devices and sizes."""
+"""Torch values for distrun.codec: tensors (by their bytes), dtypes, devices and sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distrun import codec
 from ._adapter import CODES, is_dense
 
 _DTYPES = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
-# Of tensors, which travel by their bytes.
+# The dtypes of tensors that can be encoded.
 _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in (*CODES, torch.complex64, torch.complex128)}
 
 
@@ -29,7 +29,7 @@ def _encode(value: Any) -> tuple[object, Any] | None:
         return None
     plain = value.detach().resolve_conj().resolve_neg().cpu()
     description = ["tensor", name, value.requires_grad, *plain.shape]
-    if not plain.is_contiguous() and is_dense(plain.shape, plain.stride()):  # channels_last, say
+    if not plain.is_contiguous() and is_dense(plain.shape, plain.stride()):  # channels_last, for instance
         description[:1] = ["strided", list(plain.stride())]
         plain = plain.as_strided((plain.numel(),), (1,))
     return description, plain.contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -63,5 +63,5 @@ def _decode(description: Any, payload: memoryview) -> object:
 
 
 def install() -> None:
-    """Lets the core's object format carry torch values."""
+    """Registers torch values with distrun.codec."""
     codec.register("torch", codec.Extension(_encode, _decode))

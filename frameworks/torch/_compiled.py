@@ -1,13 +1,13 @@
 """The operations inside torch.compile: operators of torch.library, so that a compiled step stays one graph.
 
-ops.py comes here only while a program is traced: an operator costs several times what the whole eager call does.
+ops.py calls this only while a program is traced. An operator takes several times as long as an eager call.
 
-Agreement. An operator blocks where it stands in the graph, so the ranks' graphs must hold the same operators in one
-order. They do when the ranks run the same program: dynamo records calls in the program's order, the operators are
-registered as ordered effects, which later passes neither move past each other nor drop nor repeat, and backward
-graphs follow from the forward ones. Ranks need not compile equally often. Names are made when an operator runs, not
-when it is traced: unnamed calls are counted together with the eager ones, so a rank may run eagerly what another one
-has compiled. Only the gradients of unnamed calls have a counter of their own.
+Agreement: an operator blocks at its place in the graph, so the ranks' graphs must have the same operators in the same
+order. They do if the ranks run the same program. dynamo records calls in the program's order. The operators are
+registered as ordered effects, which later passes neither reorder nor drop nor repeat. Backward graphs follow from the
+forward graphs. Ranks need not compile equally often: a name is made when an operator runs, not when it is traced.
+Unnamed calls share a counter with eager ones, so a rank may run eagerly what another rank has compiled. Only the
+gradients of unnamed calls have their own counter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ._adapter import collective, place_of
 Tensors = Sequence[torch.Tensor]
 _Named = tuple[str, bool, int]
 
-# A traced program holds plain numbers.
+# As plain ints, which a traced program can contain.
 _AVERAGE, _SUM = int(ReduceOp.AVERAGE), int(ReduceOp.SUM)
 _NAMED = "str name, bool grouped, int members"
 _REDUCED = "str name, bool grouped, int members, int op, float prescale, float postscale"
@@ -50,7 +50,7 @@ def _what(
 
 
 def _context(kind: Kind, gradients: Tensors, named: _Named, arguments: dict[str, Any], **saved: Any) -> SimpleNamespace:
-    """The context for the gradient of the eager operation; `saved` is what it has beside the call."""
+    """Returns the context for the gradient of the eager operation. `saved` are its attributes beside the call."""
     name, grouped, members = named
     if not name:
         name = f"compiled.{_session.current().number(f'{kind.name}.grad', members)}"
@@ -71,7 +71,7 @@ def _allreduce_grad(gradients: Tensors, name: str, grouped: bool, members: int, 
 
 @_operator("allgather", f"(Tensor[] tensors, {_NAMED}) -> Tensor[]")
 def _allgather(tensors: Tensors, name: str, grouped: bool, members: int) -> list[torch.Tensor]:
-    """The gathered tensors, and last how many rows of each come from each member."""
+    """Returns the gathered tensors and, as the last one, the rows of each tensor from each member."""
     what, _ = _what(Kind.ALLGATHER, tensors, name, grouped, members)
     outputs, sizes = collective.allgather_sizes(tensors, what).wait()
     return [*outputs, torch.tensor(sizes, dtype=torch.int64)]
@@ -116,7 +116,7 @@ def _reducescatter_grad(
 def _alltoall(
     tensor: torch.Tensor, splits: torch.Tensor | None, name: str, grouped: bool, members: int
 ) -> list[torch.Tensor]:
-    """The received rows, and how many come from each member. A list: inductor loses symbolic sizes in a tuple's."""
+    """Returns the received rows, and their number from each member. A list: inductor loses a tuple's symbolic sizes."""
     what, _ = _what(Kind.ALLTOALL, [tensor], name, grouped, members)
     output, received = collective.alltoall_sizes(tensor, split_rows(splits), what).wait()
     return [output, collective.adapter.integers(received).to(place_of(splits))]
@@ -141,7 +141,7 @@ def _with_rows(tensors: Tensors, rows: Sequence[Any], *_: Any) -> list[torch.Ten
 
 
 def _gathered(tensors: Tensors, name: str, grouped: bool, members: int) -> list[torch.Tensor]:
-    # How many rows the others have is known only when the graph runs.
+    # The others' numbers of rows are known only when the graph runs.
     context = torch.library.get_ctx()
     outputs = _with_rows(tensors, [context.new_dynamic_size() for _ in tensors])
     return [*outputs, torch.empty((len(tensors), find(members).size() or 1), dtype=torch.int64)]
@@ -173,7 +173,8 @@ _alltoall_grad.register_fake(lambda gradient, rows, *_: _with_rows([gradient], [
 
 
 def _differentiable(operator: Any, gradient: Any, *, rows: bool = False, sizes: bool = False) -> None:
-    """Gradients of lists of tensors; `gradient` takes the inputs' rows and the last output (`sizes`) where it asks."""
+    """Registers the gradient of lists of tensors. `gradient` also gets the inputs' rows (`rows`) and the last output
+    (`sizes`)."""
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.rest = inputs[1:]
@@ -202,7 +203,8 @@ _differentiable(_allgather, _allgather_grad, rows=True, sizes=True)
 _differentiable(_reducescatter, _reducescatter_grad, rows=True)
 _alltoall.register_autograd(_send_back, setup_context=_keep_rows)
 
-# Passes over a graph may move, merge or drop what has no effect: one rank would wait for a call that another left out.
+# Without an effect, passes over a graph may move, merge or drop calls. One rank would then wait for a call that another
+# rank has dropped.
 for _each in (_allreduce, _allgather, _broadcast, _reducescatter, _alltoall):
     _each.register_effect(EffectType.ORDERED)
 for _each in (_allreduce_grad, _allgather_grad, _broadcast_grad, _reducescatter_grad, _alltoall_grad):
@@ -210,14 +212,15 @@ for _each in (_allreduce_grad, _allgather_grad, _broadcast_grad, _reducescatter_
 
 
 def _op_number(op: int | None, average: bool | None) -> int:
-    """What reduce_op() chooses or refuses, without its warning of `average`, which would end the graph."""
+    """Like reduce_op(), but without its warning of `average`, which would end the graph."""
     if op is None and isinstance(average, bool):
         return _AVERAGE if average else _SUM
     return int(reduce_op(op, average))
 
 
 def _named(name: Any) -> str:
-    """An operator has no None. What _arguments.name() refuses ends the graph, and then the call."""
+    """Returns the name, or "" for None, which operators do not accept. A wrong name ends the graph, and then the
+    call."""
     return name if isinstance(name, str) else _arguments.name(name) or ""
 
 
@@ -229,7 +232,7 @@ def _factors(prescale: Any, postscale: Any) -> tuple[float, float]:
 
 
 def run(kind: Kind, tensors: Tensors, ask: Request, grouped: bool) -> list[torch.Tensor]:
-    """New tensors, one for each."""
+    """Runs an operation and returns one new tensor for each tensor."""
     named = _named(ask.name), grouped, registered_id(ask.process_set)
     if kind == Kind.ALLGATHER:
         return _allgather(tensors, *named)[:-1]
@@ -240,9 +243,9 @@ def run(kind: Kind, tensors: Tensors, ask: Request, grouped: bool) -> list[torch
 
 
 def alltoall(tensor: torch.Tensor, ask: Request) -> Any:
-    """The output; with splits the pair of it and the received rows."""
+    """Returns the output; with splits a pair of the output and the received rows."""
     rows = splits = ask.splits
     if splits is not None and not isinstance(splits, torch.Tensor):
-        rows = torch.tensor(splits, device="cpu")  # fractions, which a dtype would cut off, the operator refuses
+        rows = torch.tensor(splits, device="cpu")  # no dtype, which would truncate: the operator refuses fractions
     output, received = _alltoall(tensor, rows, _named(ask.name), False, registered_id(ask.process_set))
     return output if splits is None else (output, received)

@@ -1,11 +1,11 @@
-"""Compression with error feedback: what rounding takes from a gradient in one step is added to it in the next.
+"""Compression with error feedback: the rounding error of a gradient in one step is added to it in the next.
 
-With g the gradient, e the error kept (0 at first) and C the compression, a rank sends C(p) of p = g + e and keeps
-e = p - C(p). So all that was ever sent differs from all gradients by one step's rounding, not by the sum of all. The
-method is that of Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent" (Interspeech 2014); Karimireddy,
+With the gradient g, the kept error e (0 at first) and the compression C, a rank sends C(p) of p = g + e, and keeps
+e = p - C(p). So everything sent so far differs from the sum of all gradients by the rounding of one step only. The
+method is that of Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent" (Interspeech 2014). Karimireddy,
 Rebjock, Stich and Jaggi, "Error feedback fixes SignSGD" (ICML 2019) show that it converges as fast as SGD.
 
-There is one object of these classes for each gradient of a DistributedOptimizer.
+Each gradient of a DistributedOptimizer has one object of these classes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _LARGEST_INT8 = 127
 
 
 class Feedback(Compressor):
-    """A base: the error of one gradient. Operations by themselves have no such state and cannot use it."""
+    """A base that keeps the error of one gradient. Single operations have no such state and cannot use it."""
 
-    agrees = False  # whether the ranks settle on a scale first
+    agrees = False  # True if the ranks first agree on a scale
 
     def __init__(self, members: int, average: bool) -> None:
         self.members = members
@@ -30,26 +30,26 @@ class Feedback(Compressor):
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """Refused: called on the class."""
+        """Raises ValueError, because an operation calls this on the class."""
         raise ValueError(
             "compression with error feedback belongs to the gradients of a DistributedOptimizer; give an operation "
             "Compression.fp16 or Compression.bf16."
         )
 
     def largest(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Only where `agrees`: one number, of which the ranks take the maximum for `encode`."""
+        """Returns one number, whose maximum over the ranks `encode` gets. Only called if `agrees`."""
         raise NotImplementedError
 
     def encode(self, gradient: torch.Tensor, largest: float) -> tuple[torch.Tensor, Any]:
-        """What is sent, and what `decode` needs to know; keeps the error."""
+        """Returns the tensor to send and the context for `decode`, and keeps the error."""
         raise NotImplementedError
 
     def decode(self, reduced: torch.Tensor, context: Any) -> torch.Tensor:
-        """The reduced gradient from what was sent and reduced."""
+        """Returns the reduced gradient, from the reduction of the sent tensors."""
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Begins without an error, as at first."""
+        """Resets the error to zero."""
         self._error = None
 
     def _corrected(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ class Feedback(Compressor):
         return wide if self._error is None else wide + self._error
 
     def _keep(self, error: torch.Tensor) -> None:
-        # An overflow is for GradScaler to see in the gradient; here it would spoil every later step.
+        # GradScaler must see an overflow in the gradient. In the error it would spoil every later step.
         self._error = error.nan_to_num_(0.0, 0.0, 0.0)
 
 
@@ -87,11 +87,11 @@ class BF16Feedback(_NarrowFeedback):
 
 
 class Int8Feedback(Feedback):
-    """Sends whole numbers of one byte, in units of a scale that all ranks share.
+    """Sends integers of one byte, in units of a scale that all ranks share.
 
-    The ranks agree on m, the largest |p| of any of them. Each sends round(p * L / m), where L = 127 // ranks, so that
-    the sum fits into a byte; it is exact, and the same on all ranks. The reduced gradient is sum * m / L (over the
-    number of ranks, for an average).
+    The ranks agree on m, the largest |p| on any rank. Each sends round(p * L / m), where L = 127 // ranks, so that the
+    sum fits into a byte. The sum is exact, and the same on all ranks. The reduced gradient is sum * m / L, divided by
+    the number of ranks for an average.
     """
 
     agrees = True
@@ -106,7 +106,7 @@ class Int8Feedback(Feedback):
         self._wanted: torch.Tensor | None = None
 
     def largest(self, gradient: torch.Tensor) -> torch.Tensor:
-        # Infinite if the gradient is not finite.
+        # Infinity if the gradient is not finite.
         self._wanted = self._corrected(gradient)
         if not gradient.numel():
             return self._wanted.new_zeros(1)
@@ -117,7 +117,8 @@ class Int8Feedback(Feedback):
         assert corrected is not None
         unit = largest / self._levels
         if unit == 0.0 or unit == float("inf"):
-            # Nothing to say; or an overflow, where 0 * inf gives every rank the same NaN. The error stays as it was.
+            # All values are 0; or there is an overflow, and 0 * inf gives every rank the same NaN. The error stays
+            # unchanged.
             return torch.zeros_like(gradient, dtype=torch.int8), (gradient.dtype, unit)
         whole = (corrected / unit).round_().clamp_(-self._levels, self._levels)
         self._keep(corrected - whole * unit)

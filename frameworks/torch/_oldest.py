@@ -1,4 +1,4 @@
-"""The PyTorch versions that the parts need. docs/pytorch.md says why these."""
+"""The PyTorch versions that the parts of this package need. docs/pytorch.md explains them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ COMPILE = C10D = (2, 10)
 
 
 def have(oldest: tuple[int, int]) -> bool:
-    """Whether the installed version is not older. Vendors' builds are called 2.10.0a0+... and count as 2.10."""
+    """True if the installed version is new enough. Vendors' builds are called 2.10.0a0+... and count as 2.10."""
     found = re.match(r"(\d+)\.(\d+)", torch.__version__)
     return found is None or (int(found[1]), int(found[2])) >= oldest
 
 
 def need(part: str, oldest: tuple[int, int]) -> None:
-    """ImportError unless the installed version will do."""
+    """Raises ImportError if the installed version is too old."""
     if not have(oldest):
         first, second = oldest
         raise ImportError(

@@ -1,11 +1,11 @@
-"""Gradients in flight: what DistributedOptimizer knows about each parameter between backward and step.
+"""Gradients in flight: the state of each parameter of a DistributedOptimizer between backward and step.
 
-A gradient is handed over when backward has accumulated it for the last time before the step. Handing over is done for
-several gradients at once, when enough bytes have come together: small ones share one call, big ones leave at once,
-while backward goes on. Where that only slows backward down, all leave together at its end.
+A gradient is submitted when backward has accumulated it for the last time before the step. Several gradients are
+submitted together, when they have enough bytes: small ones share one call, and big ones leave at once, while backward
+goes on. If that would only slow backward down, all leave together at its end.
 
-Threads: hooks run on autograd's threads, everything else on the caller's; `_lock` guards all of it. Ranks agree by
-name, so neither the order of the hooks nor the size of the batches need be the same everywhere.
+Threads: hooks run on autograd's threads, everything else on the caller's; `_lock` guards all state. Ranks match
+gradients by name, so the order of the hooks and the size of the batches may differ among ranks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ._slot import (
 from .compression import Compressor
 from .sparse import start_sparse_allreduce
 
-# Gradients wait for each other until this many bytes are ready: below it a call costs more than the bytes.
+# Gradients are collected until this many bytes are ready. Below it a call costs more than the bytes.
 _BATCH_BYTES = 1 << 20
 
 _ROWS = 1  # sparse dimensions of a gradient of nn.Embedding
@@ -51,7 +51,7 @@ _alive: weakref.WeakSet[Reducer] = weakref.WeakSet()
 
 
 class Options(NamedTuple):
-    """What all gradients of one optimizer have in common."""
+    """The options that all gradients of one optimizer share."""
 
     compression: type[Compressor]
     op: ReduceOp
@@ -59,51 +59,51 @@ class Options(NamedTuple):
     passes: int
     sparse_as_dense: bool
     process_set: ProcessSet
-    steps_sparse: bool  # the optimizer refuses gradients that are not sparse
+    steps_sparse: bool  # the optimizer accepts sparse gradients only
 
 
 class Reducer:
-    """Sends the gradients of the parameters it was given; `finish` waits until all of them are reduced."""
+    """Sends the gradients of the added parameters. `finish` waits until all of them are reduced."""
 
     def __init__(self, options: Options, prefix: str) -> None:
         self.options = options
         self._prefix = prefix
         self._lock = threading.RLock()
-        self._busy = False  # True for a thread that has the lock: it was interrupted and called again
+        self._busy = False  # if a thread with the lock sees True, it was interrupted and called again
         self._slots: list[Slot] = []
         self._by_param: dict[int, Slot] = {}
-        self._given: set[int] = set()  # those that are frozen so far too
+        self._given: set[int] = set()  # by id(), including the frozen ones
         self._undecided: list[Slot] = []  # the ranks do not know yet whether these gradients are sparse
-        self._asked: tuple[Handle[torch.Tensor], list[Slot]] | None = None  # about these; the answer is in flight
-        self._agreed = False  # in this step
-        self._failure: errors.DistrunError | None = None  # the first of it, not told yet
+        self._asked: tuple[Handle[torch.Tensor], list[Slot]] | None = None  # the exchange in flight, its slots
+        self._agreed = False  # the layouts of this step
+        self._failure: errors.DistrunError | None = None  # the first one of this step, not raised yet
         self._frozen: list[tuple[torch.Tensor, str]] = []
         self._ready: list[Slot] = []
         self._ready_bytes = 0
-        self._queued = 0  # gradients in flight, those that wait for their group included
-        self._by_memory: dict[int, Slot] = {}  # the dense gradients since the last step, by their address
-        self._shared: list[Slot] = []  # of those in flight, the ones whose memory is other tensors' too
-        self._marked_in = -1  # the backward pass at whose end these are marked
+        self._queued = 0  # gradients in flight, also those that wait for their group
+        self._by_memory: dict[int, Slot] = {}  # the dense gradients since the last step, by address
+        self._shared: list[Slot] = []  # gradients in flight that share memory with other tensors
+        self._marked_in = -1  # the backward pass that marks these at its end
         self._flights: list[tuple[Handle[None], list[Slot]]] = []
         self._sparse: list[Slot] = []
-        self._unsettled: list[Slot] = []  # the ranks agree on the scale of their gradients
+        self._unsettled: list[Slot] = []  # gradients whose scale the ranks still have to agree on
         self._feedback = _feedback_kind(options)
         self._overlaps = _session.overlaps(_session.world())
         self._array: ctypes.Array[_abi.OpStruct] = (_abi.OpStruct * 64)()
         self._hooks: list[Any] = []
-        self.arrived = 0  # gradients that backward has made so far
-        # The parameters outlive the optimizer: their hooks must not keep it alive, and go when it goes.
+        self.arrived = 0  # gradients that backward has computed so far
+        # The parameters outlive the optimizer. Their hooks must not keep it alive, and are removed with it.
         weakref.finalize(self, _remove_hooks, self._hooks)
         _alive.add(self)
 
     def new_group(self, number: int) -> Group:
-        """A group for `add`."""
+        """Returns a new group for `add`."""
         return Group(number)
 
     def add(self, param: torch.Tensor, name: str, group: Group | None) -> None:
-        """Takes care of the gradient of `param` from now on, or from the first step that requires one.
+        """Sends the gradient of `param` from now on, or from the first step that requires one.
 
-        Nothing changes for one that it has: programs empty param_groups and sort the parameters into new ones.
+        No effect if it was added before: programs empty param_groups and sort the parameters into new ones.
         """
         if id(param) not in self._given:
             self._given.add(id(param))
@@ -135,7 +135,7 @@ class Reducer:
         self._hooks.append(slot.hook)
 
     def keep(self, params: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Lets go of all others, which are returned. No gradient is in flight."""
+        """Removes all other parameters and returns them. No gradient may be in flight."""
         kept = {id(param) for param in params}
         gone = [slot for slot in self._slots if id(slot.param) not in kept]
         others = [param for param, _ in self._frozen if id(param) not in kept]
@@ -155,17 +155,17 @@ class Reducer:
         return others
 
     def outstanding(self) -> bool:
-        """True if a gradient is in flight: it must not be changed now."""
+        """Returns True if a gradient is in flight. The program must not change it now."""
         return self._queued > 0
 
     def first_outstanding(self) -> str:
-        """The name of a parameter whose gradient is in flight."""
+        """Returns the name of a parameter whose gradient is in flight."""
         return next(slot.name for slot in self._slots if slot.queued)
 
     def finish(self) -> None:
-        """Sends what backward did not compute, waits for all, and puts the results into the gradients.
+        """Sends gradients that backward did not compute, waits for all, and writes the results into the gradients.
 
-        Every rank sends a gradient for every parameter that requires one, in every step; a missing one counts as zero.
+        In every step, every rank sends a gradient for every parameter that requires one. A missing one counts as zero.
         """
         with self._lock:
             if self._busy:
@@ -197,11 +197,11 @@ class Reducer:
             self._for_each(slots, functools.partial(self._write_back, handle))
             self._flights.pop(0)
         self._by_memory.clear()
-        if self._shared:  # results count as changes of what other optimizers have in the same memory
+        if self._shared:  # other optimizers would see results in shared memory as the program's changes
             for other in _alive:
                 other._mark_shared()
         self._finish_sparse()
-        # All at once: an interrupted call that is repeated does the rest, and neither asks nor sends twice.
+        # All at once. If the call is interrupted and repeated, it does the rest without asking or sending twice.
         self._forget([slot for slot in self._slots if slot.queued])
         self._agreed = False
         for slot in self._slots:
@@ -214,17 +214,17 @@ class Reducer:
 
     @torch.no_grad()
     def finite(self) -> torch.Tensor:
-        """Whether all gradients are finite now: one element, so that nothing waits for CUDA before it is looked at."""
+        """Returns whether all gradients are finite, as a tensor of one element. So only reading it waits for CUDA."""
         grads = [slot.param.grad for slot in self._slots if slot.param.grad is not None]
         values = [grad._values() if grad.is_sparse else grad for grad in grads]
-        # No sum of float32 overflows here.
+        # In float64 a sum of float32 values cannot overflow.
         sums = [value.sum(dtype=torch.promote_types(value.dtype, torch.float64)) for value in values]
         if not sums:
             return torch.tensor(True)
         return torch.stack([one.to(sums[0].device, non_blocking=True) for one in sums]).isfinite().all()
 
     def reset(self, passes: int | None = None) -> None:
-        """Waits for the gradients in flight, drops them, and starts counting backward passes anew."""
+        """Waits for the gradients in flight, drops them, and restarts the count of backward passes."""
         if passes is not None:
             self.options = self.options._replace(passes=passes)
         if self.outstanding():
@@ -232,13 +232,14 @@ class Reducer:
         self._forget(self._slots)
 
     def forget_errors(self) -> None:
-        """The rounding errors kept so far do not belong to a training that starts from a checkpoint."""
+        """Drops the rounding errors kept so far. They do not belong to a training that starts from a checkpoint."""
         for slot in self._slots:
             if slot.feedback is not None:
                 slot.feedback.forget()
 
     def _meet_rivals(self, slot: Slot) -> None:
-        """An optimizer may be made anew while the old one is still there: it is no mistake before both are in use."""
+        """Records other optimizers with the same parameter. An unused old optimizer may still exist; that is no
+        mistake."""
         for other in _alive:
             if other is self or other.options.process_set is not self.options.process_set:
                 continue
@@ -260,7 +261,7 @@ class Reducer:
     def _take(self, slot: Slot) -> None:
         self.arrived += 1
         if slot.queued:
-            slot.marked = None  # the program hears of this change here
+            slot.marked = None  # too_many() reports this change
             raise too_many(slot.name)
         slot.passes_left -= 1
         if slot.passes_left <= 0:
@@ -271,22 +272,26 @@ class Reducer:
             self._mark_after_backward()
 
     def _mark_after_backward(self) -> None:
-        """Tensors that share memory share torch's counter of changes: until backward ends, it counts what autograd adds
-        to the others too."""
+        """Marks shared gradients again at the end of backward.
+
+        Tensors that share memory also share torch's counter of changes. Until backward ends, the counter includes what
+        autograd adds to the others.
+        """
         current = torch._C._current_graph_task_id()
         if current not in (-1, self._marked_in):
             self._marked_in = current
             torch.autograd.Variable._execution_engine.queue_callback(self._mark_shared)  # type: ignore[attr-defined]
 
     def _mark_shared(self) -> None:
-        """Without the lock: two optimizers may do it for each other at once."""
+        """Marks the shared gradients. Runs without the lock, because two optimizers may call this for each other at
+        once."""
         for slot in tuple(self._shared):
             grad = slot.marked
             if grad is not None:
                 slot.mark(grad)
 
     def _queue(self, slot: Slot) -> None:
-        registered_id(self.options.process_set)  # raises before the gradient counts as handed over
+        registered_id(self.options.process_set)  # raises before the gradient counts as submitted
         if slot.rivals:
             refuse_rivals(slot)
         slot.queued = True
@@ -298,28 +303,28 @@ class Reducer:
         group.missing -= 1
         grad = slot.param.grad
         if grad is not None and not is_shared(grad):
-            slot.mark(grad)  # it waits for the group
+            slot.mark(grad)  # it waits for its group
         if group.missing == 0:
             for member in group.slots:
                 self._prepare(member)
 
     def _adopt(self) -> None:
-        """Takes care of the parameters that require a gradient by now: the step would take what this rank computed."""
+        """Adds frozen parameters that now require a gradient. Otherwise the step would use this rank's gradient."""
         for one in [one for one in self._frozen if one[0].requires_grad]:
             self._add(*one, None)  # the rest of its group may be in flight
             self._frozen = [other for other in self._frozen if other is not one]
 
     def _is_wanted(self, slot: Slot) -> bool:
-        # A parameter may be frozen when some ranks have its gradient already, which others cannot know: all of them
-        # send it in this step.
+        # A parameter may be frozen after some ranks have sent its gradient. The others cannot know, so all send it in
+        # this step.
         return slot.param.requires_grad or slot.was_wanted
 
     def _agree_on_layouts(self) -> None:
-        """A rank that does not use a parameter cannot see that its gradient is sparse, and sparse ones are sent in
-        another way. So the ranks exchange it.
+        """Exchanges which gradients are sparse. Those are sent in another way, and a rank that does not use a parameter
+        cannot see its layout.
 
-        A rank that has joined contributes nothing and learns nothing. When all have joined, they start again, as the
-        numbers of unnamed operations do.
+        A rank that has joined contributes nothing and learns nothing. After all have joined, the exchange starts again,
+        like the numbers of unnamed operations.
         """
         options = self.options
         if options.sparse_as_dense:
@@ -329,9 +334,9 @@ class Reducer:
                 self._asked = self._ask_for_layouts()
             if self._asked is None:
                 return
-            handle, asked = self._asked  # of an interrupted call too: the other ranks ask but once
+            handle, asked = self._asked  # also that of an interrupted call: the other ranks ask only once
             answers = handle.wait().tolist()
-        except errors.Mismatch as error:  # on all ranks; what some lack would be waited for
+        except errors.Mismatch as error:  # on all ranks; otherwise they would wait for the missing parameters
             asked, self._asked = self._asked[1] if self._asked else self._undecided, None
             raise other_parameters(error, asked) from error
         except errors.DistrunError as error:
@@ -362,9 +367,11 @@ class Reducer:
         return collective.same_size([own], what, in_place=True), asked
 
     def _prepare_rest(self) -> BaseException | None:
-        """Sends gradients that wait for frozen members of their group, and those that an error in backward kept back,
-        such as a lack of memory: a script may catch it, and the other ranks have sent theirs. Gives the error of a
-        gradient that is given up: the step must not run without its result."""
+        """Submits gradients that wait for frozen members of their group, or that an error in backward held back.
+
+        A script may catch such an error, for instance a lack of memory, and the other ranks have sent their gradients.
+        Returns the error of a gradient that is given up, since the step must not run without its result.
+        """
         given_up: BaseException | None = None
         for slot in self._slots:
             if not slot.queued or slot.grad is not None:
@@ -383,7 +390,7 @@ class Reducer:
             if not any(slot in ready for ready in (self._ready, self._sparse, self._unsettled)):
                 slot.grad = None
             if isinstance(error, errors.DistrunError):
-                slot.tries = _TRIES  # it would be the same again
+                slot.tries = _TRIES  # another try would give the same error
             else:
                 slot.error = error
             raise
@@ -409,7 +416,7 @@ class Reducer:
             self._shared.append(slot)
 
     def _settle(self) -> None:
-        """Sends the gradients whose scale had to be agreed on."""
+        """Sends the gradients whose scale the ranks have agreed on."""
 
         def send(slot: Slot) -> None:
             assert slot.agreement is not None
@@ -421,14 +428,14 @@ class Reducer:
     def _finish_sparse(self) -> None:
         def finish(slot: Slot) -> None:
             result = slot.sparse_result() if slot.sparse_result is not None else None
-            if result is not None and slot.param.grad is not None:  # None steps nothing
+            if result is not None and slot.param.grad is not None:  # the step skips a gradient that is None
                 slot.param.grad = result
             slot.sparse_result = None
 
         self._for_each(self._sparse, finish)
 
     def _for_each(self, slots: list[Slot], end: Callable[[Slot], None]) -> None:
-        """Empties the list, each slot when it has ended: an interrupted call can be repeated."""
+        """Empties the list. Each slot is removed after `end` has run, so that an interrupted call can be repeated."""
         while slots:
             try:
                 end(slots[0])
@@ -467,7 +474,7 @@ class Reducer:
         return param.grad
 
     def _separate(self, slot: Slot, grad: torch.Tensor) -> None:
-        """Autograd may give the gradients of two parameters one memory (`a[None] + b[None]`): a copy for the second."""
+        """Copies the gradient if another parameter's has the same memory, as autograd may do (`a[None] + b[None]`)."""
         if self._by_memory.setdefault(grad.data_ptr(), slot) is not slot:
             slot.param.grad = grad.clone()
 
@@ -476,7 +483,7 @@ class Reducer:
         key = (work.dtype, work.shape, work.device)
         if slot.filled_for != key:
             memory = collective.adapter.describe(work)
-            # Whole numbers are summed as they are; their scale has all that remains.
+            # Integers are summed unscaled. Their common scale contains all factors.
             whole = slot.agreement is not None
             slot.pointed_to = _operations.fill(
                 struct,
@@ -496,7 +503,7 @@ class Reducer:
             )
             slot.filled_for = key
         struct.input = struct.output = work.data_ptr()
-        struct.process_set = registered_id(options.process_set)  # added again, the set has another one
+        struct.process_set = registered_id(options.process_set)  # a set that was added again has another id
         if work.is_cuda:
             struct.stream = torch.cuda.current_stream(work.device).cuda_stream
 
@@ -513,7 +520,7 @@ class Reducer:
         try:
             handle = _operations.enqueue_array(self._array, len(slots), keep, lambda _: None)
         except BaseException as error:
-            handle = _operations.handed_over(keep)  # what a signal handler has raised says nothing of that
+            handle = _operations.handed_over(keep)  # a signal handler's exception says nothing of that
             if handle is None and isinstance(error, errors.DistrunError):
                 self._ready, self._ready_bytes = [], 0
                 self._forget(slots)
@@ -538,7 +545,7 @@ class Reducer:
             with torch.no_grad():
                 grad.copy_(result)
         if self.options.steps_sparse and self.options.sparse_as_dense and slot.param.grad is not None:
-            # By rows on all ranks, also where this one had no gradient and cannot know.
+            # Make it sparse on all ranks, also where this rank had no gradient and cannot know the layout.
             slot.param.grad = grad.to_sparse(_ROWS)
 
     def _forget(self, slots: list[Slot]) -> None:

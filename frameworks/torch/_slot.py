@@ -1,4 +1,4 @@
-"""One parameter of a DistributedOptimizer, and what its gradient can be."""
+"""One parameter of a DistributedOptimizer, and the state of its gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN = -1
 
 
 class Group:
-    """Parameters whose gradients run all or none: handed over when the last one is ready."""
+    """Parameters whose gradients run all or none. They are submitted when the last one is ready."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -26,7 +26,7 @@ class Group:
 
 
 class Slot:
-    """One parameter. `struct` is its operation, filled once and then kept from step to step."""
+    """One parameter. `struct` is its operation, which is filled once and then reused in every step."""
 
     def __init__(self, param: torch.Tensor, name: str, passes: int, group: Group | None) -> None:
         self.param = param
@@ -34,52 +34,52 @@ class Slot:
         self.group = group
         self.passes_left = passes
         self.queued = False
-        self.tries = 0  # to hand the gradient over
-        self.error: BaseException | None = None  # of the last one
-        self.was_wanted = True  # when the last step was over, or from the start
-        self.lent = False  # a frozen parameter has a gradient for the sake of the other ranks
-        self.layout = UNKNOWN  # of the gradient: how many of its dimensions are sparse, 0 if it is dense
+        self.tries = 0  # attempts to submit the gradient
+        self.error: BaseException | None = None  # of the last attempt
+        self.was_wanted = True  # True at the end of the last step, and at the start
+        self.lent = False  # a frozen parameter has a gradient only because the other ranks send one
+        self.layout = UNKNOWN  # the number of sparse dimensions of the gradient, 0 if it is dense
         self.struct = _abi.OpStruct()
         self.filled_for: tuple[Any, ...] | None = None
-        self.pointed_to: object = None  # by `struct`
-        # Of the gradient in flight: itself, what compression made of it, the contiguous memory that is reduced.
+        self.pointed_to: object = None  # the memory that `struct` points to
+        # The gradient in flight, its compressed form (sent), and the contiguous memory that is reduced (work).
         self.grad: torch.Tensor | None = None
-        self.shared = False  # its memory, which is not reduced in place then
-        # A gradient that was handed over, as it was then, until the program's changes were looked for.
+        self.shared = False  # other tensors share its memory, so it is not reduced in place
+        # The submitted gradient, as it was then. None after the check for changes by the program.
         self.marked: torch.Tensor | None = None
         self.version = 0
-        self.pointer = 0  # `grad.data = ...` gives it other memory, and torch counts no change; 0 if it is sparse
+        self.pointer = 0  # detects `grad.data = ...`, which torch does not count; 0 if sparse
         self.sent: torch.Tensor | None = None
         self.work: torch.Tensor | None = None
         self.context: Any = None
         self.sparse_result: Callable[[], torch.Tensor] | None = None
         self.feedback: Feedback | None = None
         self.agreement: Handle[torch.Tensor] | None = None
-        # Those of other optimizers that reduce the same gradient, each with the reducer that it lives with.
+        # Slots of other optimizers with the same gradient, each with its reducer.
         self.rivals: list[tuple[weakref.ref[object], weakref.ref[Slot]]] = []
         self.hook: Any = None
 
     def mark(self, grad: torch.Tensor) -> None:
-        """Remembers the gradient as it is now."""
+        """Stores the gradient's present state."""
         self.marked, self.version = grad, version(grad)
         self.pointer = grad.data_ptr() if grad.layout is torch.strided else 0
 
     def has_changed(self) -> bool:
-        """True if the marked gradient was written to or has got other memory."""
+        """True if the marked gradient was written to, or has other memory now."""
         grad = self.marked
         assert grad is not None
         return version(grad) != self.version or (self.pointer != 0 and grad.data_ptr() != self.pointer)
 
     def take_back(self) -> None:
-        """If no rank had a gradient, the step must not move the parameter by its momentum or decay."""
+        """Removes the gradient if no rank had one. The step must not move the parameter by its momentum or decay."""
         grad, self.lent = self.param.grad, False
         if grad is not None and not (grad._nnz() if grad.is_sparse else grad.any()):
             self.param.grad = None
 
 
 def refuse_rivals(slot: Slot) -> None:
-    """InvalidArgument if another optimizer has the same gradient in flight: both would write to it."""
-    # Slots of a reducer that is gone may live until the garbage collector runs.
+    """Raises InvalidArgument if another optimizer has the same gradient in flight, as both would write to it."""
+    # Slots of a deleted reducer may exist until the garbage collector runs.
     alive = (rival() for reducer, rival in slot.rivals if reducer() is not None)
     if any(rival is not None and rival.queued for rival in alive):
         raise errors.InvalidArgument(
@@ -91,9 +91,9 @@ def refuse_rivals(slot: Slot) -> None:
 
 
 def check_untouched(slot: Slot) -> None:
-    """InvalidArgument if the program has changed or replaced the gradient since it was handed over. None steps nothing.
+    """Raises InvalidArgument if the program changed or replaced the gradient after it was submitted. None is accepted.
 
-    The mark is used up: results that are written later are no change of the program's.
+    This clears the mark, because results that are written later are no change by the program.
     """
     marked, grad = slot.marked, slot.param.grad
     if marked is None or grad is None:
@@ -106,7 +106,7 @@ def check_untouched(slot: Slot) -> None:
 
 
 def too_late(name: str, what: str) -> errors.InvalidArgument:
-    """Says what was done to the gradient of that name."""
+    """Returns the error for a gradient that was changed too late. `what` says how: "changed" or "replaced"."""
     return errors.InvalidArgument(
         f"the gradient of {name} was {what} after backward had handed it over, so the step would take this rank's own; "
         "call optimizer.synchronize() before changing gradients, and step inside optimizer.skip_synchronize().",
@@ -120,7 +120,8 @@ def _memory(grad: torch.Tensor) -> tuple[Any, ...]:
 
 
 def layout_of(slot: Slot) -> tuple[int, int]:
-    """(1, 0) for a dense gradient, (0, sparse dimensions) for a sparse one, (0, 0) where this rank has not seen one."""
+    """Returns (1, 0) for a dense gradient, (0, sparse dimensions) for a sparse one, (0, 0) if this rank has none
+    yet."""
     grad = slot.param.grad
     if slot.layout != UNKNOWN:
         return int(slot.layout == 0), slot.layout
@@ -139,8 +140,8 @@ def zeros(param: torch.Tensor, layout: int) -> torch.Tensor:
 
 
 def other_parameters(error: errors.Mismatch, asked: Sequence[Slot]) -> errors.Mismatch:
-    """The error of the exchange of layouts where the ranks have different numbers of parameters. Its own text names
-    none of them."""
+    """Returns the error of the exchange of layouts for ranks with different parameters. Its own text does not name
+    them."""
     return errors.Mismatch(
         "the ranks' optimizers have different parameters, or others that require a gradient: this rank has "
         f"{len(asked)} of them, from '{asked[0].name}' to '{asked[-1].name}'. {error}",

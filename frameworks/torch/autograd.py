@@ -1,9 +1,9 @@
-"""Gradients of the operations. Only tensors that ask for gradients come this way.
+"""Gradients of the operations. Only tensors that require gradients use this module.
 
-They are those of the sum of all ranks' losses, as in torch.distributed.nn.
+They are the gradients of the sum of all ranks' losses, as in torch.distributed.nn.
 
-The operations of the backward pass are named after those of the forward pass, so autograd may run them in
-another order on each rank.
+The operations of the backward pass get their names from those of the forward pass. So autograd may run them in another
+order on each rank.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _backward_call(what: Call, kind: Kind = Kind.ALLREDUCE, **changes: Any) -> C
 
 def _wanted(tensors: Sequence[torch.Tensor]) -> bool:
     if forward_ad._current_level >= 0 and any(map(_has_tangent, tensors)):
-        return True  # torch refuses it there; else the result would count as a constant
+        return True  # torch then raises; otherwise the result would count as a constant
     return torch.is_grad_enabled() and any(
         isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors
     )
@@ -51,7 +51,7 @@ class _Function(torch.autograd.Function):
 
 
 class _Allreduce(_Function):
-    """The gradient is the same reduction of the gradients."""
+    """Its gradient is the same reduction of the gradients."""
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
@@ -63,7 +63,7 @@ class _Allreduce(_Function):
 
 
 class _Allgather(torch.autograd.Function):
-    """The gradient is this rank's part of the sum of the gradients."""
+    """Its gradient is this rank's part of the sum of the gradients."""
 
     @staticmethod
     def forward(ctx: Any, what: Call, process_set: ProcessSet, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -81,7 +81,7 @@ class _Allgather(torch.autograd.Function):
 
 
 class _Broadcast(_Function):
-    """The gradient is the sum of the gradients on the root, and zero elsewhere."""
+    """Its gradient is the sum of the gradients on the root, and zero on other ranks."""
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
@@ -113,7 +113,7 @@ class _Alltoall(torch.autograd.Function):
 
 
 class _Reducescatter(_Function):
-    """The gradient is the allgather of the shares' gradients, scaled as the shares were."""
+    """Its gradient is the allgather of the shares' gradients, with the scale of the forward pass."""
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
@@ -131,7 +131,7 @@ class _Reducescatter(_Function):
 
 
 class _Scaled(torch.autograd.Function):
-    """The tensor itself; the gradient is multiplied."""
+    """Returns the tensor itself, but multiplies its gradient."""
 
     @staticmethod
     def forward(ctx: Any, factor: float, tensor: torch.Tensor) -> torch.Tensor:
@@ -144,7 +144,7 @@ class _Scaled(torch.autograd.Function):
 
 
 def scaled(tensors: Sequence[torch.Tensor], factor: float) -> list[torch.Tensor]:
-    """The tensors, with gradients that are multiplied by `factor`."""
+    """Returns the tensors unchanged, but multiplies their gradients by `factor`."""
     return [_Scaled.apply(factor, tensor) if tensor.requires_grad else tensor for tensor in tensors]
 
 
@@ -157,7 +157,7 @@ _FUNCTIONS: dict[Kind, type[torch.autograd.Function]] = {
 
 
 def run(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:
-    """Blocks, and gives new tensors, with gradients where an input asks for one. `what` gives a list."""
+    """Blocks, and returns new tensors, with gradients if an input requires one. `what` must give a list."""
     if _wanted(tensors):
         return _run(_FUNCTIONS[what.kind], tensors, what, process_set)
     outputs: list[torch.Tensor] = collective.start(what, tensors, process_set).wait()
@@ -167,7 +167,7 @@ def run(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) ->
 def alltoall(
     tensor: torch.Tensor, splits: tuple[int, ...] | None, what: Call, process_set: ProcessSet
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Blocking; the output and the received rows. The gradient goes back the way the rows came."""
+    """Blocks, and returns the output and the received rows. Each gradient goes back to the rank that sent the row."""
     if _wanted([tensor]):
         return _Alltoall.apply(what, process_set, splits, tensor)  # type: ignore[no-any-return]
     output, received = collective.alltoall_sizes(tensor, splits, what).wait()

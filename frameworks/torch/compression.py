@@ -1,4 +1,4 @@
-"""Compression: gradients are made smaller for the way and get their dtype back afterwards."""
+"""Compression: gradients are sent in a smaller dtype, and get their original dtype back afterwards."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class _Narrow(Compressor):
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
-        """The narrow dtype, and the old one."""
+        """Returns the tensor in the narrow dtype, and its original dtype."""
         if tensor.dtype.is_floating_point and tensor.dtype.itemsize > cls.dtype.itemsize:
             return tensor.to(cls.dtype), tensor.dtype
         return tensor, None
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Back to the old dtype."""
+        """Converts the tensor back to its original dtype."""
         return tensor if ctx is None else tensor.to(ctx)
 
 
@@ -42,13 +42,14 @@ class FP16Compressor(_Narrow):
 
 
 class BF16Compressor(_Narrow):
-    """Sends float32 and float64 as bfloat16: float32's range, fewer digits."""
+    """Sends float32 and float64 as bfloat16, which has float32's range and fewer digits."""
 
     dtype = torch.bfloat16
 
 
 class Compression:
-    """The choices for `compression`. Those with `ef_` keep what a step lost for the next one; see docs/pytorch.md."""
+    """The choices for `compression`. Those with `ef_` have error feedback: they add a step's rounding error to the next
+    step; see docs/pytorch.md."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

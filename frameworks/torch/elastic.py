@@ -1,4 +1,4 @@
-"""Says what there is instead of Horovod's elastic training."""
+"""Stands for Horovod's elastic module. Every use raises an error that says what to do instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Initial state from one rank: parameters and optimizer state."""
+"""Broadcasts of the initial state: parameters and optimizer state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from distrun import _objects, _parameters
 from distrun._abi import Kind
 from distrun._collectives import batch_call
-from distrun._objects import allgather_object as allgather_object  # of Horovod's module of this name
+from distrun._objects import allgather_object as allgather_object  # Horovod's module of this name has it
 from distrun._objects import broadcast_object as broadcast_object
 from distrun._session import world
 from distrun.process_sets import global_process_set
@@ -20,9 +20,10 @@ from .optimizer import InFront, kept_groups
 
 
 def broadcast_parameters(params: Mapping[str, torch.Tensor] | Iterable[Any], root_rank: int) -> None:
-    """Overwrites the tensors with those of rank `root_rank`.
+    """Overwrites tensors with those of rank `root_rank`. Collective; blocks.
 
-    params: a dict such as model.state_dict(), or (name, tensor) pairs such as model.named_parameters(), or tensors.
+    params: a dict such as model.state_dict(), or (name, tensor) pairs such as model.named_parameters(), or tensors. The
+    ranks have the same names, shapes and dtypes. ValueError for other values.
     """
     pairs = _parameters.named(params, torch.Tensor)
     _broadcast([(f"parameter.{name}", tensor) for name, tensor in pairs], root_rank)
@@ -35,17 +36,17 @@ def _broadcast(pairs: list[tuple[str, torch.Tensor]], root_rank: int) -> None:
 
 
 class _Taken:
-    """Takes the tensors out of a state and puts others in: numbers and texts travel apart from big memory.
+    """Takes the tensors out of a state, and puts others in. Numbers and texts are sent separately from large memory.
 
-    Tensors that lie where `near` lies (the parameter that a state is for) do so on the other ranks too, and those of
-    its strides have there: fused optimizers go through both by their addresses.
+    A tensor on the device of `near` (the parameter of this state) is on the parameter's device on the other ranks too.
+    A tensor with the parameter's strides has the parameter's strides there. Fused optimizers access both by address.
     """
 
     def __init__(self) -> None:
         self.tensors: list[torch.Tensor] = []
 
     def take(self, value: Any, near: torch.Tensor | None = None) -> Any:
-        """The same structure with a description in place of each tensor."""
+        """Returns the same structure with a description instead of each tensor."""
         if isinstance(value, torch.Tensor):
             self.tensors.append(value.detach())
             beside = near is not None and value.device == near.device
@@ -60,7 +61,7 @@ class _Taken:
         return value
 
     def put(self, value: Any, near: torch.Tensor | None = None) -> Any:
-        """The structure with a new tensor in place of each description."""
+        """Returns the structure with a new tensor instead of each description."""
         if isinstance(value, dict):
             if set(value) == {"__tensor__"}:
                 dtype, shape, device, strides = value["__tensor__"]
@@ -90,10 +91,12 @@ def broadcast_optimizer_state(
     *,
     allow_pickle: bool = False,
 ) -> None:
-    """Gives every rank the optimizer state and options (learning rate, momentum, ...) of rank `root_rank`.
+    """Gives every rank the optimizer's state and options (learning rate, momentum, ...) of rank `root_rank`.
+    Collective.
 
-    The other ranks need no state of their own yet. `model` is accepted as in Horovod and not needed. allow_pickle: as
-    for broadcast_object, for options and state that are no plain data.
+    The other ranks need no state yet. `model` exists for Horovod's programs and has no effect. allow_pickle: as in
+    broadcast_object, for options and state that are not plain data. ValueError if the ranks have different parameter
+    groups.
     """
     own = _loads_its_own_way(optimizer)
     is_root = world().rank == root_rank
@@ -115,7 +118,7 @@ def broadcast_optimizer_state(
 
 
 def _loads_its_own_way(optimizer: Any) -> bool:
-    """Whether there is more to its state than torch's `state` and `param_groups`."""
+    """True if the optimizer overrides state_dict() or load_state_dict(), so that its state has more than torch's."""
     kinds = [kind for kind in type(optimizer).__mro__ if kind is not InFront]
     return any(
         next((kind for kind in kinds if name in kind.__dict__), None) is not torch.optim.Optimizer
@@ -123,8 +126,8 @@ def _loads_its_own_way(optimizer: Any) -> bool:
     )
 
 
-# torch's load_state_dict is not for this: it gives the state of a narrow parameter the parameter's dtype, which on the
-# root it may not have.
+# Not by torch's load_state_dict: it converts the state of a narrow parameter to the parameter's dtype. On the root the
+# state may have another dtype.
 def _take_state(optimizer: torch.optim.Optimizer, taken: _Taken) -> Any:
     params = [param for group in optimizer.param_groups for param in group["params"]]
     places = {param: place for place, param in enumerate(params)}
@@ -132,7 +135,7 @@ def _take_state(optimizer: torch.optim.Optimizer, taken: _Taken) -> Any:
     for key, value in optimizer.state.items():
         param = key if isinstance(key, torch.Tensor) else None
         if param is not None and param not in places:
-            continue  # it has left the groups, as a head that was exchanged
+            continue  # it has left the groups, for instance a replaced head
         state.append([param is not None, key if param is None else places[param], taken.take(value, param)])
     groups = []
     for group in optimizer.param_groups:
@@ -146,7 +149,7 @@ _OF_THIS_RANK = ("params", "param_names")
 
 
 def _put_state(optimizer: torch.optim.Optimizer, skeleton: Any, taken: _Taken) -> None:
-    """In place: a scheduler that was made before the optimizer was distributed holds its groups."""
+    """Sets the state in place, because a scheduler made before DistributedOptimizer holds the optimizer's groups."""
     state, groups = skeleton
     own = optimizer.param_groups
     sizes, roots = [len(group["params"]) for group in own], [size for size, _ in groups]

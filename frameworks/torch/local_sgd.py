@@ -1,4 +1,4 @@
-"""Local SGD: ranks train alone for a while, then average what they have learned."""
+"""Local SGD: ranks train alone for some steps, then average their parameters."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ._adapter import CODES, collective, is_dense
 Parameters: TypeAlias = torch.nn.Module | Mapping[str, torch.Tensor] | Iterable[Any]
 Named: TypeAlias = list[tuple[str, torch.Tensor]]
 
-# What becomes of a buffer: the ranks' average, that of the set's lowest rank, or the rank's own.
+# The treatment of a buffer: average over the ranks, copy from the set's lowest rank, or keep the rank's own.
 _AVERAGE, _FIRST, _OWN = "average", "first", "own"
 _HOW = (_AVERAGE, _FIRST, _OWN)
 
-_POWER_ITERATIONS = 15  # as many as torch makes with a new layer
+_POWER_ITERATIONS = 15  # as in torch for a new layer
 
 
 class Buffers:
-    """What becomes of each buffer.
+    """The treatment of each buffer.
 
-    Running statistics are averaged. The average of others (unit vectors, counts, masks) means nothing.
+    Running statistics are averaged. The average of other buffers (unit vectors, counts, masks) has no meaning.
     """
 
     def __init__(self, given: Mapping[str, str] | None) -> None:
@@ -43,12 +43,12 @@ class Buffers:
                 )
 
     def key_of(self, name: str) -> str | None:
-        """The longest key that is the name or its end."""
+        """Returns the longest key that is the name, or its end."""
         fitting = [key for key in self.given if name.endswith(key)]
         return max(fitting, key=len, default=None)
 
     def how(self, name: str, tensor: torch.Tensor | None = None) -> str:
-        """What becomes of this one, or of one of this name that has no average."""
+        """Returns the treatment of this buffer. Without a tensor, that of a buffer that has no average."""
         key = self.key_of(name)
         if key is not None:
             return self.given[key]
@@ -56,7 +56,7 @@ class Buffers:
         return _AVERAGE if running and tensor is not None and _has_average(tensor) else _FIRST
 
     def check(self, parameters: Named, buffers: Named) -> None:
-        """ValueError for a key that fits no buffer, or asks for the average of one without an average."""
+        """Raises ValueError for a key that matches no buffer, or requests an average for a buffer without one."""
         used = {self.key_of(name) for name, _ in buffers}
         for key in self.given:
             if key in used:
@@ -76,33 +76,33 @@ class Buffers:
 
 
 class _Common(NamedTuple):
-    """What all ranks have alike."""
+    """The tensors that all ranks have."""
 
     averaged: Named
     of_first: Named
 
 
 class _Tensors:
-    """Tensors as the program gave them. Only the program knows what they are."""
+    """Tensors as the program passed them. Only the program knows their meaning."""
 
     def __init__(self, parameters: Named, buffers: Named) -> None:
         self._parameters = parameters
         self._buffers = buffers
 
     def parameters(self) -> Named:
-        """As they are now."""
+        """Returns the present parameters."""
         return self._parameters
 
     def buffers(self) -> Named:
-        """As they are now."""
+        """Returns the present buffers."""
         return self._buffers
 
     def follow_weights(self, kinds: Buffers) -> None:
-        """What is computed from the weights alone is computed from these."""
+        """Recomputes the buffers that depend on the weights alone."""
 
 
 class _Module(_Tensors):
-    """A module, which may have put another tensor in the place of one since."""
+    """A module. It may have replaced some of its tensors since the last step."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
@@ -114,7 +114,8 @@ class _Module(_Tensors):
         return list(self._module.named_buffers())
 
     def follow_weights(self, kinds: Buffers) -> None:
-        """The unit vectors of spectral_norm are those of one rank's weights, and far from those of the average."""
+        """Recomputes the unit vectors of spectral_norm. Those of one rank's weights are far from those of the
+        average."""
         for name, iterate in _power_iterations(self._module):
             if kinds.how(name) != _OWN:
                 for _ in range(_POWER_ITERATIONS):
@@ -122,7 +123,7 @@ class _Module(_Tensors):
 
 
 class PeriodicAverage:
-    """Counts steps, and averages when it is time. Made by periodic_average."""
+    """Counts steps, and averages when it is time. Made by periodic_average()."""
 
     def __init__(
         self,
@@ -143,7 +144,10 @@ class PeriodicAverage:
         self._prefix: str | None = None
 
     def step(self) -> bool:
-        """Call it after each optimizer.step(), on every rank of the set. True if it has averaged."""
+        """Counts a step, and averages if it is time. Returns True if it has averaged.
+
+        Call it after each optimizer.step(), on every rank of the set. It blocks when it averages.
+        """
         self.steps += 1
         later = self.steps - self.warmup_steps
         due = later <= 0 or later % self.period == 0
@@ -153,7 +157,8 @@ class PeriodicAverage:
 
     @torch.no_grad()
     def average(self) -> None:
-        """Averages now, whatever the count: before an evaluation, a checkpoint, at the end."""
+        """Averages now, independently of the count: before an evaluation or a checkpoint, or at the end. Collective;
+        blocks."""
         registered_id(self._process_set)
         self._process_set.rank()
         if self._process_set.size() == 1:
@@ -169,11 +174,11 @@ class PeriodicAverage:
         collective.same_size(tensors, what._replace(root=lowest), in_place=True).wait()
 
     def state_dict(self) -> dict[str, int]:
-        """How many steps there were: a resumed run averages at the same ones."""
+        """Returns the number of steps, so that a resumed run averages at the same steps."""
         return {"steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Goes on from there."""
+        """Continues from a state of state_dict()."""
         self.steps = state["steps"]
 
     def _name(self, name: str) -> str:
@@ -182,10 +187,11 @@ class PeriodicAverage:
         return f"{self._prefix}.{name}"
 
     def _agree(self) -> _Common:
-        """The parameters, and what every rank has alike of buffers and _state(): a parameter that has had no gradient
-        on some rank has none there, and a buffer may have come later or follow the rank's own data.
+        """Returns the parameters, and those buffers and tensors of _state() that every rank has.
 
-        Also without any of them: who has joined answers nothing, and its weights would count as zero.
+        The state of a parameter without a gradient does not exist on that rank. A buffer may be created later, or
+        depend on the rank's own data. The exchange takes place even without such tensors: it detects ranks that have
+        joined, whose weights would count as zero.
         """
         parameters, buffers = self._model.parameters(), self._model.buffers()
         state = [] if self._optimizer is None else self._state(self._optimizer)
@@ -215,7 +221,7 @@ class PeriodicAverage:
         return _Common(*both)
 
     def _state(self, optimizer: torch.optim.Optimizer) -> Named:
-        """The optimizer's tensors of a parameter's shape, which begin to exist with its first step."""
+        """Returns the optimizer's tensors with the shape of their parameter. They exist from its first step on."""
         params = [param for options in optimizer.param_groups for param in options["params"]]
         return [
             (f"state.{index}.{key}", value)
@@ -230,7 +236,7 @@ def _has_average(tensor: torch.Tensor) -> bool:
 
 
 def _travels(tensor: torch.Tensor) -> bool:
-    """Others, of lazy modules say, stay the rank's own."""
+    """False for tensors that stay the rank's own, for instance those of lazy modules."""
     return not torch.nn.parameter.is_lazy(tensor) and tensor.layout == torch.strided and not tensor.is_quantized
 
 
@@ -242,7 +248,8 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _as_it_travels(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory, of a dtype that is only copied as numbers of its size."""
+    """Returns the same memory; a dtype that distrun lacks is viewed as integers of the same size, which can be
+    copied."""
     real = _real(tensor)
     return real if real.dtype in CODES else real.view(_BYTES[real.itemsize])
 
@@ -258,7 +265,9 @@ def _same_ways(everybodys: list[list[tuple[Any, ...]]]) -> None:
 
 
 def _power_iterations(model: torch.nn.Module) -> Iterator[tuple[str, Callable[[], object]]]:
-    """A buffer of each spectral_norm, of torch's older kind and of the parametrization, and what moves it in place."""
+    """Yields a buffer's name for each spectral_norm (torch's older one and the parametrization), and its in-place
+    update.
+    """
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.utils.parametrize.ParametrizationList):
             for place, one in enumerate(module):
@@ -290,10 +299,10 @@ def _given(model: Parameters, kinds: Buffers) -> _Tensors:
 
 
 def _once(pairs: Named) -> Named:
-    """Without tied tensors' other names: what is in flight twice would be averaged with half a result."""
+    """Removes tied tensors' other names. A tensor that is in flight twice would be averaged with a partial result."""
     result: dict[tuple[Any, ...], tuple[str, torch.Tensor]] = {}
     for name, tensor in pairs:
-        # In whatever shape its memory is seen.
+        # The same memory, viewed in any shape, counts as one.
         form = (tensor.numel(),) if is_dense(tensor.shape, tensor.stride()) else (tensor.shape, tensor.stride())
         result.setdefault((tensor.data_ptr() or name, tensor.dtype, *form), (name, tensor.detach()))
     return list(result.values())
@@ -309,13 +318,17 @@ def periodic_average(
 ) -> PeriodicAverage:
     """Averages the model's parameters over the ranks after every `period` steps. Use an ordinary optimizer with it.
 
-    model: a module, or tensors as broadcast_parameters takes them, which all count as parameters. Of a module's buffers
-    running statistics (`running_*`) are averaged too, and the others become those of the set's lowest rank, if all
+    Broadcast the parameters first, so that all ranks begin with the same ones. Returns an object; call its step() after
+    each optimizer.step().
+
+    model: a module, or tensors in the forms of broadcast_parameters, which all count as parameters. Of a module's
+    buffers, running statistics (`running_*`) are averaged too. Others are copied from the set's lowest rank, if all
     ranks have them in the same shape. buffers: "average", "first" (the lowest rank's) or "own" (each rank keeps its
-    own) by a buffer's name, or by the end of names: {"queue": "own"}. warmup_steps: so many steps first with an
-    average after each; for SGD, with momentum or without, that is training with averaged gradients, so this is
-    post-local SGD. optimizer: its momenta are averaged too, those that all ranks have. All ranks begin with the same
-    parameters: broadcast_parameters.
+    own) for a buffer's name, or for the end of names: {"queue": "own"}.
+
+    warmup_steps: the number of first steps with an average after each one. For SGD, with or without momentum, these are
+    steps with averaged gradients, so the whole is post-local SGD. optimizer: average its momenta too, if all ranks have
+    them. ValueError for wrong arguments.
     """
     if period < 1:
         raise ValueError(f"period is a number of steps from 1, not {period!r}.")

@@ -1,4 +1,4 @@
-"""The operations on torch tensors, under Horovod's names. The blocking forms that return new tensors have gradients."""
+"""The operations on torch tensors, under Horovod's names. Blocking forms that return new tensors have gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _compiling = torch.compiler.is_compiling
 
 
 def _traced() -> Any:
-    """What takes the place of a call inside torch.compile; not loaded by programs that run eagerly."""
+    """Returns the module for calls inside torch.compile. Programs that run eagerly do not load it."""
     from . import _compiled
 
     return _compiled
@@ -32,7 +32,10 @@ def _traced() -> Any:
 def _guarded(
     handle: Handle[Any], what: Call, tensors: list[torch.Tensor], ask: Request, *, in_place: bool = False
 ) -> Handle[Any]:
-    """Of others than contiguous tensors a copy is in flight, and only the forms in place write it back."""
+    """Adds a check for changes of tensors in flight.
+
+    For a tensor that is not contiguous, a copy is in flight. Only the in-place forms copy it back, and need the check.
+    """
     if ask.process_set.size() != 1:
         pairs = zip(what.names, tensors, strict=True)
         handle.guard(watched([pair for pair in pairs if in_place or pair[1].is_contiguous()]))
@@ -40,7 +43,7 @@ def _guarded(
 
 
 class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
-    """The blocking forms differ: new tensors have gradients, and a compiled program has operators of torch.library."""
+    """Adds gradients to blocking forms with new tensors, and operators of torch.library for compiled programs."""
 
     def begin(
         self, kind: Kind, tensors: list[torch.Tensor], ask: Request, *, grouped: bool = False, in_place: bool = False
@@ -62,7 +65,7 @@ class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
         if not in_place:
             outputs: list[torch.Tensor] = _traced().run(kind, tensors, ask, grouped)
             return outputs
-        # Autograd sees nothing of it, as it sees nothing of an eager operation in place.
+        # Hidden from autograd, like an eager operation in place.
         with torch.no_grad():
             given = [tensor.detach() for tensor in tensors]
             for tensor, output in zip(given, _traced().run(kind, given, ask, grouped), strict=True):
@@ -70,7 +73,7 @@ class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
         return tensors
 
     def alltoall_async(self, tensor: torch.Tensor, ask: Request) -> Handle[Any]:
-        """Starts an alltoall; synchronize() gives the pair of output and received rows, also without splits."""
+        """Starts an alltoall; synchronize() returns the pair of output and received rows, also without splits."""
         rows, place, integers = split_rows(ask.splits), place_of(ask.splits), collective.adapter.integers
         what = ask.call(Kind.ALLTOALL)
         handle: Handle[Any] = collective.exchange(
@@ -79,10 +82,11 @@ class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
         return _guarded(handle, what, [tensor], ask)
 
     def alltoall(self, tensor: torch.Tensor, ask: Request) -> Any:
-        """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
+        """Sends a block of rows to each rank, and returns the blocks from all ranks, in rank order.
 
-        splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum are not sent. With splits
-        the result is the pair of the output and the rows received from each rank (int32, on the device of `splits`).
+        splits: the number of rows for each rank; None: equal shares of dimension 0. Rows beyond their sum are not sent.
+        With splits the result is a pair: the output, and the rows received from each rank (int32, on the device of
+        `splits`).
         """
         if _compiling():
             return _traced().alltoall(tensor, ask)
@@ -118,30 +122,30 @@ reducescatter_async = _horovod.public(_on_tensors.reducescatter_async, _horovod.
 
 
 def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
-    """For a rank that has run out of data: takes part in what the others do until they have too.
+    """Joins: this rank is out of data, and takes part in the others' operations until every member has joined.
 
-    It contributes the neutral element to reductions and no rows to allgathers, and drops what they give. An average
-    still divides by the size of the set. Returns the rank that joined last. device: the number of the GPU on which it
-    takes part, if it has had no CUDA tensor in the set itself; by default the current one.
+    It contributes the neutral element to reductions and no rows to allgathers, and ignores the results. An average
+    still divides by the size of the set. Blocks, and returns the world rank that joined last. device: the index of the
+    GPU that it uses if it has had no CUDA tensor in the set; by default the current one.
     """
-    # Scripts pass their local rank, where a rank sees one GPU alone and on a CPU too.
+    # Scripts pass their local rank, even if a rank sees only one GPU, or runs on a CPU.
     if device < 0 or device >= torch.cuda.device_count():
         device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1
     return _collectives.join(process_set, device)
 
 
 def poll(handle: Handle[Any]) -> bool:
-    """True once the operation is complete: synchronize() will not block, and its tensors may be changed."""
+    """Returns True once the operation is complete: synchronize() will not block, and its tensors may be changed."""
     complete = checked(handle).poll()
     if complete:
-        handle.settle_if_complete()  # looks for changes that came too early
+        handle.settle_if_complete()  # checks for changes that came too early
     return complete
 
 
 def synchronize(handle: Handle[Any] | Callable[[], Any] | None) -> Any:
-    """Waits for the operation and gives its output, or raises its exception.
+    """Waits for the operation and returns its output, or raises its exception.
 
-    What sparse_allreduce_async returns is accepted too.
+    It also accepts the result of sparse_allreduce_async.
     """
     if handle is None:
         return None
@@ -149,7 +153,7 @@ def synchronize(handle: Handle[Any] | Callable[[], Any] | None) -> Any:
 
 
 if not have(COMPILE):
-    # Without operators for torch.compile they end a graph, and nothing of them is traced.
+    # Without operators for torch.compile, these calls end a graph and are not traced.
     for _each in (
         *(allreduce, allreduce_, grouped_allreduce, grouped_allreduce_),
         *(allgather, grouped_allgather, broadcast, broadcast_, alltoall, reducescatter, grouped_reducescatter),

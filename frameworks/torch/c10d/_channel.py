@@ -1,8 +1,8 @@
-"""One process group's way into the runtime: tensors become operations, all of one call in one hand-over.
+"""Submits the operations of one process group. All tensors of one call are submitted together.
 
-Names are the group's label and numbers in the order of the calls, which torch asks to be the same on
-all members. So all members must make the same calls, and threads of one member may not race each other with them.
-Messages between two ranks have names of their own (_messages.py).
+A name is the group's label and a number in the order of the calls. torch requires the same order on all members. So all
+members must make the same calls, and the threads of one member must not race each other. Messages between two ranks
+have names of their own (_messages.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from ._options import SUM, Reduction
 
 
 class Piece(NamedTuple):
-    """One tensor of a call. shape: as the ranks compare it. target: where the runtime writes; None: into its own
-    memory, of which `finish` copies."""
+    """One tensor of a call.
+
+    shape: the shape that the ranks compare. target: the runtime writes into it. None: it writes into its own memory,
+    and `finish` copies from there.
+    """
 
     source: torch.Tensor
     shape: tuple[int, ...]
@@ -32,14 +35,16 @@ class Piece(NamedTuple):
 
 
 class Channel:
-    """The process set of a group. Ranks are given by their place in the group; members go up by rank. `label` names it
-    among all groups that there ever are, alike on all members."""
+    """The process set of a group. Ranks are positions in the group; members are sorted by world rank.
+
+    `label` identifies the group among all groups of the job, and is the same on all members.
+    """
 
     def __init__(self, process_set: ProcessSet) -> None:
         self.members = tuple(process_set.ranks or ())
         self.position = process_set.rank() or 0
         number = registered_id(process_set)
-        # Groups of all ranks share the set of all ranks, which outlives them; no other number is used twice.
+        # Groups of all ranks share the set of all ranks, which outlives them. Other sets' numbers are never reused.
         self.label = str(number or f"0.{number_kept('c10d groups', process_set)}")
         self._set = process_set
         self._numbers = itertools.count()
@@ -49,7 +54,8 @@ class Channel:
         return f"the group of ranks {shown}{', ...' if len(self.members) > 8 else ''}"
 
     def place(self, rank: int) -> int:
-        """The rank in the group itself; ValueError if there is none: torch passes group_src and group_dst unchecked."""
+        """Checks a rank in the group itself; ValueError if there is none. torch passes group_src and group_dst
+        unchecked."""
         if not 0 <= rank < len(self.members):
             raise ValueError(
                 f"{self} has no rank {rank} of its own: group_src, group_dst and a root are ranks in the group, "
@@ -66,8 +72,8 @@ class Channel:
         root: int = 0,
         name: str = "",
     ) -> Handle[None]:
-        """Hands over all pieces; `finish` runs when all are complete, on the first thread that waits."""
-        # A tensor that is refused here takes no number: the other ranks' next call is this rank's next call too.
+        """Submits all pieces. `finish` runs when all are complete, on the first thread that waits."""
+        # If a tensor is refused here, no number is used: the other ranks' next call is this rank's next call too.
         memories = [collective.adapter.describe(piece.source) for piece in pieces]
         number = registered_id(self._set)
         name = name or self._next()
@@ -96,19 +102,20 @@ class Channel:
         return _operations.enqueue(ops, held, finish)
 
     def barrier(self) -> Handle[None]:
-        """Complete when all members have called it."""
+        """Starts a barrier. It is complete when all members have called it."""
         number = registered_id(self._set)
         op = Op(kind=Kind.BARRIER, name=self._next(), process_set=number)
         return _operations.enqueue([op], None, lambda _: None)
 
     def close(self) -> None:
-        """This rank calls nothing more. The set goes when all members have closed it; the set of all ranks stays."""
+        """Says that this rank makes no more calls. The set ends after all members have closed it; that of all ranks
+        stays."""
         try:
             drop_process_set(self._set)
         except errors.DistrunError as error:
             if error.usable:
                 raise
-            # Else the job has ended, and all sets with it.
+            # Otherwise the job has ended, and all sets with it.
 
     def _next(self) -> str:
         return f"c10d.{self.label}.{next(self._numbers)}"

@@ -1,4 +1,4 @@
-"""From torch's description of a group to a process set of ours."""
+"""Makes a process set from torch's description of a group."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ._group import DistrunProcessGroup
 
 
 def create(options: Any, backend_options: object) -> DistrunProcessGroup:
-    """What torch calls for every group, on its members alone.
+    """Makes a group. torch calls this for every group, on its members only.
 
-    Joins the job if that was not done. The default group is the set of all ranks; any other one becomes a process set
-    of its own, which blocks until all members have come. ValueError where torch's ranks are not distrun's.
+    It joins the job if that has not happened. The default group uses the set of all ranks. Every other group gets a new
+    process set, which blocks until all members have called this. ValueError if torch's ranks are not distrun's.
     """
     del backend_options
     basics.init()

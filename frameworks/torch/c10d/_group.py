@@ -1,4 +1,4 @@
-"""The process group: torch.distributed's and C++'s methods, in their old and new names."""
+"""The process group, with the methods that torch.distributed and C++ call, under their old and new names."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ from ._messages import Messages
 from ._options import GLOO_BESIDE, as_list, as_lists, asked, limit, reduction, root_rank
 from ._work import DistrunWork, EachAlone, InFlight, Together, Watch
 
-# Any: torch's stubs give each method several forms and other names of the tensors; c10d passes them by position.
+# Any: torch's stubs give each method several forms with other argument names; c10d passes arguments by position.
 _ProcessGroup: Any = dist.ProcessGroup
 _EACH_ALONE = EachAlone()
 
-# So many works of a coalesced call make the next one look for those that have ended, and again when there are more.
+# With this many works, a coalesced call drops those that have ended.
 _LOOK_AT = 64
 
-# Where tensors can be here. torch counts GPUs by NVML if it can; its is_available() starts CUDA, after which a forked
-# child could not use it.
+# The devices of this process. torch counts GPUs by NVML if possible. Its is_available() would start CUDA, and a forked
+# child could then not use CUDA.
 DEVICES = ["cpu", "cuda"] if torch.cuda.device_count() else ["cpu"]
 
 
 class DistrunProcessGroup(_ProcessGroup):
-    """A process group over a process set; made by init_process_group("distrun") and new_group.
+    """A process group on a process set, made by init_process_group("distrun") and new_group.
 
-    Every method hands its operation over and returns a work at once. All members make the same calls in the same order;
-    on one member, one thread at a time (autograd's thread may be one of them). Options are torch's struct or, in its
-    place, the root, the operation and the time limit, by position in torch's order or by name. Dtypes: reductions take
-    uint8, int8 to int64, float16, bfloat16, float32, float64, bool, and complex numbers for sums; everything else moves
-    any dtype.
-    Raises ValueError for arguments that do not fit together; the work raises what the ranks only know together.
+    Every method submits its operation and returns a work at once. All members make the same calls in the same order. A
+    member calls from one thread at a time, which may be autograd's. Options are torch's struct; or, instead of it, the
+    root, the operation and the time limit, by position in torch's order or by name.
+
+    Dtypes: reductions accept uint8, int8 to int64, float16, bfloat16, float32, float64 and bool; sums also accept
+    complex numbers. All other operations move any dtype. Wrong arguments raise ValueError. Errors that the ranks find
+    together are raised by the work.
     """
 
-    # What torch asks of a backend before it calls the methods for it.
+    # Attributes that torch reads before it calls the corresponding methods.
     supports_splitting = True
     supports_coalescing = supports_time_estimate = supports_shrinking = False
-    options = None  # torch copies them for groups that it splits off
+    options = None  # torch copies them to groups that it splits off
 
     def __init__(self, channel: Channel, name: str, store: Any, timeout: timedelta) -> None:
         super().__init__(channel.position, len(channel.members))
@@ -59,9 +60,9 @@ class DistrunProcessGroup(_ProcessGroup):
         self._watch = Watch(_session.overlaps(_session.world()))
         self._messages = Messages(channel)
         self._collected: list[DistrunWork] | None = None
-        self._look_at = _LOOK_AT  # so many of them
+        self._look_at = _LOOK_AT  # the length of _collected at which works that have ended are dropped
 
-    # Who am I
+    # Identity
 
     def rank(self) -> int:
         return self._rank
@@ -74,7 +75,7 @@ class DistrunProcessGroup(_ProcessGroup):
 
     @property
     def group_name(self) -> str:
-        """torch's name of the group; C++ does not keep it for a group made in Python."""
+        """torch's name of the group. C++ does not keep it for a group made in Python."""
         return self._name
 
     pg_name = group_name
@@ -84,43 +85,45 @@ class DistrunProcessGroup(_ProcessGroup):
         return [torch.device(kind) for kind in DEVICES]
 
     def _get_backend(self, device: torch.device) -> DistrunProcessGroup:
-        """This one, for every device that it takes. RuntimeError for others, as torch's own."""
+        """Returns this group for every device that it supports. RuntimeError for others, like torch's own method."""
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"distrun moves tensors on cpu and cuda, not on {device.type}.")
         return self
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
-        """False: FSDP2 then takes its buffers from torch."""
+        """Returns False, so that FSDP2 allocates its buffers with torch."""
         return False
 
     def get_group_store(self) -> Any:
-        """The group's part of the store where its ranks met; distrun itself does not use it."""
+        """Returns the group's part of the store through which its ranks met. distrun does not use it."""
         return self._store
 
     def __repr__(self) -> str:
         return f"DistrunProcessGroup({self._channel})"
 
-    # Time and end
+    # Time limits and the end
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """The limit for operations from now on."""
+        """Sets the time limit of operations from now on."""
         self._timeout = timeout
 
     _set_default_timeout = set_timeout  # a backend's name for it
 
     def shutdown(self) -> None:
-        """What destroy_process_group does to a group: its futures' thread ends, and its process set goes when all its
-        members have called this. The job and its other groups stay."""
+        """Ends the group, as destroy_process_group does. The job and its other groups stay.
+
+        The thread of its futures ends. Its process set ends after all members have called this.
+        """
         self._watch.close()
         if _session.is_open():
             self._channel.close()
 
     def abort(self) -> None:
-        """Ends the whole job: everything in flight raises JobEnded here, and on the others RankLost that names this
+        """Ends the whole job. Operations in flight raise JobEnded here; on other ranks RankLost, which names this
         rank."""
         _session.abort(f"rank {_session.world().rank} aborted {self._channel} of torch.distributed")
 
-    # Groups split off
+    # Splitting
 
     def split_group(
         self,
@@ -131,7 +134,8 @@ class DistrunProcessGroup(_ProcessGroup):
         group_desc: str | None = None,
         device_types: Any = None,
     ) -> DistrunProcessGroup | None:
-        """A group of these members, going up, called by them (blocks until all have come); None elsewhere."""
+        """Makes a group of these members, sorted by rank. They alone call it; it blocks until all have. None
+        elsewhere."""
         if self._rank not in ranks:
             return None
         members = [self._channel.members[rank] for rank in ranks]
@@ -140,14 +144,14 @@ class DistrunProcessGroup(_ProcessGroup):
         return DistrunProcessGroup(channel, name, PrefixStore(name, self._store), timeout or self._timeout)
 
     def eager_connect_single_device(self, device: torch.device) -> None:
-        """init_process_group(device_id=...): groups are connected already, and can be split from now on."""
+        """Handles init_process_group(device_id=...). Groups are connected already, and can be split from now on."""
         self.bound_device_id = device
 
     def perform_nocolor_split(self, device: torch.device) -> None:
-        """Nothing: who is not in a split need not know of it."""
+        """Does nothing. A rank outside a split need not know of it."""
 
     def _set_sequence_number_for_group(self) -> None:
-        """Nothing: the runtime has numbers of its own."""
+        """Does nothing. The runtime has its own numbers."""
 
     # Collectives
 
@@ -159,7 +163,8 @@ class DistrunProcessGroup(_ProcessGroup):
         *,
         op: Any = None,
     ) -> DistrunWork:
-        """In place; shapes, dtypes and layouts equal on all members. A sparse tensor comes alone."""
+        """Reduces in place. Shapes, dtypes and layouts are equal on all members. A sparse tensor must be the only
+        one."""
         tensors, opts = as_list(tensors), asked(opts, op, timeout=timeout)
         if len(tensors) == 1 and tensors[0].is_sparse:
             handle = _sparse.allreduce(self._channel, tensors[0], reduction(opts))
@@ -181,7 +186,7 @@ class DistrunProcessGroup(_ProcessGroup):
         *,
         root: int | None = None,
     ) -> DistrunWork:
-        """In place on the root; the other members' tensors do not change."""
+        """Reduces in place on the root. The other members' tensors do not change."""
         tensors, opts = as_list(tensors), asked(opts, op, root, timeout)
         handle = _moves.reduce(self._channel, tensors, reduction(opts), self._root(opts))
         return self._work("reduce", handle, tensors, opts)
@@ -194,7 +199,7 @@ class DistrunProcessGroup(_ProcessGroup):
         *,
         root: int | None = None,
     ) -> DistrunWork:
-        """In place."""
+        """Overwrites the tensors with the root's."""
         tensors, opts = as_list(tensors), asked(opts, root=root, timeout=timeout)
         return self._work("broadcast", _moves.broadcast(self._channel, tensors, self._root(opts)), tensors, opts)
 
@@ -206,19 +211,21 @@ class DistrunProcessGroup(_ProcessGroup):
         *,
         timeout: timedelta | None = None,
     ) -> DistrunWork:
-        """outputs[i][r] becomes inputs[i] of member r, or outputs[r] a single input's; sizes may differ between
-        members."""
+        """Gathers tensors: outputs[i][r] becomes inputs[i] of member r; for a single input, outputs[r].
+
+        Sizes may differ among members.
+        """
         rows, tensors = as_lists(outputs, inputs)
         opts = asked(opts, timeout=timeout)
         flat = [tensor for row in rows for tensor in row]
         return self._work("allgather", _moves.allgather(self._channel, rows, tensors), flat, opts)
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
-        """outputs[r][i] becomes inputs[i] of member r."""
+        """Gathers tensors: outputs[r][i] becomes inputs[i] of member r."""
         return self.allgather([list(row) for row in zip(*outputs, strict=True)], inputs, opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> DistrunWork:
-        """output: the members' inputs one after the other; contiguous."""
+        """Concatenates the members' inputs into `output`, which is contiguous."""
         return self.all_gather_single_coalesced([output], [input], opts)
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
@@ -235,15 +242,15 @@ class DistrunProcessGroup(_ProcessGroup):
         *,
         op: Any = None,
     ) -> DistrunWork:
-        """outputs[i] becomes the reduction of inputs[i][this member], or a single output that of inputs[this member];
-        all of one size."""
+        """Reduces and scatters: outputs[i] becomes the reduction of inputs[i][this member]; a single output that of
+        inputs[this member]. All tensors have the same size."""
         rows, tensors = as_lists(inputs, outputs)
         opts = asked(opts, op, timeout=timeout)
         handle = _moves.reduce_scatter(self._channel, tensors, rows, reduction(opts))
         return self._work("reduce_scatter", handle, list(tensors), opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> DistrunWork:
-        """output: this member's share of the reduced input, which is as large as all shares."""
+        """Writes this member's share of the reduced input to `output`. The input is as large as all shares together."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     def reduce_scatter_single_coalesced(
@@ -261,7 +268,7 @@ class DistrunProcessGroup(_ProcessGroup):
         *,
         timeout: timedelta | None = None,
     ) -> DistrunWork:
-        """inputs[r] goes to member r; outputs[r] becomes what it sends here."""
+        """Sends inputs[r] to member r. outputs[r] becomes the tensor that member r sends here."""
         opts = asked(opts, timeout=timeout)
         return self._work("alltoall", _moves.alltoall(self._channel, outputs, inputs), outputs, opts)
 
@@ -275,7 +282,7 @@ class DistrunProcessGroup(_ProcessGroup):
         *,
         timeout: timedelta | None = None,
     ) -> DistrunWork:
-        """Like alltoall with rows of dimension 0; empty splits are equal shares."""
+        """Like alltoall, with rows of dimension 0. Empty splits mean equal shares."""
         opts = asked(opts, timeout=timeout)
         handle = _moves.alltoall_single(self._channel, output, input, received, sent)
         return self._work("all_to_all_single", handle, [output], opts)
@@ -289,7 +296,10 @@ class DistrunProcessGroup(_ProcessGroup):
         *,
         root: int | None = None,
     ) -> DistrunWork:
-        """outputs: on the root a tensor for each member, in a list of lists if inputs is a list; elsewhere nothing."""
+        """Gathers to the root. There `outputs` has a tensor for each member (a list of lists if inputs is a list).
+
+        On other members it is empty.
+        """
         rows, tensors = as_lists(outputs, inputs)
         opts = asked(opts, root=root, timeout=timeout)
         found = list(rows[0]) if rows else []
@@ -305,20 +315,25 @@ class DistrunProcessGroup(_ProcessGroup):
         *,
         root: int | None = None,
     ) -> DistrunWork:
-        """inputs: on the root a tensor for each member, in a list of lists if outputs is a list; elsewhere nothing."""
+        """Scatters from the root. There `inputs` has a tensor for each member (a list of lists if outputs is a list).
+
+        On other members it is empty.
+        """
         rows, tensors = as_lists(inputs, outputs)
         opts = asked(opts, root=root, timeout=timeout)
         handle = _moves.scatter(self._channel, tensors[0], rows[0] if rows else [], self._root(opts))
         return self._work("scatter", handle, list(tensors), opts)
 
     def barrier(self, opts: Any = None, *, timeout: timedelta | None = None) -> DistrunWork:
-        """Complete when all members have called it."""
+        """Starts a barrier. It is complete when all members have called it."""
         opts = asked(opts, timeout=timeout)
         return self._work("barrier", self._channel.barrier(), [], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that is waited for; its Timeout names the members that have not come, whether all are asked for or
-        not. torch itself calls it where the group's backend goes by the name gloo."""
+        """Waits for a barrier. Its Timeout names the members that have not come, with and without wait_all_ranks.
+
+        torch itself calls this if the group's backend has the name gloo.
+        """
         self.barrier(timeout=timeout).wait()
 
     _allgather_base = all_gather_single
@@ -327,21 +342,22 @@ class DistrunProcessGroup(_ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    # Between two ranks
+    # Messages
 
     def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> DistrunWork:
-        """To member dst, whose recv has the same tag. Complete when it has arrived; until then the tensors stay as they
-        are."""
+        """Sends to member dst, whose recv has the same tag. The work is complete after the arrival; do not change the
+        tensors before."""
         handle = self._messages.start(self._rank, dst, tag, _moves.send(tensors))
         return self._message(f"send to rank {dst} with tag {tag}", handle, tensors)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> DistrunWork:
-        """From member src, in the order of its sends with this tag; sizes and dtypes are equal on both."""
+        """Receives from member src, in the order of its sends with this tag. Sizes and dtypes are equal on both
+        members."""
         handle = self._messages.start(src, self._rank, tag, _moves.receive(tensors))
         return self._message(f"recv from rank {src} with tag {tag}", handle, tensors)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> NoReturn:
-        """NotImplementedError."""
+        """Raises NotImplementedError."""
         raise NotImplementedError(
             "recv from any source: distrun matches messages by their senders; name it, recv(tensor, src=RANK), or "
             f"receive in a gloo group beside this one: {GLOO_BESIDE}."
@@ -354,7 +370,7 @@ class DistrunProcessGroup(_ProcessGroup):
         text = f"{what} in {self._channel}"
         return self._collect(DistrunWork(handle, text, tensors, self._timeout.total_seconds(), _EACH_ALONE))
 
-    # Coalescing of any calls: torch's _coalescing_manager with a device
+    # Coalescing of any calls, for torch's _coalescing_manager with a device
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._collected, self._look_at = [], _LOOK_AT
@@ -369,7 +385,8 @@ class DistrunProcessGroup(_ProcessGroup):
 
     def _collect(self, work: DistrunWork) -> DistrunWork:
         if self._collected is not None:
-            # An exception may have ended the block: torch tells nobody, and goes on as if it were inside.
+            # If an exception has ended the block, torch does not report it, and continues as if inside. So drop ended
+            # works.
             if len(self._collected) >= self._look_at:
                 self._collected = [one for one in self._collected if not one.ended_well()]
                 self._look_at = _LOOK_AT + 2 * len(self._collected)

@@ -1,4 +1,4 @@
-"""What the runtime reads and writes for a tensor: contiguous memory of a dtype that it knows."""
+"""The memory that the runtime reads and writes for a tensor: contiguous, with a dtype that the runtime has."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .._adapter import CODES, collective
 
 
 def values(tensor: torch.Tensor, linear: bool = True) -> torch.Tensor:
-    """Memory to compute with: the tensor's own if it is contiguous, else a copy; of complex numbers both parts.
+    """Returns memory for a reduction: the tensor's own if it is contiguous, else a copy.
 
-    ValueError for a dtype that has no reductions, and for complex numbers if the reduction is not linear.
+    A complex tensor gives its real and imaginary parts. ValueError for complex numbers if the reduction is not linear.
     """
     if tensor.is_complex():
         if not linear:
@@ -25,24 +25,25 @@ def values(tensor: torch.Tensor, linear: bool = True) -> torch.Tensor:
 
 
 def data(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory to move, as one row: the tensor's own if contiguous, else a copy; bytes, if its dtype is unknown."""
+    """Returns memory to move, one-dimensional: the tensor's own or a contiguous copy; bytes if distrun lacks the
+    dtype."""
     flat = collective.adapter.contiguous(tensor.detach().resolve_conj()).reshape(-1)
     return flat if flat.dtype in CODES else flat.view(torch.uint8)
 
 
 def put(tensor: torch.Tensor, work: torch.Tensor) -> None:
-    """Brings what the runtime wrote into `work`, which values() or data() gave, to the tensor: if it is a copy."""
+    """Copies a result in `work`, which values() or data() returned, to the tensor, if `work` is a copy."""
     if work.data_ptr() != tensor.data_ptr():
         with torch.no_grad():
             tensor.copy_(work.reshape(-1).view(tensor.dtype).reshape(tensor.shape))
-        if tensor.is_cuda:  # whoever uses it may do so on another stream than this thread's
+        if tensor.is_cuda:  # the next user may use another stream than this thread's
             torch.cuda.current_stream(tensor.device).synchronize()
 
 
 def take(outputs: Sequence[torch.Tensor], like: torch.Tensor, result: Gathered, members: Sequence[int]) -> None:
-    """Copies what each member sent in an allgather or alltoall of data() to the output for it.
+    """Copies the parts that the members sent in an allgather or alltoall of data() to the outputs for them.
 
-    Mismatch, which names the members, where the sizes differ.
+    Mismatch, which names the members, if the sizes differ.
     """
     sent = [count * like.element_size() for count in result.first_dims]
     wrong = [index for index, output in enumerate(outputs) if output.nbytes != sent[index]]

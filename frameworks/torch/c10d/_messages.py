@@ -1,7 +1,7 @@
-"""Messages between two ranks: a broadcast in a process set of the two, under a name that both know.
+"""Messages between two ranks. Each is a broadcast in a process set of the two, with a name that both know.
 
-The set is made by the first message of two ranks and serves all groups. That takes both ranks, and whoever sends must
-not wait for it: until then messages lie here, and a thread waits.
+The first message of two ranks makes their set, and all groups use it. Making it takes both ranks, but a sender must not
+block. So until the set exists, messages wait here, and a thread waits for the set.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ Begin = Callable[[Channel], Handle[None]]
 
 
 class Messages:
-    """The messages of one group. Those of one direction and tag are matched in the order of the calls; others do not
-    wait for each other, and may come from several threads."""
+    """The messages of one group. Those with the same direction and tag are matched in the order of the calls.
+
+    Others do not wait for each other, and may come from several threads.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -34,7 +36,7 @@ class Messages:
         self._sent: dict[tuple[int, int], Counts] = collections.defaultdict(Counts)
 
     def start(self, sender: int, receiver: int, tag: int, begin: Message) -> InFlight:
-        """Hands a message over; `begin` does, with the set of the two and the message's name. Never blocks."""
+        """Submits a message by begin(channel of the two, name of the message). Never blocks."""
         if sender == receiver:
             raise ValueError(f"rank {sender} cannot send to itself: use tensor.clone() or copy_().")
         group = self._channel.members
@@ -49,15 +51,18 @@ class Messages:
 
 
 class Counts:
-    """How often each tag came so far, for as long as the group lives. Neighbouring tags that came equally often are
-    kept as one, so a program whose tags count up (its steps) needs no more memory with each of them."""
+    """Counts the messages of each tag during the life of the group.
+
+    Neighboring tags with equal counts are stored as one range. So a program whose tags count up (its steps) needs no
+    more memory with each tag.
+    """
 
     def __init__(self) -> None:
-        self._begins: list[float] = [float("-inf")]  # of tags that came equally often
+        self._begins: list[float] = [float("-inf")]  # the first tags of ranges with equal counts
         self._counts = [0]
 
     def take(self, tag: int) -> int:
-        """How often it came before; it comes once more."""
+        """Returns the count of `tag` so far, and increments it."""
         here, after = self._begin(tag), self._begin(tag + 1)
         before = self._counts[here]
         self._counts[here] += 1
@@ -67,7 +72,7 @@ class Counts:
         return before
 
     def _begin(self, tag: int) -> int:
-        """Where the tags from this one on are kept."""
+        """Returns the index of the range that begins at `tag`, and makes that range if needed."""
         place = bisect.bisect_left(self._begins, tag)
         if place == len(self._begins) or self._begins[place] != tag:
             self._begins.insert(place, tag)
@@ -76,7 +81,7 @@ class Counts:
 
 
 class _Pair:
-    """The process set of this rank and another one, and what waits for it."""
+    """The process set of this rank and another one, and the messages that wait for it."""
 
     def __init__(self, ranks: list[int]) -> None:
         self._ranks = ranks
@@ -110,7 +115,7 @@ class _Pair:
 
 
 class _Deferred:
-    """A message that waits for its set, and then is what was started there."""
+    """A message that waits for its set, and then stands for the operation that was started in it."""
 
     def __init__(self, begin: Begin) -> None:
         self._begin: Begin | None = begin
@@ -119,7 +124,7 @@ class _Deferred:
         self._failure: BaseException | None = None
 
     def proceed(self, channel: Channel | None, failure: BaseException | None) -> None:
-        """The set is there, or will never be."""
+        """Called when the set exists, or has failed."""
         try:
             if channel is not None and self._begin is not None:
                 self._handle = self._begin(channel)

@@ -1,7 +1,8 @@
-"""The collectives of c10d in terms of ours. Each function hands over one call and returns its handle.
+"""c10d's collectives as operations of distrun. Each function submits one call and returns its handle.
 
-`channel` is the group. Shapes: P members, n elements. Arguments are checked before anything is handed over: a
-ValueError is this rank's alone. What only the ranks together know (other shapes, dtypes, calls) is a Mismatch on all.
+`channel` is the group. Shapes: P members, n elements. Arguments are checked before anything is submitted, so a
+ValueError occurs on this rank only. Errors that the ranks find together (other shapes, dtypes, calls) are a Mismatch on
+all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ._memory import data, put, take, values
 from ._options import Reduction
 
 Tensors = Sequence[torch.Tensor]
-Message = Callable[[Channel, str], Handle[None]]  # hands one over, in the set of the two, under a name
+Message = Callable[[Channel, str], Handle[None]]  # submits a message, in the set of the two, under a name
 
 
 def _need(condition: bool, text: str) -> None:
@@ -27,14 +28,14 @@ def _need(condition: bool, text: str) -> None:
 
 
 def allreduce(channel: Channel, tensors: Tensors, reduction: Reduction) -> Handle[None]:
-    """In place; the tensors run independently of each other."""
+    """Reduces in place. The tensors run independently of each other."""
     works = [values(tensor, reduction.linear) for tensor in tensors]
     pieces = [Piece(work, tuple(work.shape), work) for work in works]
     return channel.start(Kind.ALLREDUCE, pieces, _put_into(tensors, works), reduction)
 
 
 def reduce(channel: Channel, tensors: Tensors, reduction: Reduction, root: int) -> Handle[None]:
-    """In place on the root; the other members' tensors stay as they are."""
+    """Reduces in place on the root. The other members' tensors do not change."""
     if channel.position == root:
         return allreduce(channel, tensors, reduction)
     works = [values(tensor, reduction.linear) for tensor in tensors]
@@ -43,14 +44,14 @@ def reduce(channel: Channel, tensors: Tensors, reduction: Reduction, root: int) 
 
 
 def broadcast(channel: Channel, tensors: Tensors, root: int) -> Handle[None]:
-    """In place."""
+    """Overwrites the tensors with the root's."""
     works = [data(tensor) for tensor in tensors]
     pieces = [Piece(work, tuple(work.shape), work) for work in works]
     return channel.start(Kind.BROADCAST, pieces, _put_into(tensors, works), root=root)
 
 
 def send(tensors: Tensors) -> Message:
-    """What hands them over in a set of two: the other one receives, under the same name."""
+    """Returns a function that sends the tensors in a set of two. The other rank receives under the same name."""
     pieces = _described([Piece(work, tuple(work.shape), work) for work in map(data, tensors)])
     return _from_here(
         tensors,
@@ -59,8 +60,10 @@ def send(tensors: Tensors) -> Message:
 
 
 def receive(tensors: Tensors) -> Message:
-    """What takes them in a set of two: the other one sends, under the same name. Mismatch on both if dtypes or sizes
-    differ."""
+    """Returns a function that receives the tensors in a set of two. The other rank sends under the same name.
+
+    Mismatch on both if dtypes or sizes differ.
+    """
     works = [data(tensor) for tensor in tensors]
     pieces = _described([Piece(work, tuple(work.shape), work) for work in works])
     return _from_here(
@@ -72,14 +75,15 @@ def receive(tensors: Tensors) -> Message:
 
 
 def _described(pieces: list[Piece]) -> list[Piece]:
-    """What cannot be sent is refused here, before the message takes a number that the other rank counts too."""
+    """Refuses tensors that cannot be sent, before the message gets a number, which the other rank counts too."""
     for piece in pieces:
         collective.adapter.describe(piece.source)
     return pieces
 
 
 def _from_here(tensors: Tensors, message: Message) -> Message:
-    """The message, as if handed over now: a thread that does it later has another current stream."""
+    """Runs the message with the present CUDA stream, since a thread that submits it later has another current
+    stream."""
     on_gpu = next((tensor for tensor in tensors if tensor.is_cuda), None)
     if on_gpu is None:
         return message
@@ -93,7 +97,7 @@ def _from_here(tensors: Tensors, message: Message) -> Message:
 
 
 def allgather(channel: Channel, outputs: Sequence[Tensors], inputs: Tensors) -> Handle[None]:
-    """For each input: its outputs are P tensors, each of the size of what that member sends, which may differ."""
+    """Gathers each input into its P outputs, one for each member. A member's tensor may differ in size."""
     count = len(channel.members)
     _need(len(outputs) == len(inputs), f"{len(outputs)} lists of outputs for {len(inputs)} inputs.")
     for row in outputs:
@@ -108,7 +112,7 @@ def allgather(channel: Channel, outputs: Sequence[Tensors], inputs: Tensors) -> 
 
 
 def allgather_single(channel: Channel, outputs: Tensors, inputs: Tensors) -> Handle[None]:
-    """For each input of n elements: one output of P * n, in which the members' inputs follow each other."""
+    """Concatenates the members' inputs of n elements each into one output of P * n, in rank order."""
     count = len(channel.members)
     _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} inputs.")
     for output, tensor in zip(outputs, inputs, strict=True):
@@ -122,7 +126,7 @@ def allgather_single(channel: Channel, outputs: Tensors, inputs: Tensors) -> Han
 
 
 def reduce_scatter(channel: Channel, outputs: Tensors, inputs: Sequence[Tensors], reduction: Reduction) -> Handle[None]:
-    """For each output of n elements: its inputs are P tensors of n, of which this member's is reduced into it."""
+    """Reduces inputs[member] of n elements into each output. The inputs of an output are P tensors of n elements."""
     count = len(channel.members)
     _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} lists of inputs.")
     for output, row in zip(outputs, inputs, strict=True):
@@ -136,7 +140,7 @@ def reduce_scatter(channel: Channel, outputs: Tensors, inputs: Sequence[Tensors]
 
 
 def reduce_scatter_single(channel: Channel, outputs: Tensors, inputs: Tensors, reduction: Reduction) -> Handle[None]:
-    """For each input of P * n elements: this member's n of the reduction, in its output."""
+    """Reduces each input of P * n elements, and writes this member's n to its output."""
     count = len(channel.members)
     _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} inputs.")
     pieces = []
@@ -148,7 +152,7 @@ def reduce_scatter_single(channel: Channel, outputs: Tensors, inputs: Tensors, r
             f"dtype: not {tuple(tensor.shape)} of {tensor.dtype} for {tuple(output.shape)} of {output.dtype}.",
         )
         source, work = values(tensor, reduction.linear), values(output, reduction.linear)
-        # The runtime writes shares apart from what it reads; a share may be a part of the input here.
+        # The runtime must not write a share into memory that it reads. Here an output may be a part of the input.
         if source.untyped_storage().data_ptr() == work.untyped_storage().data_ptr():
             work = torch.empty_like(work)
         works.append(work)
@@ -158,7 +162,7 @@ def reduce_scatter_single(channel: Channel, outputs: Tensors, inputs: Tensors, r
 
 
 def alltoall(channel: Channel, outputs: Tensors, inputs: Tensors) -> Handle[None]:
-    """Input i goes to member i, and output i is what member i sends here. Sizes may differ."""
+    """Sends input i to member i. Output i becomes the tensor that member i sends here. Sizes may differ."""
     count = len(channel.members)
     _need(
         len(outputs) == count and len(inputs) == count,
@@ -172,7 +176,7 @@ def alltoall(channel: Channel, outputs: Tensors, inputs: Tensors) -> Handle[None
 def alltoall_single(
     channel: Channel, output: torch.Tensor, tensor: torch.Tensor, received: Sequence[int], sent: Sequence[int]
 ) -> Handle[None]:
-    """Rows of dimension 0: `sent[i]` of them go to member i, and `received[i]` come from it; equal shares if empty."""
+    """Sends sent[i] rows of dimension 0 to member i, and receives received[i] from it. Empty splits: equal shares."""
     members = len(channel.members)
     blocks, counts = _rows(output, received, members), _rows(tensor, sent, members)
     source = data(tensor)
@@ -181,7 +185,7 @@ def alltoall_single(
 
 
 def gather(channel: Channel, outputs: Tensors, tensor: torch.Tensor, root: int) -> Handle[None]:
-    """The root gets P outputs; the others give none."""
+    """Gathers to the root, which passes P outputs. The others pass none."""
     count = len(channel.members)
     mine = channel.position == root
     _need(len(outputs) == (count if mine else 0), f"gather: {len(outputs)} outputs; the root has {count}, others none.")
@@ -191,7 +195,7 @@ def gather(channel: Channel, outputs: Tensors, tensor: torch.Tensor, root: int) 
 
 
 def scatter(channel: Channel, output: torch.Tensor, tensors: Tensors, root: int) -> Handle[None]:
-    """The root gives P inputs, the others none; each member gets its own one."""
+    """Scatters from the root, which passes P inputs. The others pass none. Each member gets its own input."""
     count = len(channel.members)
     mine = channel.position == root
     _need(len(tensors) == (count if mine else 0), f"scatter: {len(tensors)} inputs; the root has {count}, others none.")

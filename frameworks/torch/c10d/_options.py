@@ -1,4 +1,4 @@
-"""What c10d's option structs say, in our words."""
+"""Converts c10d's option structs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _REDUCTIONS = {
     _TYPES.PRODUCT: ReduceOp.PRODUCT,
     _TYPES.PREMUL_SUM: ReduceOp.SUM,
 }
-# In this spelling it is gloo's under distrun --torch-backend distrun too.
+# With this spelling it is gloo's group under distrun --torch-backend distrun too.
 GLOO_BESIDE = "dist.new_group(backend='cpu:gloo,cuda:gloo')"
 _LINEAR = (_TYPES.SUM, _TYPES.AVG, _TYPES.PREMUL_SUM)
 
 
 class Reduction(NamedTuple):
-    """How values are combined. linear: of a complex number both parts can be combined by themselves."""
+    """How values are combined. linear: the real and imaginary parts of complex numbers can be combined separately."""
 
     op: ReduceOp = ReduceOp.SUM
     prescale: float = 1.0
@@ -37,7 +37,7 @@ SUM = Reduction()
 
 
 class Asked(NamedTuple):
-    """What torch's option structs have, by their names."""
+    """The fields of torch's option structs, with torch's names."""
 
     reduceOp: Any = None
     rootRank: int = 0
@@ -45,8 +45,10 @@ class Asked(NamedTuple):
 
 
 def asked(opts: Any, op: Any = None, root: int | None = None, timeout: timedelta | None = None) -> Any:
-    """The options of a call in either of torch's forms: a struct, or op, root and timeout each by itself, the first of
-    which may come in the struct's place. TypeError for both."""
+    """Returns the options of a call in either of torch's forms; TypeError for both at once.
+
+    The forms are a struct, or op, root and timeout separately. The first of these may be in the struct's place.
+    """
     match opts:
         case numbers.Integral():
             root = int(opts)
@@ -64,7 +66,7 @@ def asked(opts: Any, op: Any = None, root: int | None = None, timeout: timedelta
 
 
 def reduction(opts: Any) -> Reduction:
-    """From an options struct, a ReduceOp, or None, which is a sum. NotImplementedError for BAND, BOR and BXOR."""
+    """Converts an options struct, a ReduceOp, or None (a sum). NotImplementedError for BAND, BOR and BXOR."""
     given = getattr(opts, "reduceOp", opts)
     kind = _TYPES.SUM if given is None else getattr(given, "op", given)
     found = _REDUCTIONS.get(kind)
@@ -73,33 +75,33 @@ def reduction(opts: Any) -> Reduction:
             f"ReduceOp.{getattr(kind, 'name', kind)} is not among distrun's reductions, which are SUM, AVG, MIN, MAX, "
             f"PRODUCT and PREMUL_SUM; make a gloo group beside this one for it: {GLOO_BESIDE}."
         )
-    # The state, since the attribute `factor` is there from PyTorch 2.13 on only.
+    # From the state, because the attribute `factor` exists only in PyTorch 2.13 and newer.
     factor = given.__getstate__()[1] if kind == _TYPES.PREMUL_SUM and given is not kind else 1.0
     return Reduction(found, float(factor), kind in _LINEAR)
 
 
 def root_rank(opts: Any) -> int:
-    """The root's rank in the group."""
+    """Returns the root's rank in the group."""
     return int(getattr(opts, "rootRank", 0))
 
 
 def limit(opts: Any, default: timedelta) -> float:
-    """The operation's time limit in seconds: its own, or else the group's."""
+    """Returns the operation's time limit in seconds: its own, or else the group's."""
     own = getattr(opts, "timeout", None)
     return (own if isinstance(own, timedelta) and own > timedelta(0) else default).total_seconds()
 
 
 def as_list(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """c10d's methods take a tensor as well as a list of one."""
+    """Returns a list. c10d's methods accept a tensor instead of a list with one tensor."""
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def as_lists(
     rows: Sequence[Sequence[torch.Tensor]] | Sequence[torch.Tensor], tensors: Sequence[torch.Tensor] | torch.Tensor
 ) -> tuple[Sequence[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
-    """Methods that take a list of lists and a list also take one list and one tensor.
+    """Returns a list of lists and a list. Methods that take these also accept one list and one tensor.
 
-    ValueError for a tensor in a list's place, and the other way round: its rows would pass for tensors.
+    ValueError for a tensor instead of a list, and for a list instead of a tensor: its rows would count as tensors.
     """
     lists: Any = [rows] if isinstance(tensors, torch.Tensor) else rows
     for row in lists:

@@ -1,13 +1,13 @@
-"""Where the ranks of a group find each other's torch, as env:// and tcp:// say it.
+"""The rendezvous of env:// and tcp://, through which the ranks of a group find each other in torch.
 
-The backend distrun meets in the job's own store. Other backends meet as torch has it, in a store that rank 0 opens at
-MASTER_PORT, which any user of the network may read and write.
+The backend distrun uses the job's own store. Other backends use torch's: a store that rank 0 opens at MASTER_PORT,
+which any user of the network may read and write.
 
-A program that nothing launched has no RANK and no MASTER_ADDR: it is a world of one, and needs neither.
+A program without a launcher has no RANK and no MASTER_ADDR. It is a world of one rank, and needs neither.
 
-torch ends rank 0's store with the group that came by it. A rank that is ahead of rank 0 in destroying that group and
-making another would find the old store, and rank 0 wait for it in the new one; so the store stays, and each meeting
-there has keys of its own.
+torch closes rank 0's store together with the group that used it. Suppose another rank destroys that group and makes a
+new one before rank 0 does: it would find the old store, while rank 0 waits in the new one. So this module keeps the
+store, and gives each rendezvous its own keys.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from ._store import DistrunStore
 
 _Meeting = tuple[Any, int, int]
 _env_of_torch, _tcp_of_torch = _rendezvous_handlers["env"], _rendezvous_handlers["tcp"]
-# By the server, and the rank that came. The newest store is enough: within a process they share a server.
+# For each server and rank, the number of rendezvous. The newest store is enough, as stores of a process share a server.
 _met: Counter[tuple[bytes, int]] = Counter()
 _kept: dict[bytes, Any] = {}
-# How many groups have met in the job's store.
+# The number of groups that have met in the job's store.
 _meetings: MutableMapping[Any, int] = weakref.WeakKeyDictionary()
-# The names of backends that distrun is, or stands for (--torch-backend distrun).
+# The names of the backends that distrun provides, or replaces (--torch-backend distrun).
 OURS = {"distrun"}
 
 
 def _is_ours() -> bool:
-    """Whether the group that torch is making has no other backend than this one. torch does not tell its handlers."""
+    """True if distrun is the only backend of the group that torch is making. torch does not tell its handlers."""
     frame: Any = sys._getframe()
     while frame is not None:
         code = frame.f_code
@@ -51,7 +51,7 @@ def _is_ours() -> bool:
 
 
 def _env(url: str, **arguments: Any) -> Iterator[_Meeting]:
-    """The job's store, or torch's handler of env://; a store of this process where nothing speaks of other ranks."""
+    """Yields the job's store or the result of torch's env:// handler; without other ranks, a store of this process."""
     query = urlparse(url).query
     if "RANK" in os.environ or "WORLD_SIZE" in os.environ or query:
         place = _place({"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}, query)
@@ -59,7 +59,7 @@ def _env(url: str, **arguments: Any) -> Iterator[_Meeting]:
         return
     basics.init()
     if _session.world().size > 1:
-        yield from _env_of_torch(url, **arguments)  # names the variable that it misses
+        yield from _env_of_torch(url, **arguments)  # its error names the missing variable
         return
     yield HashStore(), 0, 1
 
@@ -69,7 +69,7 @@ def _tcp(url: str, **arguments: Any) -> Iterator[_Meeting]:
 
 
 def _place(given: dict[str, str | None], query: str) -> tuple[int, int] | None:
-    """Rank and size; None where torch has something to say about them."""
+    """Returns rank and size; None if one is missing or wrong, which torch reports."""
     found = {**given, **{name: values[0] for name, values in parse_qs(query).items()}}
     try:
         return int(found["rank"] or ""), int(found["world_size"] or "")
@@ -78,12 +78,12 @@ def _place(given: dict[str, str | None], query: str) -> tuple[int, int] | None:
 
 
 def _here(place: tuple[int, int] | None) -> list[_Meeting]:
-    """The meeting in the job's store, which needs no address; none where that is not the one to meet in."""
+    """Returns a rendezvous in the job's store, which needs no address; none if that store is not the right one."""
     if place is None or not _is_ours():
         return []
     basics.init()
     world = _session.world()
-    if world.size == 1 or place != (world.rank, world.size):  # the latter is refused when the group is made
+    if world.size == 1 or place != (world.rank, world.size):  # other ranks or sizes are refused when the group is made
         return [(HashStore(), *place)]
     session = _session.current()
     number = _meetings[session] = _meetings.get(session, 0) + 1
@@ -91,10 +91,10 @@ def _here(place: tuple[int, int] | None) -> list[_Meeting]:
 
 
 def _lasting(meetings: Iterator[_Meeting]) -> Iterator[_Meeting]:
-    """The first meeting at a server has torch's own keys: others may come there who do not know of this module.
+    """Wraps rendezvous at a server. The first one has torch's own keys, because processes without this module may join.
 
-    A server goes by what its first caller names it: an address may be spelled in several ways, and one port can be
-    that of several hosts.
+    The first caller gives a server its name. An address would not do: it has several spellings, and several hosts may
+    use one port.
     """
     for store, rank, size in meetings:
         server = store.compare_set("distrun: name of this server", "", uuid4().hex)
@@ -106,5 +106,5 @@ def _lasting(meetings: Iterator[_Meeting]) -> Iterator[_Meeting]:
 
 
 def install() -> None:
-    """Puts the handlers in the place of torch's, which offers no other way."""
+    """Replaces torch's handlers. torch has no public way."""
     _rendezvous_handlers.update(env=_env, tcp=_tcp)

@@ -1,4 +1,4 @@
-"""Sums of sparse tensors, as DDP needs them for embeddings: all members' entries are gathered and added up here."""
+"""Sums of sparse tensors, which DDP needs for embeddings: every member gathers all entries and adds them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ._options import Reduction
 
 
 def allreduce(channel: Channel, tensor: torch.Tensor, reduction: Reduction) -> Handle[None]:
-    """In place, for a tensor of layout sparse_coo; the result is coalesced. Members may have any entries, or none.
+    """Reduces a sparse_coo tensor in place. The result is coalesced. Members may have any entries, or none.
 
-    ValueError for a reduction that is not a sum or an average: an entry that is not there has no value to compare.
+    ValueError for other reductions than sums and averages, since a missing entry has no value to compare.
     """
     if not reduction.linear:
         raise ValueError("sparse tensors are reduced by SUM, AVG and PREMUL_SUM only; use to_dense() for the others.")

@@ -1,4 +1,4 @@
-"""torch's Store over the job's: torch opens no port for it, and to read or write it takes the job's key."""
+"""torch's Store on the job's store. torch opens no port for it, and only holders of the job's key can access it."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ from torch._C._distributed_c10d import Store
 
 from ._job_store import MAX_VALUE, JobStore
 
-# C++ finds a store's methods by its Python object, so that has to live as long as C++ may ask. They are small.
+# C++ calls a store's methods through its Python object, so that must live as long as C++ may call. They are small.
 _alive: list[Any] = []
 
 
 class DistrunStore(Store):
-    """A torch.distributed.Store whose keys are those of the job's store that begin with `prefix`.
+    """A torch.distributed.Store whose keys are the job's keys that begin with `prefix`.
 
-    Its limits are the job's store's: a key and the prefixes of its groups below 1 KiB, a value of at most 1 MiB. A wait
-    ends with DistStoreError after the store's timeout, with RankLost or RankLeft where a rank is gone.
+    The limits are those of the job's store: a key with the prefixes of its groups below 1 KiB, a value of at most 1
+    MiB. A wait ends with DistStoreError after the store's timeout, and with RankLost or RankLeft if a rank is gone.
     """
 
-    timeout: timedelta  # torch's own
+    timeout: timedelta  # an attribute of torch's class
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
         self._job, self._prefix = JobStore(), prefix
         _alive.append(self)
 
-    # One key
+    # Single keys
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Gives the key this value."""
+        """Sets the key to this value."""
         self._job.set(self._prefix + key, _checked(key, value))
 
     def get(self, key: str) -> bytes:
-        """The value; waits for it, at most the store's timeout."""
+        """Returns the value. Waits for it, at most the store's timeout."""
         return self._wait(key, time.monotonic() + self.timeout.total_seconds())
 
     def add(self, key: str, amount: int) -> int:
-        """The sum; a key that is not there counts as 0."""
+        """Adds to the key and returns the sum. A missing key counts as 0."""
         return self._job.add(self._prefix + key, amount)
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
-        """As TCPStore: "" is expected of a key that is not there. Returns what it has then, or what was expected."""
+        """Sets the key if its value is the expected one; "" also stands for a missing key, as in TCPStore.
+
+        Returns the key's value afterwards; if the key is still missing, the expected value.
+        """
         expected, desired = _checked(key, expected_value), _checked(key, desired_value)
         before = self._swap(key, expected or None, desired)
         if before == expected == b"":
@@ -55,7 +58,7 @@ class DistrunStore(Store):
         return expected if before is None else before
 
     def append(self, key: str, value: str | bytes) -> None:
-        """Puts the value behind the one that is there."""
+        """Appends to the key's value."""
         more, before = _checked(key, value), self._swap(key, None, None)
         while True:
             found = self._swap(key, before, _checked(key, (before or b"") + more))
@@ -64,7 +67,7 @@ class DistrunStore(Store):
             before = found
 
     def delete_key(self, key: str) -> bool:
-        """Whether the key was there; it is not any more."""
+        """Deletes the key. Returns whether it existed."""
         before = self._swap(key, None, None)
         while before is not None:
             found = self._swap(key, before, None)
@@ -73,43 +76,43 @@ class DistrunStore(Store):
             before = found
         return False
 
-    # Several
+    # Several keys
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are there."""
+        """Returns whether all keys exist."""
         return all(self._swap(key, None, None) is not None for key in keys)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Until all keys are there."""
+        """Waits until all keys exist."""
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout).total_seconds()
         for key in keys:
             self._wait(key, deadline)
 
     def num_keys(self) -> int:
-        """How many keys this store has."""
+        """Returns the number of keys of this store."""
         return self._job.count(self._prefix)
 
     def has_extended_api(self) -> bool:
-        """True: append, multi_get and multi_set are there."""
+        """Returns True: append, multi_get and multi_set exist."""
         return True
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """The values; waits for them."""
+        """Returns the values. Waits for them, at most the store's timeout in total."""
         deadline = time.monotonic() + self.timeout.total_seconds()
         return [self._wait(key, deadline) for key in keys]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-        """Gives each key its value."""
+        """Sets each key to its value."""
         for key, value in zip(keys, values, strict=True):
             self.set(key, value)
 
     def clone(self) -> DistrunStore:
-        """Another one with the same keys."""
+        """Returns another store with the same keys."""
         made = DistrunStore(self._prefix)
         made.set_timeout(self.timeout)
         return made
 
-    deleteKey, getNumKeys = delete_key, num_keys  # as C++ calls them
+    deleteKey, getNumKeys = delete_key, num_keys  # C++'s names
 
     def _swap(self, key: str, expected: bytes | None, wanted: bytes | None) -> bytes | None:
         return self._job.swap(self._prefix + key, expected, wanted)
