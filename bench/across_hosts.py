@@ -2,10 +2,10 @@
 
     sudo test/cluster/hosts --count 2 -- .venv/bin/python bench/across_hosts.py [--rounds 7] [--json FILE]
 
-runs it on the head node of two hosts in a box, which gives it their names in HOSTS; `--hosts h1,h2` names others. With
-one rank on each host the libraries meet over the same link; with two, shared memory inside a host can help. The table
-has medians, the ratios are medians of each round's ratio; exit code 1 when a target is missed. With `--protection` it
-compares the backend tcp with itself under --checksum and --encrypt, and nothing is missed.
+runs it on the head node of two hosts in a box, whose names are in HOSTS; `--hosts h1,h2` uses other hosts. With one
+rank per host, the libraries use the same network link. With two, shared memory inside a host can help. The table has
+medians. The ratios are medians of each round's ratio. The exit code is 1 if a target is missed. With `--protection` it
+compares the backend tcp with itself under --checksum and --encrypt; that has no targets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AGAINST_FLAT_GLOO = 1 / 1.3
 
 
 def programs(hosts: list[str], seconds: float, protection: bool) -> list[Program]:
-    """What can be run here."""
+    """Returns the programs to compare. Exits if one is not built."""
     folders = build_folders()
     where = {"distrun": "launcher", "distrun-bench": "bench", "bench_gloo": "bench", "bench_mpi": "bench"}
     beside = Path(sys.executable).parent
@@ -85,7 +85,7 @@ def targets() -> list[Target]:
 
 
 def protection_ratios() -> list[Target]:
-    """Times as multiples of the plain ones; no limit."""
+    """Returns ratios of the times with protection to the plain ones, without a limit."""
     return [
         Target(f"{name} at {size} bytes against plain tcp", (name, in_place(size)), math.inf, ((OURS, in_place(size)),))
         for name in (CHECKED, ENCRYPTED)
@@ -106,7 +106,7 @@ def main() -> int:
     hosts = [host for host in options.hosts.split(",") if host]
     if len(hosts) < 2:
         parser.error("name at least two hosts, or run it in test/cluster/hosts")
-    # Gloo's ranks meet in a folder: hosts in a box share this tree, but not /tmp.
+    # Gloo's ranks meet in a folder. Hosts in a box share this tree, but not /tmp.
     shared = ROOT / "build"
     rounds = run_rounds(programs(hosts, options.seconds, options.protection), options.rounds, shared)
     if options.json:

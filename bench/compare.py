@@ -1,14 +1,14 @@
-"""Compares distrun with what a user would pick instead, interleaved in one run, and prints ratios.
+"""Compares distrun with other libraries, interleaved in one run, and prints ratios.
 
     .venv/bin/python bench/compare.py --np 2 [--rounds 7] [--json FILE] [--only distrun,openmpi]
     .venv/bin/python bench/compare.py --np 2 --against FOLDER
 
-Every round runs every program once, in turn, so that a noisy neighbour hits all of them alike; the table has the median
-over the rounds, and the ratios are medians of each round's ratio. Exit code 1 when a target is missed.
+Every round runs every program once, in turn, so that other load on the machine slows all of them alike. The table has
+medians over the rounds. The ratios are medians of each round's ratio. The exit code is 1 if a target is missed.
 
-With --against the other programs are two copies of distrun from FOLDER, the build folder of an older version (for
-instance build/dev of its clone). A row is slower when the new build takes more than 3 % longer than the old one, beyond
-what the two copies of the old build differ by. Exit code 1 when a row is slower.
+With --against, the other programs are two copies of distrun from FOLDER, the build folder of an older version (for
+instance build/dev of its clone). A row is slower if the new build takes over 3 % longer than the old one, plus the
+difference between the two copies of the old build. The exit code is 1 if a row is slower.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 SIZES = (4, 64 * 1024, MIB, 16 * MIB, 64 * MIB)
 MODEL = "resnet50 161 tensors"
-# Else UCX or libfabric may take messages away from btl, and between ranks of one host shared memory would.
+# Otherwise UCX or libfabric may bypass btl, and the ranks of one host would use shared memory.
 OVER_TCP = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self")
 NEW, OLD, AGAIN = "new", "old", "again"
 TOLERANCE = 0.03
@@ -41,7 +41,7 @@ Round = dict[Key, float]
 
 @dataclass(frozen=True)
 class Program:
-    """One command whose JSON lines are results; `who` replaces the name that it prints."""
+    """One command that prints results as JSON lines. `who` replaces the name that it prints."""
 
     who: str
     command: tuple[str, ...]
@@ -50,8 +50,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Target:
-    """`left` / the best of `right` (or `left` alone, or `left` - `without`) must be at most `limit`, as the median over
-    the rounds."""
+    """A limit: the median over the rounds of `left` / the best of `right` must be at most `limit`.
+
+    Without `right`, the value is `left` alone, or `left` - `without`.
+    """
 
     text: str
     left: Key
@@ -76,7 +78,7 @@ def in_place(size: int) -> str:
 
 
 def delegated() -> list[Target]:
-    """What the engine adds to a library that it calls."""
+    """Returns targets for the time that the engine adds to another library's operation."""
     made = []
     pairs = (
         ("distrun mpi", "openmpi", 10e-6),
@@ -109,7 +111,7 @@ def targets() -> list[Target]:
 
 
 def find(name: str, candidates: Iterable[Path]) -> str | None:
-    """The first candidate that exists, else the one on PATH."""
+    """Returns the first candidate that exists, or else the program on PATH."""
     for path in candidates:
         if path.is_file():
             return str(path)
@@ -117,8 +119,10 @@ def find(name: str, candidates: Iterable[Path]) -> str | None:
 
 
 def build_folders() -> list[Path]:
-    """Where the programs may be: builds for users before builds for developers, never a sanitizer's. BENCH_BUILD_DIR
-    names another one."""
+    """Returns the folders that may have the programs: releases before developers' builds, and no sanitizer's build.
+
+    BENCH_BUILD_DIR names another one, which comes first.
+    """
     chosen = os.environ.get("BENCH_BUILD_DIR")
     return ([Path(chosen)] if chosen else []) + [ROOT / "build" / name for name in ("release", "dev", "bare")]
 
@@ -128,7 +132,7 @@ def starting(launcher: str, ranks: int) -> tuple[str, ...]:
 
 
 def own_programs(launcher: str, bench: str, ranks: int, seconds: float) -> list[Program]:
-    """Those of distrun on its own backends."""
+    """Returns the programs of distrun on its own backends."""
     sizes = ",".join(map(str, SIZES))
     common = ("--seconds", str(seconds))
     start = starting(launcher, ranks)
@@ -142,7 +146,7 @@ def own_programs(launcher: str, bench: str, ranks: int, seconds: float) -> list[
 
 
 def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
-    """What can be run here, and a sentence for each peer that cannot."""
+    """Returns the programs to compare, and a sentence for each library that cannot be compared here."""
     folders = build_folders()
     launcher = find("distrun", [Path(sys.executable).parent / "distrun", *(f / "launcher/distrun" for f in folders)])
     bench = find("distrun-bench", [f / "bench/distrun-bench" for f in folders])
@@ -186,7 +190,7 @@ def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
 
 
 def versions(old: Path, ranks: int, seconds: float) -> list[Program]:
-    """The new build's programs and those of two copies of the old one; `who` begins with NEW, OLD or AGAIN."""
+    """Returns the programs of the new build and of two copies of the old one. `who` begins with NEW, OLD or AGAIN."""
     new = next((folder for folder in build_folders() if (folder / "bench/distrun-bench").is_file()), None)
     made = []
     for label, folder in ((NEW, new), (OLD, old), (AGAIN, old)):
@@ -204,14 +208,14 @@ def versions(old: Path, ranks: int, seconds: float) -> list[Program]:
 
 
 def run_program(program: Program, shared: Path | None = None) -> Round:
-    """Runs one program; an error ends the comparison with the program's own text.
+    """Runs one program and returns its results. An error ends the comparison with the program's own text.
 
-    shared: a folder that all ranks see.
+    shared: a folder that all ranks can access.
     """
     with tempfile.TemporaryDirectory(dir=shared) as folder:
         environment = {**os.environ, "BENCH_GLOO_STORE": folder, **program.environment}
         command = list(program.command)
-        if "--tag" in command:  # a launcher of ours hands variables on only when told so
+        if "--tag" in command:  # distrun passes variables to ranks only with -x
             command[command.index("--tag") : command.index("--tag")] = ["-x", "BENCH_GLOO_STORE"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
@@ -225,7 +229,7 @@ def run_program(program: Program, shared: Path | None = None) -> Round:
 
 
 def run_rounds(chosen: list[Program], count: int, shared: Path | None = None) -> list[Round]:
-    """Every program once in each round, in turn."""
+    """Runs every program once in each round, in turn."""
     rounds: list[Round] = []
     for number in range(1, count + 1):
         results: Round = {}
@@ -239,7 +243,7 @@ def run_rounds(chosen: list[Program], count: int, shared: Path | None = None) ->
 
 
 def write_json(file: Path, about: dict[str, object], rounds: list[Round]) -> None:
-    """All rounds, for whoever wants other statistics."""
+    """Writes all rounds to a file, for other statistics."""
     rows = [{f"{who}: {case}": value for (who, case), value in results.items()} for results in rounds]
     file.write_text(json.dumps({**about, "rounds": rows}, indent=1))
 
@@ -254,7 +258,7 @@ def spell(case: str, value: float) -> str:
 
 
 def print_table(rounds: list[Round]) -> None:
-    """One row per case, one column per contender: median time, and distrun's time over theirs."""
+    """Prints one row per case and one column per contender: its median time, and distrun's time divided by it."""
     contenders = list(dict.fromkeys(who for results in rounds for who, _ in results))
     cases = list(dict.fromkeys(case for results in rounds for _, case in results))
     print(f"| case | {' | '.join(contenders)} |\n|{'---|' * (len(contenders) + 1)}")
@@ -272,7 +276,7 @@ def print_table(rounds: list[Round]) -> None:
 
 
 def check_targets(rounds: list[Round], wanted: list[Target]) -> bool:
-    """Prints each target with what was measured; false when one is missed or could not be measured."""
+    """Prints each target with the measured value. False if one is missed or could not be measured."""
     print("\n| target | limit | median | met |\n|---|---|---|---|")
     all_met = True
     for target in wanted:
@@ -290,7 +294,7 @@ def check_targets(rounds: list[Round], wanted: list[Target]) -> bool:
 
 @dataclass(frozen=True)
 class Row:
-    """One case of one program: times in the old build, and two ratios to it as medians over the rounds."""
+    """One case of one program: its time in the old build, and two ratios to that time, as medians over the rounds."""
 
     name: str
     old: float
@@ -303,12 +307,12 @@ class Row:
 
 
 def ratio(left: float, right: float) -> float:
-    """1 where both are 0, as the context switches of idle jobs are."""
+    """Returns left / right; 1 if both are 0, like the context switches of idle jobs."""
     return left / right if right else (1.0 if not left else float("inf"))
 
 
 def compare_versions(rounds: list[Round]) -> list[Row]:
-    """One row for each case that all three have measured in every round."""
+    """Returns one row for each case that all three builds have measured in every round."""
     rows = []
     for who, case in [key for key in rounds[0] if key[0].startswith(OLD)]:
         keys = [(label + who.removeprefix(OLD), case) for label in (NEW, OLD, AGAIN)]
@@ -323,7 +327,7 @@ def compare_versions(rounds: list[Round]) -> list[Row]:
 
 
 def print_versions(rows: list[Row]) -> bool:
-    """Prints the rows; false when one is slower."""
+    """Prints the rows. False if one is slower."""
     print("| case | old | new over old | old again over old | slower |\n|---|---|---|---|---|")
     for row in rows:
         old = f"{row.old:.0f}" if row.name.endswith(IDLE) else spell("", row.old)

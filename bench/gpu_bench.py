@@ -1,9 +1,10 @@
-"""All-reduce of CUDA tensors: distrun beside torch.distributed's NCCL, interleaved, on as many ranks as distrun starts.
+"""All-reduce of CUDA tensors: distrun and torch.distributed's NCCL, interleaved, on as many ranks as distrun starts.
 
     .venv/bin/distrun -np 2 .venv/bin/python bench/gpu_bench.py [--rounds 7] [--sizes 4,65536,...]
 
-Times are of an operation from the call until the host knows that it is done; medians over the rounds. "bus" is
-2 (n - 1) / n of the bytes per second, as nccl-tests counts. Rank 0 prints the table and one JSON line per row.
+A time is measured from the call until the host knows that the operation is complete. The table has medians over the
+rounds. "bus" is 2 (n - 1) / n of the bytes per second, as in nccl-tests. Rank 0 prints the table and one JSON line per
+row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Measures distrun.jax: an operation in a compiled program, training, and what importing the front ends takes.
+"""Measures distrun.jax: an operation in a compiled program, training, and the import of the front ends.
 
     python bench/jax_bench.py [--np 2] [--rounds 3] [--seconds 1] [--json FILE] [--torch-python .venv/bin/python]
 
-with a Python that has JAX, optax, Keras and distrun. Training is compared with as many processes that do not
-communicate; no target is set for it. Exit code 1 when a target is missed.
+with a Python that has JAX, optax, Keras and distrun. Training is compared with equally many processes that do not
+communicate, without a target. The exit code is 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ BATCH = 64
 
 
 def latencies(seconds: float) -> Results:
-    """Of all-reduces of 4 bytes. The empty program does what any call of a compiled program costs."""
+    """Returns the times of all-reduces of 4 bytes. The empty program shows the cost of any call of a compiled
+    program."""
     import jax
     import jax.numpy as jnp
 
@@ -43,7 +44,7 @@ def latencies(seconds: float) -> Results:
 
 
 def training(optimizer: Any) -> Callable[[], object]:
-    """One step of a small network on made-up data."""
+    """Returns a function for one step of a small network on random data."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -77,7 +78,7 @@ def training(optimizer: Any) -> Callable[[], object]:
 
 
 def work(who: str, seconds: float) -> None:
-    """One rank of one of them."""
+    """Runs one rank of one contender."""
     import optax
 
     results: Results = {}
@@ -95,7 +96,7 @@ def work(who: str, seconds: float) -> None:
 
 
 def imports(torch_python: str) -> Results:
-    """Seconds that each front end adds to what its framework's own import takes."""
+    """Returns the seconds that each front end adds to the import of its framework."""
     found = {}
     environment = {**os.environ, **QUIET, "KERAS_BACKEND": "jax"}
     for name in FRONT_ENDS:

@@ -1,12 +1,12 @@
-"""Compares the time that it takes to start a job on several hosts, interleaved in one run: distrun, Open MPI's mpirun,
-MPICH's mpiexec.hydra, Slurm's srun, and bare ssh to all hosts at once.
+"""Compares the time to start a job on several hosts, interleaved in one run: distrun, Open MPI's mpirun, MPICH's
+mpiexec.hydra, Slurm's srun, and bare ssh to all hosts at once.
 
     sudo test/cluster/hosts --count 16 --slurm -- .venv/bin/python bench/launch.py [--rounds 10] [--json FILE]
 
-runs it on the head node of hosts in a box, which gives it their names in HOSTS. One rank per host prints a line. What
-is measured is the time from the start of the launcher to the first rank's line, to the last rank's, and to the
-launcher's end; besides, a local job of two ranks that do nothing, the end of a job after a rank has failed, and the
-memory that launcher and one agent hold (PSS). Medians over the rounds; exit code 1 when a target is missed.
+runs it on the head node of hosts in a box, whose names are in HOSTS. One rank per host prints a line. The times run
+from the start of the launcher to the first rank's line, to the last rank's line, and to the launcher's end. It also
+measures a local job of two ranks that do nothing, the end of a job after a rank has failed, and the memory of launcher
+and one agent (PSS). The values are medians over the rounds. The exit code is 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LINE = ["sh", "-c", "echo started"]
-# Of Open MPI, for root and for more ranks than cores.
+# Open MPI's permission to run as root.
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 FAILING = ["sh", "-c", '[ "$RANK" != 0 ] || exit 3; exec sleep 60']
 PEERS = ("bare ssh", "mpirun", "mpiexec.hydra", "srun")
@@ -50,7 +50,7 @@ def launcher() -> str:
 
 
 def commands(hosts: list[str]) -> dict[str, list[str]]:
-    """What starts one rank on each host, by contender."""
+    """Returns each contender's command that starts one rank on each host."""
     count, names = str(len(hosts)), ",".join(hosts)
     each_ssh = " ".join(f"ssh {host} echo started &" for host in hosts)
     made = {
@@ -71,7 +71,7 @@ def environment(name: str) -> dict[str, str]:
 
 
 def run(name: str, command: list[str], lines: int) -> tuple[float, float, float]:
-    """Seconds to the first line, to the last one and to the end."""
+    """Returns the seconds to the first line, to the last line and to the end."""
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(name))
     assert process.stdout is not None
@@ -98,7 +98,7 @@ def run_local() -> Results:
 
 
 def run_failure(hosts: list[str]) -> Results:
-    """From the failing rank's end, a moment after the last line, to the launcher's."""
+    """Measures the time from the end of the failing rank, 0.3 s after its line, to the launcher's end."""
     failing = ["sh", "-c", f"echo started; sleep 0.3; {FAILING[2]}"]
     places = ",".join(f"{host}:1" for host in hosts)
     command = [launcher(), "--tag", "none", "-np", str(len(hosts)), "-H", places, *failing]
@@ -117,7 +117,7 @@ def pss_mib(pid: str) -> float:
 
 
 def run_memory(hosts: list[str]) -> Results:
-    """MiB of the launcher, and of the agent on the first host (and its guard)."""
+    """Returns the MiB of the launcher, and of the agent on the first host with its guard."""
     places = ",".join(f"{host}:1" for host in hosts)
     idle = ["sh", "-c", "echo started; exec sleep 600"]
     command = [launcher(), "--tag", "none", "-np", str(len(hosts)), "-H", places, *idle]

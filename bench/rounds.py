@@ -1,7 +1,7 @@
-"""What the benchmarks of the framework packages share: timing, runs under distrun, the table and the targets.
+"""The common parts of the frameworks' benchmarks: timing, runs under distrun, the table and the targets.
 
 A benchmark starts itself again under distrun for each of its contenders (`--who`), all of them in every round. Rank 0
-prints the results of such a run as one JSON line. The table has medians over the rounds; a target is compared with the
+prints the results of such a run as one JSON line. The table has medians over the rounds. A target is compared with the
 median of each round's ratio.
 """
 
@@ -23,12 +23,12 @@ Results = dict[str, float]
 Round = dict[str, Results]
 Agree = Callable[[int], int]
 
-STEPS = ("MLP", "CNN", "ResNet-18", "transformer")  # cases that are steps/s; all others are seconds
-STEPS_AT_A_TIME = 4  # the first is not counted
+STEPS = ("MLP", "CNN", "ResNet-18", "transformer")  # the values of these cases are steps/s; all others are seconds
+STEPS_AT_A_TIME = 4  # the first one is not measured
 
 
 class Target(NamedTuple):
-    """What is promised of the median of `value` over the rounds."""
+    """A limit for the median of `value` over the rounds."""
 
     text: str
     limit: float
@@ -37,7 +37,8 @@ class Target(NamedTuple):
 
 
 def median_time(seconds: float, once: Callable[[], object], agree: Agree) -> float:
-    """Of `once`, run as often on every rank: for about `seconds`, in a number of runs that the ranks agree on."""
+    """Returns the median time of `once`. Every rank runs it equally often, a number that they agree on, for
+    `seconds`."""
     once()
     begin = time.perf_counter()
     for _ in range(3):
@@ -52,14 +53,14 @@ def median_time(seconds: float, once: Callable[[], object], agree: Agree) -> flo
 
 
 def as_rank_0(count: int) -> int:
-    """Agree: rank 0's number, by distrun."""
+    """An Agree: returns rank 0's number on every rank, by distrun."""
     import distrun
 
     return int(distrun.broadcast_object(count, 0))
 
 
 def rates(steps: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Of each, steps per second: medians of what they make in turn."""
+    """Returns the steps per second of each contender. They run in turn; the values are medians."""
     for once in steps.values():
         for _ in range(3):
             once()
@@ -79,7 +80,7 @@ def rates(steps: dict[str, Callable[[], object]], seconds: float) -> dict[str, f
 
 
 def c_api(seconds: float) -> float:
-    """A blocking all-reduce of 4 bytes by the C API, called through ctypes."""
+    """Returns the time of a blocking all-reduce of 4 bytes by the C API, called through ctypes."""
     from distrun import _abi, _operations, _session
     from distrun._library import library
 
@@ -102,7 +103,7 @@ def c_api(seconds: float) -> float:
 
 
 def parse_options(description: str | None, who: Sequence[str], *more: tuple[str, str, str]) -> argparse.Namespace:
-    """The command line; `more`: further options with their defaults and what they are."""
+    """Parses the command line. `more`: further options as (name, default, help)."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--np", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
@@ -116,13 +117,16 @@ def parse_options(description: str | None, who: Sequence[str], *more: tuple[str,
 
 
 def say(results: Results | Round) -> None:
-    """What a rank ends with; only rank 0 is heard."""
+    """Prints a rank's results. Only rank 0 prints."""
     if os.environ["RANK"] == "0":
         print(json.dumps(results), flush=True)
 
 
 def one_run(who: str, options: argparse.Namespace, environment: Mapping[str, str]) -> Any:
-    """What rank 0 said: the Results of this contender, or the Round of a benchmark whose processes run all of them."""
+    """Runs a contender under distrun and returns rank 0's output.
+
+    It is the Results of this contender, or the Round of a benchmark whose processes run all contenders.
+    """
     command = [options.distrun, "-np", str(options.np), "--oversubscribe", "--tag", "none", "--timeout", "300"]
     command += [sys.executable, sys.argv[0], "--who", who, "--seconds", str(options.seconds)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
@@ -133,7 +137,7 @@ def one_run(who: str, options: argparse.Namespace, environment: Mapping[str, str
 
 
 def finish(rounds: list[Round], targets: Sequence[Target], options: argparse.Namespace) -> int:
-    """Prints the table and the ratios; the exit code is 1 when a target is missed."""
+    """Prints the table and the ratios. Returns the exit code, 1 if a target is missed."""
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rounds, file, indent=1)

@@ -2,10 +2,11 @@
 
     python bench/tensorflow_bench.py [--np 2] [--rounds 3] [--seconds 1] [--json FILE]
 
-with a Python that has TensorFlow and distrun. Every round runs both, in turn; the table has medians over the rounds,
-the ratios are medians of each round's ratio. Exit code 1 when a target is missed. One TensorFlow thread for each
-purpose in each process, so that processes do not fight for cores. distrun's processes also train `alone`, and `in
-step`: alone, but for 4 bytes after each step for which the ranks wait for each other; nobody can get below that.
+with a Python that has TensorFlow and distrun. Every round runs both, in turn. The table has medians over the rounds.
+The ratios are medians of each round's ratio. The exit code is 1 if a target is missed. Each process has one TensorFlow
+thread of each kind, so that processes do not compete for cores. distrun's processes also train `alone` and `in step`.
+`in step` is alone, plus an all-reduce of 4 bytes after each step, which makes the ranks wait for each other. No library
+can be faster than that.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from rounds import (
 
 MIB = 1 << 20
 SIZES = (4, 16 * MIB, 64 * MIB)
-WHO = ("distrun", "mwms")  # each in processes of its own
+WHO = ("distrun", "mwms")  # each in separate processes
 MWMS_REPEATS = 30  # it has no cheap way to agree on a number
-CHAIN = 50  # operations in one function: what the call of a function costs must not count
+CHAIN = 50  # operations in one function, so that the time of its call does not count
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -65,7 +66,7 @@ def models() -> dict[str, tuple[Callable[[], Any], int]]:
 
 
 def training(make: Callable[[], Any], batch: int, strategy: Any, distribute: Callable[[Any], Any]) -> Callable[[], Any]:
-    """One step of a model on made-up data."""
+    """Returns a function for one step of a model on random data."""
     import tensorflow as tf
 
     images, labels = tf.random.normal([batch, 784]), tf.random.uniform([batch], 0, 10, tf.int64)
@@ -108,8 +109,11 @@ def distrun_latencies(seconds: float) -> Results:
 
 
 def allreduces(seconds: float, strategy: Any, reduce: Callable[[Any], Any], agree: Agree) -> Results:
-    """Of each size; small ones one after the other in one function, of whose call they take a share. Halved in between,
-    lest they overflow; a large one is alone, and what TensorFlow does with 64 MiB afterwards is not counted."""
+    """Returns the times of all-reduces of each size.
+
+    Small ones run one after the other in one function and share the time of its call. Values are halved in between, so
+    that they do not overflow. A large one runs alone. TensorFlow's work with its 64 MiB afterwards is not counted.
+    """
     import tensorflow as tf
 
     def several(value: Any, count: int) -> Any:
@@ -129,7 +133,7 @@ def allreduces(seconds: float, strategy: Any, reduce: Callable[[Any], Any], agre
 
 
 def work_distrun(seconds: float) -> Round:
-    """One rank, and the two that show what is possible."""
+    """Runs one rank of distrun, and the two contenders that show the lower limits."""
     import tensorflow as tf
 
     begin = time.perf_counter()
@@ -157,7 +161,7 @@ def work_distrun(seconds: float) -> Round:
 
 
 def work_mwms(seconds: float) -> Round:
-    """One worker."""
+    """Runs one worker of MultiWorkerMirroredStrategy."""
     import tensorflow as tf
 
     ring = tf.distribute.experimental.CommunicationImplementation.RING
@@ -174,7 +178,7 @@ def work_mwms(seconds: float) -> Round:
 
 
 def work(who: str, seconds: float) -> None:
-    """One rank of one of them; rank 0 prints the results as one JSON line."""
+    """Runs one rank of one contender. Rank 0 prints the results as one JSON line."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)

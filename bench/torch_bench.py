@@ -1,6 +1,6 @@
 """torch.distributed's gloo all-reduce and DDP's bucketed all-reduce of ResNet-50's gradients, for bench/compare.py.
 
-Runs under distrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Prints the same JSON lines as distrun-bench.
+It runs under distrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), and prints the same JSON lines as distrun-bench.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rounds import median_time
 
 
 def resnet50_tensors() -> list[int]:
-    """Element counts of ResNet-50's 161 parameters, in the order of the layers."""
+    """Returns the element counts of ResNet-50's 161 parameters, in the order of the layers."""
     counts = [64 * 3 * 7 * 7, 64, 64]
     inputs = 64
     for stage, blocks in enumerate((3, 4, 6, 3)):
@@ -34,14 +34,14 @@ def resnet50_tensors() -> list[int]:
 
 
 def agree(value: int) -> int:
-    """Rank 0's number on every rank."""
+    """Returns rank 0's number on every rank."""
     tensor = torch.tensor([value], dtype=torch.int64)
     dist.broadcast(tensor, 0)
     return int(tensor.item())
 
 
 class Gradients(torch.nn.Module):
-    """Parameters of ResNet-50's shapes whose backward costs one pass: what is left is communication."""
+    """Parameters with ResNet-50's shapes. Their backward takes one pass over memory, so the rest is communication."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Gradients(torch.nn.Module):
 
 
 def run_ddp(seconds: float) -> float:
-    """DDP's backward with its bucketed all-reduce, less the same backward without it."""
+    """Returns the time of DDP's backward with its bucketed all-reduce, minus that of the same backward without it."""
     model = torch.nn.parallel.DistributedDataParallel(Gradients(), gradient_as_bucket_view=True)
 
     def step(synchronise: bool) -> float:

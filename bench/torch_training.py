@@ -2,11 +2,12 @@
 
     python bench/torch_training.py [--np 2] [--rounds 7] [--seconds 1] [--json FILE]
 
-with a Python that has torch and distrun. In every round the same processes train with each of them in turn, a few steps
-at a time, so that what else the machine does slows all of them alike; the table has medians over the rounds, the ratios
-are medians of each round's ratio. Exit code 1 when a target is missed. One torch thread in each process, so that
-processes do not fight for cores. Two of the contenders show what nobody can get below: `in step` trains alone, but for
-4 bytes after each step for which the ranks wait for each other; `ddp nothing` is DDP with a hook that moves nothing.
+with a Python that has torch and distrun. In every round the same processes train with each contender in turn, a few
+steps at a time, so that other load on the machine slows all of them alike. The table has medians over the rounds. The
+ratios are medians of each round's ratio. The exit code is 1 if a target is missed. Each process has one torch thread,
+so that processes do not compete for cores. Two contenders show the lower limits. `in step` trains alone, plus an
+all-reduce of 4 bytes after each step, which makes the ranks wait for each other. `ddp nothing` is DDP with a hook that
+sends nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SMALL = "4 B"
 
 
 def models() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
-    """Each model, and the loss of one batch."""
+    """Returns each model, and a function for the loss of one batch."""
     import torch
     from torch import nn
 
@@ -48,7 +49,7 @@ def models() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
 
 
 def training(who: str, model: Any, loss_of: Callable[[Any], Any], group: Any) -> Callable[[], object]:
-    """One step on made-up data."""
+    """Returns a function for one step on random data."""
     import torch
 
     import distrun.torch as hvd
@@ -73,7 +74,7 @@ def training(who: str, model: Any, loss_of: Callable[[Any], Any], group: Any) ->
 
 
 def made(value: Any) -> Any:
-    """A future that is done."""
+    """Returns a completed future."""
     import torch
 
     future: Any = torch.futures.Future()
@@ -82,7 +83,7 @@ def made(value: Any) -> Any:
 
 
 def work(seconds: float) -> None:
-    """One rank."""
+    """Runs one rank."""
     import torch
     import torch.distributed as dist
 

@@ -1,5 +1,5 @@
-# cmake -DROOT=folder -DTO=file.cc -P: writes the function build_id(), a hash of all sources under ROOT/runtime. Where they
-# are and what compiles them is not in it, so wheels and builds of the same sources have the same.
+# cmake -DROOT=folder -DTO=file.cc -P: writes the function build_id(), a hash of all sources under ROOT/runtime. The
+# hash does not include their folder and the compiler, so wheels and builds of the same sources have the same hash.
 file(GLOB_RECURSE sources RELATIVE "${ROOT}" "${ROOT}/runtime/*.cc" "${ROOT}/runtime/*.h" "${ROOT}/runtime/*.def" "${ROOT}/runtime/*.cu")
 set(all "")
 foreach(source IN LISTS sources)

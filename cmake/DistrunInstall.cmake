@@ -1,5 +1,5 @@
-# What goes where. In a wheel (SKBUILD) everything native lies inside the Python package `distrun`, so that one rule finds
-# it: <package>/lib, <package>/include, <package>/cmake; the programs go into the environment's bin.
+# The folders of the installation. In a wheel (SKBUILD) all native files are inside the Python package `distrun`, so
+# that one rule finds them: <package>/lib, <package>/include, <package>/cmake. Programs go into the environment's bin.
 if(SKBUILD)
   set(DISTRUN_LIB_DIR "distrun/lib")
   set(DISTRUN_INCLUDE_DIR "distrun/include")

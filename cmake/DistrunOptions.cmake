@@ -1,4 +1,4 @@
-# What a builder may choose. Every option is shown by `cmake -LH`.
+# The options for builders. `cmake -LH` shows them.
 option(DISTRUN_TESTS "Build the tests (needs Catch2 3)" ON)
 option(DISTRUN_BENCH_PEERS "Build the benchmark programs for Open MPI and Gloo where they are installed" ON)
 option(DISTRUN_PLUGINS "Build the optional plug-ins that outside libraries are found for" ON)
@@ -17,8 +17,8 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-# Lines for backtraces and sanitizers. What a debugger wants to know of variables takes a quarter of the build's time;
-# Debug has it.
+# Line numbers for backtraces and sanitizers. Debugging information about variables would take a quarter of the build's
+# time; Debug has it.
 set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
 

@@ -1,7 +1,7 @@
-# distrun_sodium: libsodium, statically where libsodium.a can be linked into a shared library. The wheel may need
-# nothing but libc, libm and the compiler's own libraries, and a site's libsodium.so may be missing.
-# Debian's archive is compiled for executables (PIE): the linker takes it into a shared library only when its symbols
-# are hidden, which --exclude-libs does; we do not want to export them in any case.
+# distrun_sodium: libsodium, linked statically if libsodium.a can be linked into a shared library. The wheel may need
+# only libc, libm and the compiler's libraries, and a site may have no libsodium.so. Debian's archive is compiled for
+# executables (PIE). The linker accepts it in a shared library only if its symbols are hidden, by --exclude-libs.
+# distrun must not export them in any case.
 find_path(DISTRUN_SODIUM_INCLUDE sodium.h)
 find_library(DISTRUN_SODIUM_STATIC NAMES libsodium.a)
 find_library(DISTRUN_SODIUM_SHARED NAMES sodium)

@@ -1,26 +1,26 @@
-# One function per kind of target. Lists of files are explicit; headers are compiled stand-alone (target
+# One function per kind of target. Lists of files are explicit. Each header is compiled alone (target
 # all_verify_interface_header_sets).
 
 add_library(distrun_flags INTERFACE)
 target_include_directories(distrun_flags INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/runtime/api/include")
 target_compile_options(distrun_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wconversion -Wsign-conversion
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual> -Werror -fno-math-errno)
-# g++ 12 sees overlapping copies in std::string::replace at -O3 (GCC bug 105651).
+# g++ 12 wrongly reports overlapping copies in std::string::replace at -O3 (GCC bug 105651).
 target_compile_options(distrun_flags INTERFACE
   $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
 target_link_libraries(distrun_flags INTERFACE Threads::Threads)
 if(DISTRUN_SANITIZE)
   list(JOIN DISTRUN_SANITIZE "," _sanitizers)
-  # g++ 12 takes its own instrumentation for uses of uninitialised memory; clang's keeps loops from being vectorised
-  # that ask for it.
+  # g++ 12 takes its own instrumentation for uses of uninitialized memory. clang's instrumentation prevents the
+  # vectorization of loops that request it.
   target_compile_options(distrun_flags INTERFACE "-fsanitize=${_sanitizers}" -fno-omit-frame-pointer -g1
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized> $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-pass-failed>)
   target_link_options(distrun_flags INTERFACE "-fsanitize=${_sanitizers}")
 endif()
 
-# distrun_precompiled(TARGET [headers ...]): in the preset `edit`, where one file is compiled at a time, it takes the
-# standard library's headers from a precompiled one. g++ has it made with the same options as the file: libraries share
-# that of base, tests that of test/support.
+# distrun_precompiled(TARGET [headers ...]): in the preset `edit`, which compiles one file at a time, the target uses
+# precompiled headers of the standard library. g++ requires the same options for them as for the file. Libraries share
+# those of base, tests those of test/support.
 function(distrun_precompiled TARGET)
   cmake_parse_arguments(ARG "" "FROM" "" ${ARGN})
   if(NOT DISTRUN_PRECOMPILE)
@@ -35,8 +35,8 @@ function(distrun_precompiled TARGET)
   endif()
 endfunction()
 
-# distrun_floor(NAME SOURCES a b ... HEADERS c ... LINKS base net ...): a floor of the runtime or the launcher. Each
-# source x means x.cc and x.h beside it when they exist; HEADERS are header-only.
+# distrun_floor(NAME SOURCES a b ... HEADERS c ... LINKS base net ...): a floor of the runtime or the launcher. A source
+# x is x.cc, and x.h if it exists. HEADERS have no .cc file.
 function(distrun_floor NAME)
   cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINKS" ${ARGN})
   set(sources "")
@@ -70,8 +70,8 @@ function(distrun_floor NAME)
   set_target_properties(distrun_${NAME} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
-# distrun_plugin(NAME SOURCES a b ... LINKS library ...): the backend plug-in NAME of this project, in the folder where
-# libdistrun.so looks for it. It has its own copy of what it uses of the floors and shows one function.
+# distrun_plugin(NAME SOURCES a b ... LINKS library ...): this project's backend plug-in NAME, in the folder where
+# libdistrun.so looks for it. It has its own copy of the code of the floors, and exports one function.
 set(DISTRUN_PLUGIN_FOLDER "${PROJECT_BINARY_DIR}/runtime/api/plugins")
 function(distrun_plugin NAME)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
@@ -84,8 +84,8 @@ function(distrun_plugin NAME)
   set_property(GLOBAL APPEND PROPERTY DISTRUN_PLUGIN_TARGETS distrun_backend_${NAME})
 endfunction()
 
-# distrun_test_paths(TARGET NAME path ...): constants with absolute paths, which a test declares `extern`. They are a file
-# of their own: as macros they would be part of the command, by which ccache knows a file in another clone.
+# distrun_test_paths(TARGET NAME path ...): constants with absolute paths, which a test declares `extern`. They are in a
+# separate file. As macros they would be part of the command, and ccache would not find the files of another clone.
 function(distrun_test_paths TARGET)
   set(text "")
   while(ARGN)
@@ -98,16 +98,16 @@ function(distrun_test_paths TARGET)
   target_sources(${TARGET} PRIVATE "${file}")
 endfunction()
 
-# What the sanitizers build: tests in which ranks are threads. core_tests are those of the runtime's own parts (engine,
-# net, shm), which scripts/test runs under ThreadSanitizer; --full runs all.
+# unit_tests: tests whose ranks are threads, which the sanitizers build. core_tests: those of the runtime's own parts
+# (engine, net, shm), which scripts/test runs under ThreadSanitizer; --full runs all.
 add_custom_target(unit_tests)
 add_custom_target(core_tests)
 set(DISTRUN_BESIDE_THE_CORE "^(launcher|nccl|hierarchical_nccl|mpi|plugin)_")
 
 # distrun_test(NAME FILES a_test.cc ... LINKS floor ... [RANKS 1 2 4] [TIMEOUT s] [LABELS l ...])
-# Without RANKS: one process, ranks are threads. With RANKS: runs under `distrun -np R`, one ctest entry per R. The label
-# one_thread says that ThreadSanitizer, which makes it many times slower, has nothing to find in it. So does the tag
-# [one_thread] of a case.
+# Without RANKS: one process, and the ranks are threads. With RANKS: runs under `distrun -np R`, one ctest entry per R.
+# The label one_thread excludes a test from ThreadSanitizer, which finds nothing in it and makes it many times slower.
+# The tag [one_thread] does so for a case.
 function(distrun_test NAME)
   cmake_parse_arguments(ARG "" "TIMEOUT" "FILES;LINKS;RANKS;LABELS;ARGUMENTS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -139,7 +139,8 @@ function(distrun_test NAME)
         list(APPEND ARG_LABELS core)
       endif()
     endif()
-    # Of an executable whose every case skips. Its exit code 4 will not do: an older Catch2 means four failures by it.
+    # For executables whose cases are all skipped. Their exit code 4 is ambiguous: an older Catch2 uses it for four
+    # failures.
     set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "unit;${ARG_LABELS}"
       SKIP_REGULAR_EXPRESSION "test cases: +[0-9]+ [|] +[0-9]+ skipped")
   endif()

@@ -1,9 +1,9 @@
-# Unity builds whose sources are the same in every clone. Those that CMake writes (CMake 3.25) include files by absolute
-# paths, so that ccache knows none of them in a clone that lies elsewhere before it has preprocessed them.
+# Unity builds whose sources are the same in every clone. CMake (3.25) writes sources that include files by absolute
+# paths. So in a clone in another folder, ccache finds none of them without preprocessing.
 
 set(_distrun_alone SKIP_UNITY_BUILD_INCLUSION COMPILE_DEFINITIONS COMPILE_OPTIONS COMPILE_FLAGS GENERATED)
 
-# distrun_unity(TARGET): its C++ sources are compiled eight at a time, without those that have properties of their own.
+# distrun_unity(TARGET): compiles its C++ sources eight at a time, except sources with their own properties.
 function(distrun_unity TARGET)
   get_target_property(type ${TARGET} TYPE)
   get_target_property(wanted ${TARGET} UNITY_BUILD)
@@ -56,7 +56,7 @@ function(distrun_unity TARGET)
   set_target_properties(${TARGET} PROPERTIES SOURCES "${kept}" UNITY_BUILD OFF)
 endfunction()
 
-# All targets of the folder and of those below it. After all of them have been made.
+# Applies distrun_unity to all targets of the folder and of those below it. Call this after all targets are defined.
 function(distrun_unity_below FOLDER)
   get_property(targets DIRECTORY "${FOLDER}" PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target IN LISTS targets)

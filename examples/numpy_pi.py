@@ -14,14 +14,14 @@ import distrun.numpy as hvd
 
 
 def integrate(intervals: int) -> float:
-    """The midpoint rule; rank r takes every size-th interval, starting at r."""
+    """Integrates by the midpoint rule. Rank r takes every size-th interval, starting at r."""
     x = (np.arange(hvd.rank(), intervals, hvd.size()) + 0.5) / intervals
     mine = np.sum(4.0 / (1.0 + x * x)) / intervals
     return float(hvd.allreduce(mine, op=hvd.Sum, name="integral"))
 
 
 def throw_darts(darts: int) -> float:
-    """The share of random points that fall into the quarter circle; every rank throws its own."""
+    """Returns four times the share of random points in the quarter circle. Every rank throws its own points."""
     points = np.random.default_rng(seed=hvd.rank()).random((2, darts))
     hits = np.count_nonzero((points * points).sum(axis=0) <= 1.0)
     return 4.0 * float(hvd.allreduce(hits / darts, op=hvd.Average, name="hits"))

@@ -4,8 +4,8 @@
     distrun -np 2 python examples/pytorch_contrastive.py
 
 Each rank computes the features of its part of a batch. Its loss compares them with the features of the whole batch,
-which allgather collects (1). The gradient flows back through allgather, so any number of ranks trains as one process
-that has the whole batch: the last line is the same.
+which allgather collects (1). The gradient flows back through allgather. So any number of ranks trains like one process
+with the whole batch, and prints the same last line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import distrun.torch as hvd
 
 
 class Model(nn.Module):
-    """An encoder for each half, and how sharply they are compared."""
+    """An encoder for each half, and the sharpness of their comparison."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,13 +30,13 @@ class Model(nn.Module):
         self.sharpness = nn.Parameter(torch.tensor(5.0))
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The features of both halves, of length 1."""
+        """Returns the features of both halves, normalized to length 1."""
         left, right = self.left(images[:, :, :4]), self.right(images[:, :, 4:])
         return nn.functional.normalize(left, dim=1), nn.functional.normalize(right, dim=1)
 
 
 def contrastive_loss(left: torch.Tensor, right: torch.Tensor, sharpness: torch.Tensor) -> torch.Tensor:
-    """This rank's rows against those of all ranks, both ways."""
+    """Compares this rank's rows with those of all ranks, in both directions."""
     lefts, rights = hvd.grouped_allgather([left, right], name="features")  # (1)
     own = torch.arange(len(left)) + len(left) * hvd.rank()
     by_left = nn.functional.cross_entropy(sharpness * left @ rights.t(), own)
@@ -54,7 +54,7 @@ def main() -> None:
     if options.batch_size % hvd.size():
         parser.error(f"--batch-size is a multiple of the {hvd.size()} ranks, not {options.batch_size}.")
     images = torch.tensor(load_digits(return_X_y=True)[0] / 16.0).reshape(-1, 8, 8)
-    torch.manual_seed(0)  # on all ranks: the same model, and the same batches
+    torch.manual_seed(0)  # the same model and the same batches on all ranks
     model = Model().double()
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)

@@ -4,7 +4,8 @@
     distrun -np 2 python examples/pytorch_ddp.py
     distrun -np 2 python examples/pytorch_ddp.py --backend gloo    # torch's own backend
 
-Written for torch.distributed: of distrun it knows only the backend's name, (1), and the import that makes it known.
+The program is written for torch.distributed. It knows only distrun's backend name, (1), and the import that registers
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pytorch_mnist import build_model, to_tensors
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import distrun.torch.c10d  # noqa: F401  # makes the name "distrun" known
+import distrun.torch.c10d  # noqa: F401  # registers the backend "distrun"
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ def main() -> None:
         dist.all_reduce(mean)
         report.epoch(epoch + 1, mean / ranks)
 
-    # Every rank looks at its own share of the test images.
+    # Every rank evaluates its own share of the test images.
     mine = slice(rank, None, ranks)
     inputs, targets = to_tensors(test_images[mine], test_labels[mine])
     with torch.no_grad():

@@ -3,7 +3,7 @@
     pip install dist/distrun-*.whl torch scikit-learn
     distrun -np 2 python examples/pytorch_digits.py
 
-The lines marked (1) to (5) are all that makes it distributed. Without the launcher it trains alone.
+Only the lines marked (1) to (5) make it distributed. Without the launcher it trains on one rank.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def load_data() -> tuple[TensorDataset, TensorDataset]:
 
 
 def evaluate(model: nn.Module, data: TensorDataset) -> float:
-    """Accuracy over all test images; every rank looks at its own share of them."""
+    """Returns the accuracy over all test images. Every rank evaluates its own share of them."""
     model.eval()
     images, labels = (tensor[hvd.rank() :: hvd.size()] for tensor in data.tensors)
     with torch.no_grad():

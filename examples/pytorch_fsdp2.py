@@ -5,8 +5,8 @@ gradients and of the optimizer's state.
     distrun -np 2 python examples/pytorch_fsdp2.py
     distrun -np 2 python examples/pytorch_fsdp2.py --backend gloo    # torch's own backend
 
-Written for torch.distributed: of distrun it knows only the backend's name, (1), and the import that makes it known. The
-weights are put together layer by layer where they are used, (2); a checkpoint of the whole can be made of them, (3).
+The program is written for torch.distributed. It knows only distrun's backend name, (1), and the import that registers
+it. FSDP2 gathers the weights of one layer at a time, when they are used, (2). A checkpoint can have all weights, (3).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
-import distrun.torch.c10d  # noqa: F401  # makes the name "distrun" known
+import distrun.torch.c10d  # noqa: F401  # registers the backend "distrun"
 
 
 def build_model() -> nn.Sequential:
@@ -47,7 +47,7 @@ def main() -> None:
 
     dist.init_process_group(options.backend)  # (1)
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)  # the same weights on every rank, of which each keeps its share
+    torch.manual_seed(0)  # the same weights on every rank; each rank keeps its share
     train, test = load_data()
     sampler: DistributedSampler[torch.Tensor] = DistributedSampler(train, ranks, rank, seed=0)
     loader = DataLoader(train, batch_size=max(1, options.batch_size // ranks), sampler=sampler)
@@ -73,7 +73,7 @@ def main() -> None:
         dist.all_reduce(mean)
         report.epoch(epoch + 1, mean / ranks)
 
-    # Every rank looks at its own share of the test images, all in one pass: a pass needs all ranks.
+    # Every rank evaluates its own share of the test images. One pass for all of them, because a pass needs all ranks.
     images, labels = (tensor[rank::ranks] for tensor in test.tensors)
     with torch.no_grad():
         right = (model(images).argmax(dim=1) == labels).sum()

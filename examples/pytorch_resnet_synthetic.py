@@ -3,7 +3,7 @@
     distrun -np 2 python examples/pytorch_resnet_synthetic.py --steps 10
     distrun -np 8 python examples/pytorch_resnet_synthetic.py --depth 50 --image-size 224 --batch-size 32
 
-Needs torch only; the network is written below. Uses the GPU if there is one.
+It needs only torch; the network is defined below. It uses the GPU if there is one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Trains a small transformer to go on with Python source text, byte by byte, on any number of ranks.
+"""Trains a small transformer to continue Python source text byte by byte, on any number of ranks.
 
     distrun -np 2 python examples/pytorch_transformer.py
     distrun -np 2 python examples/pytorch_transformer.py --compression ef_int8
 
-Needs torch only; the text is the standard library that comes with Python. Uses the GPU if there is one.
+It needs only torch. The text is Python's standard library. It uses the GPU if there is one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch import nn
 import distrun.torch as hvd
 
 BYTES = 256
-HELD_OUT = 20_000  # bytes at the end that nobody trains on
+HELD_OUT = 20_000  # bytes at the end for evaluation only
 
 
 class Block(nn.Module):
-    """Attention to what came before, then two linear layers; each added to its input."""
+    """Attention to earlier positions, then two linear layers. Each adds its result to its input."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """For each position the logits of the byte that follows."""
+    """Returns the logits of the next byte for each position."""
 
     def __init__(self, length: int, width: int = 64, layers: int = 2, heads: int = 4) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Transformer(nn.Module):
 
 
 def load_text(limit: int) -> torch.Tensor:
-    """The modules of the standard library one after the other, as bytes."""
+    """Returns the modules of the standard library, concatenated, as bytes."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     text = bytearray()
     for path in sorted(folder.glob("*.py")):
@@ -71,13 +71,13 @@ def load_text(limit: int) -> torch.Tensor:
 
 
 def loss_of(model: nn.Module, text: torch.Tensor) -> torch.Tensor:
-    """Of one batch of pieces: each byte but the first is to be told from those before it."""
+    """Returns the loss of a batch: the model predicts each byte, except the first, from the bytes before it."""
     rows = text.long()
     return nn.functional.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
 
 
 def evaluate(model: nn.Module, pieces: torch.Tensor) -> float:
-    """The share of held-out bytes that the model gets right; every rank looks at its own pieces."""
+    """Returns the share of held-out bytes that the model predicts correctly. Every rank evaluates its own pieces."""
     mine = pieces[hvd.rank() :: hvd.size()].long()
     with torch.no_grad():
         right = model(mine[:, :-1]).argmax(-1) == mine[:, 1:]

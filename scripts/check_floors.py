@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom: the floors of ARCHITECTURE.md, no cycle between folders, who reads the environment."""
+"""Checks which folder includes which (the floors of ARCHITECTURE.md), cycles, and reads of the environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from lib.tree import ROOT, files, finish
 
 RUNTIME = ["runtime/base", "runtime/net", "runtime/backend", "runtime/engine", "runtime/api"]
-# Folder prefix -> prefixes that it may include besides itself. The longest prefix that matches counts.
+# Folder prefix -> prefixes that it may include besides itself. The longest matching prefix applies.
 MAY_INCLUDE: dict[str, list[str]] = {
     "runtime/base": [],
     "runtime/net": ["runtime/base"],
@@ -22,13 +22,13 @@ MAY_INCLUDE: dict[str, list[str]] = {
     "runtime/api": [*RUNTIME, "distrun/"],
     "runtime/api/include": [],
     "launcher": ["runtime/base", "runtime/net"],
-    # The two tables are data, of which nothing is linked.
+    # The two tables are data; nothing of the runtime is linked.
     "bindings": ["distrun/", "runtime/base/dtypes.def", "runtime/base/operations.def"],
     "examples": ["distrun/", "distrun_backend.h"],
     "bench": ["distrun/", *RUNTIME],
     "test": ["runtime", "launcher", "bindings", "distrun/", "distrun_backend.h", "bench"],
 }
-# Inside of a floor: its folders, lowest first. A folder may include those before it; "" is the floor's own folder.
+# The folders inside a floor, lowest first. A folder may include those before it; "" is the floor's own folder.
 ORDERS: dict[str, list[str]] = {
     "runtime/base": ["", "system"],
     "runtime/net": ["bytes", "identity", "secure", "store", "host", "control", "launchers"],
@@ -40,10 +40,10 @@ ORDERS: dict[str, list[str]] = {
     "launcher/job": ["agents", "ranks", "start", ""],
     "runtime/api": ["join", "backends", "", "c"],
 }
-# The same for Python: the front ends (distrun.torch, ...) that what lies there may import besides its own.
+# Python: the front ends (distrun.torch, ...) that a folder or file may import besides its own.
 MAY_IMPORT: dict[str, list[str]] = {
     "bindings/python": [],
-    # Two programs that distrun starts in front of the user's, to mend a framework.
+    # Two programs that distrun starts instead of the user's. They patch a framework, then run the user's program.
     "bindings/python/distrun/_keras3_mwms.py": ["tensorflow"],
     "bindings/python/distrun/_torch_backend.py": ["torch"],
     "frameworks/jax": ["numpy"],
@@ -53,16 +53,16 @@ MAY_IMPORT: dict[str, list[str]] = {
     "frameworks/tensorflow": ["keras", "numpy"],
     "frameworks/torch": [],
 }
-# In Python: what is other software's, or comes from the launcher for it.
+# Python files that may read the environment: variables of other software, or the launcher's for such software.
 READS_ENVIRONMENT = {
-    "bindings/python/distrun/features.py",  # whether MPI has started the job
-    "bindings/python/distrun/_protected/__init__.py",  # whether --encrypt or --checksum was given; the number of hosts
+    "bindings/python/distrun/features.py",  # whether MPI started the job
+    "bindings/python/distrun/_protected/__init__.py",  # --encrypt or --checksum; the number of hosts
     "bindings/python/distrun/_tf_server.py",  # sets GRPC_FAIL_FAST
     "frameworks/jax/distributed.py",  # the arguments of jax.distributed.initialize
     "frameworks/keras/_keras.py",  # TF_USE_LEGACY_KERAS
-    "frameworks/tensorflow/_start.py",  # takes TF_CONFIG out
-    "frameworks/torch/__init__.py",  # whether the script has chosen its GPU by CUDA_VISIBLE_DEVICES
-    "frameworks/torch/c10d/_rendezvous.py",  # whether torch's own RANK and WORLD_SIZE are there
+    "frameworks/tensorflow/_start.py",  # removes TF_CONFIG
+    "frameworks/torch/__init__.py",  # whether the script selected its GPU by CUDA_VISIBLE_DEVICES
+    "frameworks/torch/c10d/_rendezvous.py",  # whether torch's RANK and WORLD_SIZE are set
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 ENVIRONMENT = re.compile(r"\b(getenv|setenv|putenv|environ)\b\s*[\[\(;!=]")
@@ -76,7 +76,7 @@ def rule_for(path: Path) -> str | None:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """The modules that a Python file imports by name, import_module("name") included."""
+    """Yields the modules that a Python file imports by name, also by import_module("name")."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -106,7 +106,7 @@ def check_python(name: str, text: str) -> list[str]:
 
 
 def code_of(text: str) -> str:
-    """The text without comments and string literals."""
+    """Returns the text without comments, and with empty string literals."""
     return re.sub(r'"(\\.|[^"\\\n])*"', '""', re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL))
 
 
@@ -131,14 +131,14 @@ def check_includes(path: Path, text: str, folders: dict[str, set[str]]) -> list[
 
 
 def place_in(floor: str, folder: str) -> str | None:
-    """The part of `floor` in which `folder` lies: the first folder below it, "" for the floor itself."""
+    """Returns the part of `floor` that has `folder`: the first folder below the floor, or "" for the floor itself."""
     if folder == floor:
         return ""
     return folder.removeprefix(floor + "/").split("/")[0] if folder.startswith(floor + "/") else None
 
 
 def check_orders(folders: dict[str, set[str]]) -> list[str]:
-    """One line per folder that is in no order, or that includes what stands after it."""
+    """Returns one line for each folder that is in no order, or that includes a later folder of its order."""
     faults = []
     for floor, order in ORDERS.items():
         for folder, included in folders.items():
@@ -156,7 +156,7 @@ def check_orders(folders: dict[str, set[str]]) -> list[str]:
 
 
 def cycles(folders: dict[str, set[str]]) -> list[str]:
-    """One line per folder that reaches itself through other folders."""
+    """Returns one line for each folder that includes itself through other folders."""
     faults = []
     for start in folders:
         seen: set[str] = set()

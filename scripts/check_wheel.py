@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Proves what the wheel promises: its name, what its native files need, and that it works alone.
+"""Checks the wheel: its name, the needs of its native files, and that it works alone.
 
     check_wheel.py dist/distrun-*.whl [--junit FILE]
     check_wheel.py dist/distrun-*.whl --needs       only says which glibc it needs
     check_wheel.py dist/distrun-*.whl --twice       only builds it twice more, in two folders, and compares all three
 
-Native files: glibc at most 2.34, GLIBCXX at most 3.4.29 (skipped, with what they need, where this machine's headers are
-too new for that: the wheel then serves machines of its age), DT_NEEDED within libc, libm, libstdc++, libgcc_s, ld-linux
-(a plug-in may add its own library), the hardening of cmake/DistrunHardening.cmake, no path of this machine. The SBOM
-names what licenses/ names. Then, for each CPython 3.10 to 3.13 found: an empty environment, no compiler on
-PATH, install, a job of two ranks; and an editable install of the tree.
+Native files: glibc at most 2.34, GLIBCXX at most 3.4.29. This check is skipped, with the needed versions, if this
+machine's headers are too new; the wheel then serves machines of its age. DT_NEEDED is within libc, libm, libstdc++,
+libgcc_s and ld-linux; a plug-in may add its own library. The files have the hardening of cmake/DistrunHardening.cmake
+and no path of this machine. The SBOM names the same libraries as licenses/. Then, for each CPython 3.10 to 3.13 found:
+an empty environment, no compiler on PATH, an installation, a job of two ranks; and an editable install of the tree.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lib.environments import find_python
 ROOT = Path(__file__).resolve().parents[1]
 GLIBC = (2, 34)
 GLIBCXX = (3, 4, 29)
-# From 2.38 on the headers name other functions (__isoc23_strtol, which is new) in C++; g++ of that age adds its own.
+# From 2.38 on, the headers use new functions (__isoc23_strtol) in C++, and the g++ of that time adds its own.
 TOO_NEW = (2, 38)
 NEEDED = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
@@ -48,7 +48,7 @@ print("works", hvd.rank())
 
 
 class Skip(Exception):
-    """A check that cannot run here; the text says why."""
+    """A check cannot run on this machine. The text says why."""
 
 
 def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
@@ -78,7 +78,7 @@ def check_contents(_: Path, folder: Path) -> None:
 
 
 def newest_versions(symbols: str) -> dict[str, tuple[int, ...]]:
-    """Of glibc and libstdc++, in what objdump -T says of a file."""
+    """Returns the newest versions of glibc and libstdc++ in the output of objdump -T."""
     found: dict[str, tuple[int, ...]] = {}
     for prefix, text in re.findall(r"\((GLIBC|GLIBCXX)_([\d.]+)\)", symbols):
         found[prefix] = max(found.get(prefix, ()), numbers(text))
@@ -90,7 +90,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def judge_versions(needs: dict[str, tuple[int, ...]], machine: tuple[int, ...]) -> None:
-    """Fails if a wheel that was built on a machine with this glibc needs more than is promised."""
+    """Fails if a wheel needs newer versions than promised. `machine` is the glibc of the machine that built it."""
     limits = {"GLIBC": GLIBC, "GLIBCXX": GLIBCXX}
     beyond = [f"{name}_{'.'.join(map(str, found))}" for name, found in sorted(needs.items()) if found > limits[name]]
     if beyond and machine >= TOO_NEW:
@@ -125,7 +125,7 @@ def check_exports(_: Path, folder: Path) -> None:
 
 
 def check_hardening(_: Path, folder: Path) -> None:
-    """What each file's headers say of it, and which checking functions of the C library it calls."""
+    """Checks the headers of each file, and the fortified functions of the C library that it calls."""
     called = {}
     for path in native_files(folder):
         headers = run("readelf", "-hldW", path)
@@ -167,7 +167,7 @@ def check_sbom(_: Path, folder: Path) -> None:
 
 
 def copy_tree(to: Path) -> None:
-    """What git knows of, as it is here now."""
+    """Copies the files that git tracks, in their present state."""
     if not (ROOT / ".git").exists():
         raise Skip("this tree is not git's, so its sources are not told from what was built")
     for name in run("git", "-C", ROOT, "ls-files", "-z").split("\0"):
@@ -178,7 +178,7 @@ def copy_tree(to: Path) -> None:
 
 
 def build_again(folder: Path, umask: int, **environment: str) -> Path:
-    """The wheel of a copy of the tree in `folder`."""
+    """Builds the wheel of a copy of the tree in `folder`."""
     copy_tree(folder)
     env = {**os.environ, "CCACHE_BASEDIR": str(folder), "CCACHE_NOHASHDIR": "1", **environment}
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", "out", "."]
@@ -188,7 +188,8 @@ def build_again(folder: Path, umask: int, **environment: str) -> Path:
 
 
 def check_twice(wheel: Path) -> None:
-    """Two copies in two folders, with two umasks, with and without ccache, make the same bytes as `wheel`."""
+    """Checks that two copies in two folders, with two umasks, with and without ccache, build the same bytes as
+    `wheel`."""
     ours = {item.filename: item.CRC for item in zipfile.ZipFile(wheel).infolist()}
     whole = hashlib.sha256(wheel.read_bytes()).hexdigest()
     with tempfile.TemporaryDirectory() as folder:
@@ -206,7 +207,7 @@ def check_twice(wheel: Path) -> None:
 
 
 def run_job(environment: Path) -> None:
-    """Two ranks in a virtual environment. No compiler, no distrun of the machine's: its own bin is all there is."""
+    """Runs two ranks in a virtual environment. PATH is only its own bin: no compiler, and no other distrun."""
     bin_folder = environment / "bin"
     program = environment / "program.py"
     program.write_text(PROGRAM)
@@ -221,7 +222,7 @@ def make_environment(python: str, folder: str) -> None:
 
 
 def install(folder: str, *words: str | Path) -> None:
-    """By this Python's pip: to make one for each environment, and to compile what is imported once, takes longest."""
+    """Installs with this Python's pip. It takes long to install pip in each environment and to compile all modules."""
     run(sys.executable, "-m", "pip", "--python", Path(folder) / "bin/python", "install", "-q", "--no-compile", *words)
 
 
@@ -239,7 +240,7 @@ def check_python(version: str) -> Callable[[Path, Path], None]:
 
 
 def check_editable(_: Path, __: Path) -> None:
-    """`pip install -e .`: Python from the source tree, native files from the environment."""
+    """Checks `pip install -e .`: Python comes from the source tree, native files from the environment."""
     with tempfile.TemporaryDirectory() as folder:
         make_environment(sys.executable, folder)
         install(folder, "scikit-build-core>=1.0", "numpy")

@@ -2,7 +2,7 @@
 
     distrun -np 1 python examples/tf_distribute/central_storage.py
 
-One process: distrun places it, on another host with -H, and shows its output.
+It is one process. distrun starts it, on another host with -H, and shows its output.
 """
 
 from __future__ import annotations

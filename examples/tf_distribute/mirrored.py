@@ -1,9 +1,9 @@
-"""MirroredStrategy on MNIST digits: one process, a replica on each GPU, or on two logical CPUs where there is none.
+"""MirroredStrategy on MNIST digits: one process with a replica on each GPU, or on two logical CPUs without a GPU.
 
     distrun -np 1 python examples/tf_distribute/mirrored.py
     distrun -np 1 --gpus-per-rank 4 python examples/tf_distribute/mirrored.py --reduce one-device --fit
 
-One process: distrun places it, on another host with -H, gives it its GPUs and shows its output.
+It is one process. distrun starts it, on another host with -H, gives it its GPUs, and shows its output.
 """
 
 from __future__ import annotations

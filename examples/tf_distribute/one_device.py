@@ -1,8 +1,8 @@
-"""OneDeviceStrategy, or with --device default the strategy that is there without one, on MNIST digits.
+"""OneDeviceStrategy on MNIST digits, or the default strategy with --device default.
 
     distrun -np 1 python examples/tf_distribute/one_device.py --device /gpu:0
 
-One process: distrun places it, on another host with -H, and shows its output.
+It is one process. distrun starts it, on another host with -H, and shows its output.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""ParameterServerStrategy on MNIST digits: the chief gives steps to the workers, the variables are on the servers.
+"""ParameterServerStrategy on MNIST digits: the chief schedules steps on the workers; the servers store the variables.
 
     distrun -np 4 --tf-roles chief=1,worker=2,ps=1 python examples/tf_distribute/parameter_server.py
     distrun -np 5 --tf-roles chief=1,worker=2,ps=1,evaluator=1 python examples/tf_distribute/parameter_server.py \
         --checkpoints DIR
 
-Chief and evaluator run this program. distrun runs a TensorFlow server in the other ranks, so there is no line for that
-here, and ends them with the chief. The evaluator looks at the checkpoints that the chief writes after each epoch.
+Chief and evaluator run this program. In the other ranks distrun runs a TensorFlow server, so this file has no line for
+it; distrun ends them with the chief. The evaluator evaluates the checkpoints that the chief writes after each epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH = 100
 
 
 def evaluate(folder: str, epochs: int) -> None:
-    """As soon as there is a checkpoint, until the one of the last epoch."""
+    """Evaluates each new checkpoint, until that of the last epoch."""
     _, _, images, labels = mnist_data.load()
     model = build_model()
     done = tf.Variable(0)
@@ -64,7 +64,7 @@ def train(resolver: Any, folder: str | None, epochs: int) -> None:
     report = mnist_data.Report(0, steps, BATCH)
     manager = folder and tf.train.CheckpointManager(tf.train.Checkpoint(model=model, epochs=done), folder, 2)
     for number in range(1, epochs + 1):
-        # Steps go to whichever worker is free; one that dies is done without.
+        # TensorFlow gives a step to any free worker. If a worker dies, the others do its steps.
         losses = [coordinator.schedule(step, args=(batches,)) for _ in range(steps)]
         total = 0.0
         for index, loss in enumerate(losses):

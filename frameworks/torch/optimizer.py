@@ -1,4 +1,4 @@
-"""DistributedOptimizer: an ordinary torch optimizer that steps with the gradients of all ranks."""
+"""DistributedOptimizer: a torch optimizer whose steps use the gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ Closure = Callable[[], Any]
 
 @contextlib.contextmanager
 def kept_groups(optimizer: Any) -> Iterator[None]:
-    """What happens to the groups inside happens to the objects that they are now: a scheduler may hold them."""
+    """Applies changes of the groups inside the context to the existing group objects, since a scheduler may hold
+    them."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         yield
         return
@@ -43,19 +44,19 @@ def kept_groups(optimizer: Any) -> Iterator[None]:
 
 
 class InFront(torch.optim.Optimizer):
-    """What is put in front of the wrapped optimizer's class; never made by itself. See DistributedOptimizer."""
+    """The base class put before the wrapped optimizer's class; never instantiated alone. See DistributedOptimizer."""
 
     _reducer: Reducer
     _active: bool
     _parameter_names: dict[torch.Tensor, str]  # Horovod's attribute, which programs read
-    # How many gradients had arrived when they were last reduced: by synchronize(), for a scaler (and whether they were
-    # finite); None once used. One that arrives later makes both void.
+    # The count of arrived gradients at the last reduction: by synchronize(), and for a scaler (with whether they were
+    # finite). None once used. A gradient that arrives later invalidates both.
     _synchronized: int | None
     _reduced_for_scaler: tuple[int, torch.Tensor] | None
     _should_synchronize: bool
-    _next_group: int  # never one that was there before: names of parameters that have left may be on their way
-    _regrouped: bool  # by add_param_group, since what left the groups was last let go of
-    _left: WeakIdKeyDictionary  # the names of parameters that were let go of
+    _next_group: int  # never reused: gradients of parameters that have left may still be in flight
+    _regrouped: bool  # by add_param_group, since parameters without a group were last removed
+    _left: WeakIdKeyDictionary  # the names of parameters that were removed
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError(
@@ -76,8 +77,11 @@ class InFront(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """The wrapped optimizer's answer. GradScaler.step asks before it judges the gradients, and Lightning before it
-        unscales and clips them: all ranks must judge the same ones, or an overflow would end the step on some only."""
+        """The wrapped optimizer's value. Reading it reduces the gradients first.
+
+        GradScaler.step reads it before it checks the gradients, and Lightning before it unscales and clips them. All
+        ranks must check the same gradients; otherwise an overflow would skip the step on some ranks only.
+        """
         if self._active and self._reducer.arrived != self._synchronized and not self._is_reduced_for_scaler():
             self._finish()
             self._reduced_for_scaler = self._reducer.arrived, self._reducer.finite()
@@ -87,8 +91,9 @@ class InFront(torch.optim.Optimizer):
     def _is_reduced_for_scaler(self) -> bool:
         if self._reduced_for_scaler is None:
             return False
-        # Nobody tells us of a step that was left out, and the next one's gradients need not be backward's; but a scaler
-        # makes no step of those that are not finite. Ranks agree on that: asked twice in such a step, all reduce twice.
+        # A skipped step is not reported, and the next step's gradients need not come from backward. But a scaler takes
+        # no step with gradients that are not finite. Ranks agree on that: if this is read twice, all ranks reduce
+        # twice.
         arrived, finite = self._reduced_for_scaler
         return arrived == self._reducer.arrived and bool(finite)
 
@@ -99,7 +104,8 @@ class InFront(torch.optim.Optimizer):
     def synchronize(self) -> None:
         """Waits until the gradients of all ranks are reduced into the parameters' `grad`.
 
-        Call it before looking at gradients (clipping, GradScaler.unscale_), and then step inside skip_synchronize().
+        Call it before reading gradients (clipping, GradScaler.unscale_), and then step inside skip_synchronize().
+        Raises a DistrunError of the reduction.
         """
         if self._active and not self._is_reduced_for_scaler():
             self._finish()
@@ -110,17 +116,18 @@ class InFront(torch.optim.Optimizer):
         self._reducer.finish()
 
     def _take_in(self) -> None:
-        """Parameters that were let go of, and which the program has put back without add_param_group."""
+        """Adds removed parameters again that the program has put back without add_param_group."""
         if self._left:
             for param in [param for options in self.param_groups for param in options["params"]]:
                 if param in self._left:
                     self._add(param, self._left[param])
 
     def _let_go(self) -> None:
-        """Of the parameters that are in no group any more. Between steps, when no rank has their gradients on the way.
+        """Removes parameters that are in no group any more. Only between steps, when no rank has their gradients in
+        flight.
 
-        Only after add_param_group: without it, others may stand in for them (the copies in float32 that apex puts
-        there), or they come back after some steps.
+        Only after add_param_group. Without it, other parameters may replace them (apex's float32 copies), or they come
+        back after some steps.
         """
         if self._regrouped and not self._reducer.outstanding():
             for param in self._reducer.keep([param for options in self.param_groups for param in options["params"]]):
@@ -134,7 +141,7 @@ class InFront(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """A step inside this context does not synchronize: it was done before."""
+        """A step inside this context does not synchronize, because synchronize() was called before."""
         self._should_synchronize = False
         try:
             yield
@@ -166,11 +173,11 @@ class InFront(torch.optim.Optimizer):
 
         def synchronized() -> Any:
             loss = closure()
-            # A closure that clips has reduced them itself; what was reduced before stays so if it computes nothing.
+            # A closure that clips has reduced them itself. If it computes nothing, earlier reductions remain valid.
             if self._synchronized != self._reducer.arrived:
                 self.synchronize()
             self._synchronized = None
-            # LBFGS decides by the loss how often it evaluates: all ranks must see the same number.
+            # LBFGS chooses the number of evaluations by the loss, so all ranks must see the same number.
             if isinstance(self, torch.optim.LBFGS):
                 options = self._reducer.options
                 value = torch.as_tensor(loss, dtype=None if isinstance(loss, torch.Tensor) else torch.float64).detach()
@@ -183,18 +190,18 @@ class InFront(torch.optim.Optimizer):
         self._let_go()
         return result
 
-    # Not every optimizer's takes torch's argument.
+    # Not every optimizer accepts torch's argument.
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """Like the optimizer's own; refused while gradients are on their way."""
+        """Like the optimizer's own zero_grad. AssertionError while gradients are in flight."""
         if self._reducer.outstanding():
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition: the gradient of "
                 f"{self._reducer.first_outstanding()} is on its way. {FREEZE}"
             )
-        if self._reducer.options.passes > 1:  # the passes whose gradients go with this count no more
+        if self._reducer.options.passes > 1:  # the gradients of the passes so far are dropped
             self._reducer.reset()
-        # What was reduced is gone, also for a step that the scaler left out.
+        # Reduced gradients are gone, also those of a step that the scaler skipped.
         self._synchronized = self._reduced_for_scaler = None
         self._let_go()
         self._take_in()
@@ -202,7 +209,7 @@ class InFront(torch.optim.Optimizer):
 
     @property
     def backward_passes_per_step(self) -> int:
-        """Setting it is set_backward_passes_per_step()."""
+        """The number of backward passes per step. Setting it calls set_backward_passes_per_step()."""
         return self._reducer.options.passes
 
     @backward_passes_per_step.setter
@@ -210,16 +217,16 @@ class InFront(torch.optim.Optimizer):
         self.set_backward_passes_per_step(passes)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Gradients are sent after this many backward passes from now on."""
+        """Sends gradients after this many backward passes from now on. ValueError below 1."""
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         if self._reducer.outstanding():
             self._finish()
-            self._reduced_for_scaler = self._reducer.arrived, torch.tensor(True)  # step() does not reduce them again
+            self._reduced_for_scaler = self._reducer.arrived, torch.tensor(True)  # so step() does not reduce them again
         self._reducer.reset(passes)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Like the optimizer's own; also starts counting backward passes anew, and without errors of compression."""
+        """Like the optimizer's own load_state_dict. Also restarts the count of passes, and drops compression errors."""
         self._reducer.reset()
         self._reducer.forget_errors()
         self._synchronized = self._reduced_for_scaler = None
@@ -227,13 +234,16 @@ class InFront(torch.optim.Optimizer):
         self._load(state_dict)
 
     def _load(self, state_dict: dict[str, Any]) -> None:
-        """The wrapped optimizer's load_state_dict; what is ours goes on as it does on the rank that sends its state."""
+        """Calls the wrapped optimizer's load_state_dict. distrun's state continues, as on the rank that sends its
+        state."""
         with kept_groups(self):
             super().load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Like the optimizer's own; the new parameters are distributed too, and from the next step on those no more
-        that are in no group then."""
+        """Like the optimizer's own add_param_group. The new parameters are distributed too.
+
+        From the next step on, parameters that are in no group then are no longer reduced.
+        """
         super().add_param_group(param_group)
         self._regrouped = True
         for index, param in enumerate(self.param_groups[-1]["params"]):
@@ -242,7 +252,8 @@ class InFront(torch.optim.Optimizer):
 
 
 def _look_at_unscaling() -> None:
-    """torch does not count what a scaler does to gradients as changes of them."""
+    """Patches GradScaler.unscale_ to refuse gradients in flight, because torch does not count its changes of
+    gradients."""
     unscale = torch.amp.GradScaler.unscale_
 
     @functools.wraps(unscale)
@@ -256,16 +267,17 @@ def _look_at_unscaling() -> None:
 
 _look_at_unscaling()
 
-_DistributedOptimizer = InFront  # Horovod's name, which programs import for annotations and isinstance
+_DistributedOptimizer = InFront  # programs import Horovod's name for annotations and isinstance
 
-# torch would wrap our step once more when a state is loaded, and run the step hooks twice: the inner step has them.
+# Otherwise torch would wrap this step again when a state is loaded, and run the step hooks twice. The inner step has
+# them.
 InFront.step.hooked = True  # type: ignore[attr-defined]
 
 
 def _named(
     optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
 ) -> dict[torch.Tensor, str]:
-    """Names for all parameters of the optimizer; ValueError if the given ones do not fit."""
+    """Returns a name for each parameter of the optimizer. ValueError if the given names do not fit."""
     if named_parameters is None:
         return {
             param: f"noname.{group}.{index}"
@@ -299,7 +311,7 @@ def _named(
 def _grouping(
     params: list[torch.Tensor], groups: int | Sequence[Sequence[torch.Tensor]] | None
 ) -> dict[torch.Tensor, int]:
-    """The number of the group of each parameter that is in one."""
+    """Returns the group's number for each parameter in a group."""
     groups = _arguments.whole(groups)
     if groups is None or (isinstance(groups, int) and groups == 0):
         return {}
@@ -337,13 +349,15 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """An optimizer of the same class, with `optimizer`'s parameters and state, that reduces gradients before a step.
+    """Returns an optimizer like `optimizer`, with its parameters and state, that reduces gradients before each step.
 
-    Gradients travel while backward still computes others. compression: see Compression. backward_passes_per_step: local
-    passes before gradients are sent (their sum is). gradient_predivide_factor: part of the average is taken before the
-    sum, for narrow number formats. groups: parameters whose gradients are reduced together, as a number of equal groups
-    or lists of parameters. sparse_as_dense: sparse gradients are reduced as dense ones, and stay so for the step, but
-    for that of SparseAdam.
+    Gradients are sent while backward still computes others. compression: see Compression. backward_passes_per_step:
+    send the sum of the gradients of this many local passes. gradient_predivide_factor: divide by this part of the
+    average before the sum, for dtypes with a small range. groups: parameters whose gradients are reduced together, as a
+    number of equal groups or as lists of parameters. sparse_as_dense: reduce sparse gradients as dense ones, which they
+    stay for the step (except in SparseAdam). op: Average, Sum, Min, Max or Product.
+
+    Start with equal parameters: broadcast_parameters(). ValueError for arguments that do not fit together.
     """
     if isinstance(optimizer, InFront):
         raise ValueError("the optimizer is distributed already.")
@@ -354,7 +368,7 @@ def DistributedOptimizer(
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
-    if num_groups not in (0, None):  # programs pass an option of theirs on, which nobody has set
+    if num_groups not in (0, None):  # programs pass on an option of their own that was never set
         warnings.warn("num_groups is deprecated; use groups.", DeprecationWarning, stacklevel=2)
         if num_groups < 0:
             raise ValueError("num_groups must be a non-negative integer.")
@@ -380,7 +394,7 @@ def DistributedOptimizer(
 
 
 def _prefix(process_set: ProcessSet) -> str:
-    """Tells the tensors of a set's optimizers apart; all its members make them in the same order."""
+    """Returns the prefix that separates the optimizers of a set. All members create them in the same order."""
     number = number_kept("optimizer", process_set)
     return f"optimizer{number}." if number else ""
 
@@ -388,13 +402,13 @@ def _prefix(process_set: ProcessSet) -> str:
 def _wrap(optimizer: torch.optim.Optimizer, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> InFront:
     kind = type(optimizer)
     names_of = {"__module__": kind.__module__, "__doc__": kind.__doc__}
-    # Twice: Lightning 1.x makes its wrapper of the first base, and expects the wrapped class's methods there.
+    # Two classes: Lightning 1.x builds its wrapper from the first base, and expects the wrapped class's methods there.
     front = type(kind.__name__, (InFront, kind), names_of)
     instance: InFront = object.__new__(type(kind.__name__, (front,), names_of))
-    # Not through __init__: parameters, state, options and hooks are the wrapped optimizer's own.
-    # A learning-rate scheduler made earlier has put its own `step` into the instance; it would hide ours.
+    # __init__ is not called: parameters, state, options and hooks are the wrapped optimizer's own. A scheduler created
+    # earlier has put its own `step` into the instance, which would hide the distributed one.
     instance.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
     instance._distribute(reducer, names, active)
-    # That scheduler would warn that it is stepped before the optimizer: it looks at the one it was made from.
+    # That scheduler checks the optimizer that it was made from, and would warn that it steps before the optimizer.
     optimizer._opt_called = True  # type: ignore[attr-defined]
     return instance

@@ -1,4 +1,4 @@
-"""DistributedSampler: each rank's share of a dataset."""
+"""DistributedSampler: a rank's share of a dataset."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from torch.utils.data.distributed import DistributedSampler as _DistributedSampl
 
 
 class DistributedSampler(_DistributedSampler[Any]):
-    """torch's, for the ranks of the process set unless told otherwise.
+    """torch's DistributedSampler, by default with the ranks of the process set. The other arguments are torch's.
 
-    pad=False: no sample twice and none left out, so that some ranks get one sample more than others; those that run
-    out first call join(). Each epoch begins with set_epoch(): the order follows from seed and epoch alone.
+    pad=False: each sample is used exactly once, so some ranks get one sample more than others. Ranks that run out first
+    then call join(). Call set_epoch() before each epoch; the order depends only on seed and epoch. ValueError for
+    drop_last with pad=False.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class DistributedSampler(_DistributedSampler[Any]):
         self._share = self.num_samples if pad else share(len(dataset), self.num_replicas, self.rank)
 
     def __iter__(self) -> Iterator[int]:
-        # What torch adds to make the shares equal comes last.
+        # torch appends the samples that make the shares equal, so they are cut off here.
         return islice(super().__iter__(), self._share)
 
     def __len__(self) -> int:

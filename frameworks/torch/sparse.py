@@ -1,4 +1,4 @@
-"""Sparse tensors: allgathers instead of a reduction."""
+"""Reductions of sparse tensors, by allgathers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from ._changes import watched
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str | None, op: int | None, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
-    """Starts the sum or average of sparse COO tensors. Call (or synchronize) what is returned for the result.
+    """Starts the sum or average of sparse COO tensors, and returns a function.
 
-    The result is not coalesced: ranks may have entries at the same place, and they add up.
+    Call that function, or pass it to synchronize(), for the result. The result is not coalesced: several ranks may have
+    an entry at the same index, and these add up. `name` is equal on all ranks, or None. NotImplementedError for other
+    reductions, ValueError for other layouts, Mismatch on all ranks if their shapes differ.
     """
     finish = start_sparse_allreduce(tensor, name, op, process_set)
     if not has_peers(process_set):
@@ -40,14 +42,14 @@ def sparse_allreduce_async(
 def start_sparse_allreduce(
     tensor: torch.Tensor, name: str | None, op: int | None, process_set: ProcessSet
 ) -> Callable[[], torch.Tensor]:
-    """The same for a caller that looks for changes of the tensor itself."""
+    """Like sparse_allreduce_async, for a caller that checks for changes of the tensor itself."""
     reduce = reduce_op(op)
     if reduce not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise NotImplementedError(f"sparse tensors are reduced with Sum or Average, not {reduce.name.title()}.")
     if tensor.layout != torch.sparse_coo:
         raise ValueError(f"expected a sparse COO tensor, not one of layout {tensor.layout}.")
     shape, dense = tensor.shape, tensor.detach()
-    # Entries become rows, so that ranks with different numbers of them fit together.
+    # Entries become rows, because an allgather accepts different numbers of rows.
     rows, values = dense._indices().t().contiguous(), dense._values()
     what = grouped_call(Kind.ALLGATHER, f"sparse.{name}" if _arguments.name(name) else None, process_set, 3)
     handle = collective.allgather_sizes([_on_device(shape, rows.device), rows, values], what)
@@ -63,8 +65,11 @@ def start_sparse_allreduce(
 
 
 def of_entries(rows: torch.Tensor, values: torch.Tensor, shape: torch.Size, what: str, name: str = "") -> torch.Tensor:
-    """The sparse tensor whose entries came from all ranks. InvalidArgument if one lies outside of it: torch would write
-    there, into other memory, and as tensor data the places can be changed on their way."""
+    """Returns the sparse tensor with the entries of all ranks.
+
+    InvalidArgument if an index is outside the shape, because torch would write into other memory there. Tensor data is
+    not protected on the network, so the indices may have been changed.
+    """
     if rows.numel():
         low, high = torch.stack(torch.aminmax(rows, dim=0)).tolist()
         for dimension, size in enumerate(shape[: len(low)]):
@@ -81,12 +86,12 @@ def of_entries(rows: torch.Tensor, values: torch.Tensor, shape: torch.Size, what
 
 @functools.lru_cache(maxsize=1024)
 def _on_device(shape: torch.Size, device: torch.device) -> torch.Tensor:
-    """One row with the shape. Kept: to make it on a GPU waits for what the GPU has to do, in backward."""
+    """Returns one row with the shape. Cached: creating it on a GPU waits for the GPU, in the middle of backward."""
     return torch.tensor([shape], dtype=torch.int64, device=device)
 
 
 def _same_shapes(name: str | None, shapes: list[list[int]], present: tuple[int, ...], process_set: ProcessSet) -> None:
-    """Mismatch, on every rank alike: entries alone do not say how far the dimensions that are sparse reach."""
+    """Raises Mismatch, on every rank alike, for different shapes. Entries do not show the size of sparse dimensions."""
     if all(one == shapes[0] for one in shapes):
         return
     ranks = [rank for rank, rows in zip(process_set.ranks or (), present, strict=True) if rows]

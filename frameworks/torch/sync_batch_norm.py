@@ -1,4 +1,4 @@
-"""SyncBatchNorm: batch normalization with the mean and variance of the batches of all ranks together."""
+"""SyncBatchNorm: batch normalization with the mean and variance of all ranks' batches together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._adapter import collective
 
 
 class _Statistics(NamedTuple):
-    """Of each channel over the batches of all ranks; squares: the sum of squared distances from the mean."""
+    """Statistics of each channel over all ranks' batches. squares: the sum of squared distances from the mean."""
 
     mean: torch.Tensor
     squares: torch.Tensor
@@ -23,13 +23,13 @@ class _Statistics(NamedTuple):
 
 
 class _Ranks(NamedTuple):
-    """Who normalizes together, and under which name."""
+    """The ranks that normalize together, and the name of their operations."""
 
     process_set: ProcessSet
     name: str
 
     def gather(self, row: torch.Tensor) -> torch.Tensor:
-        """One row of each rank that has not joined."""
+        """Returns the rows of all ranks that have not joined."""
         what = call(Kind.ALLGATHER, f"{self.name}.statistics", self.process_set)
         rows: torch.Tensor = collective.allgather([row[None]], what).wait()
         return rows
@@ -49,7 +49,7 @@ def _by_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _own_row(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's means, sums of squared distances and count, in float64: the merging must not lose digits."""
+    """Returns this rank's means, sums of squared distances and count. In float64, to keep the digits when merged."""
     channels = tensor.shape[1]
     count = tensor.numel() // max(1, channels)
     if count == 0:
@@ -60,7 +60,7 @@ def _own_row(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _merged(rows: torch.Tensor) -> _Statistics:
-    """What one process would find over all rows' values (Chan, Golub and LeVeque's formula for parts)."""
+    """Merges the ranks' statistics into those of all values (Chan, Golub and LeVeque's formula)."""
     channels = rows.shape[1] // 2
     means, squares, counts = rows[:, :channels], rows[:, channels:-1], rows[:, -1:]
     count = counts.sum()
@@ -70,7 +70,7 @@ def _merged(rows: torch.Tensor) -> _Statistics:
 
 
 class _Normalize(torch.autograd.Function):
-    """The layer's output from statistics that depend on the inputs of all ranks."""
+    """Computes the layer's output from statistics that depend on the inputs of all ranks."""
 
     @staticmethod
     def forward(
@@ -82,7 +82,7 @@ class _Normalize(torch.autograd.Function):
         eps: float,
         ranks: _Ranks,
     ) -> torch.Tensor:
-        # One dtype for all that is by channel, and no narrow one: the statistics are no activations.
+        # One dtype for all values per channel, and no narrow one, because statistics need the digits.
         dtype = torch.promote_types(tensor.dtype if weight is None else weight.dtype, torch.float32)
         wide_weight, wide_bias = (None if one is None else one.to(dtype) for one in (weight, bias))
         mean, variance = statistics.mean, statistics.squares / statistics.samples
@@ -106,16 +106,17 @@ class _Normalize(torch.autograd.Function):
             factor = scale.to(dtype) if weight is None else scale.to(dtype) * weight.to(dtype)
             of_input = wide - _by_channel(over_all[0], tensor) - centred * _by_channel(over_all[1], tensor)
             of_input = (of_input * _by_channel(factor, tensor)).to(tensor.dtype)
-        # Of this rank's rows alone, like every parameter's gradient: the optimizer reduces them.
+        # From this rank's rows only, like the gradient of every parameter: the optimizer reduces them.
         of_weight = sums[1].to(weight.dtype) if ctx.needs_input_grad[1] else None
         of_bias = sums[0] if ctx.needs_input_grad[2] else None
         return of_input, of_weight, of_bias, None, None, None
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalization of any number of dimensions from two; in training over the batches of all ranks of the set.
+    """Batch normalization for inputs of two or more dimensions. In training it uses all batches of the set's ranks.
 
-    Ranks may have batches of different sizes, or none. In eval mode, and on one rank, it is torch's own.
+    Ranks may have batches of different sizes, or empty ones. In eval mode, and on one rank, it works like torch's
+    layer. The arguments are those of torch's layer and the process set. Every rank of the set must call it in training.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class SyncBatchNorm(_BatchNorm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         if not bias:
-            self.register_parameter("bias", None)  # not handed on: older PyTorchs' layers have no such argument
+            self.register_parameter("bias", None)  # not passed on: layers of older PyTorch lack this argument
         self.process_set = checked(process_set)
         self._number: int | None = None
 
@@ -142,7 +143,7 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """The normalized input; in training it waits for the other ranks' statistics."""
+        """Returns the normalized input. In training it waits for the other ranks' statistics."""
         self._check_input_dim(input)
         if not self.training or self._members() == 1:
             output: torch.Tensor = super().forward(input)
@@ -159,9 +160,10 @@ class SyncBatchNorm(_BatchNorm):
     def convert_sync_batchnorm(
         cls, module: torch.nn.Module, process_set: ProcessSet = global_process_set
     ) -> torch.nn.Module:
-        """`module` with every BatchNorm layer in it replaced by a SyncBatchNorm of the same parameters and statistics.
+        """Replaces every BatchNorm layer in `module` by a SyncBatchNorm with the same parameters, and returns the
+        module.
 
-        The parameters stay the same objects: an optimizer may be made before or after.
+        The parameters and statistics stay the same objects, so the optimizer may be created before or after.
         """
         if isinstance(module, _BatchNorm):
             return cls._from(module, process_set)
@@ -183,14 +185,14 @@ class SyncBatchNorm(_BatchNorm):
         return self.process_set.size() or 1
 
     def _name(self) -> str:
-        # By the order of the layers' first use, which is the same on all ranks; the making of a layer need not be.
+        # By the order of the layers' first use, which is the same on all ranks. The order of their creation may differ.
         if self._number is None:
             self._number = number_kept("sync_batch_norm", self.process_set)
         return f"sync_batch_norm.{self._number}"
 
     @torch.no_grad()
     def _track(self, statistics: _Statistics) -> None:
-        """Moves the running statistics as torch's layer does for one whole batch."""
+        """Updates the running statistics like torch's layer with the whole batch."""
         if self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None

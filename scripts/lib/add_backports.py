@@ -1,7 +1,7 @@
-"""Adds <release>-backports of the Debian mirror that this machine already uses to apt's sources.
+"""Adds <release>-backports to apt's sources, from the Debian mirror that this machine already uses.
 
-The entry is derived from the machine's own one (deb822 or one-line) for the release itself and its component main, so
-that a machine behind a mirror or a proxy keeps using it.
+The new entry copies the machine's own entry (deb822 or one-line) for the release and its component main. So a machine
+behind a mirror or a proxy keeps using it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def codename(os_release: str) -> str | None:
 
 
 def stanzas(text: str) -> Iterator[dict[str, str]]:
-    """The stanzas of a deb822 file: lower-case field name -> value, with its continuation lines."""
+    """Yields the stanzas of a deb822 file: lower-case field name -> value, with its continuation lines."""
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     for block in re.split(r"\n[ \t]*\n", "\n".join(lines)):
         fields: dict[str, str] = {}
@@ -37,7 +37,7 @@ def stanzas(text: str) -> Iterator[dict[str, str]]:
 
 
 def from_deb822(text: str, release: str) -> str | None:
-    """The stanza for the backports, from the first one that serves the release's main component."""
+    """Returns the stanza for the backports, from the first one with the release's main component."""
     for fields in stanzas(text):
         if (
             release not in fields.get("suites", "").split()

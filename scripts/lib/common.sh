@@ -1,25 +1,25 @@
-# What the set-up scripts share. Sourced by scripts/quickstart, scripts/test, scripts/check and scripts/wheel.
+# Functions of the set-up scripts. scripts/quickstart, scripts/test, scripts/check and scripts/wheel source this file.
 set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 LOGS="$ROOT/build/logs"
 VENV="$ROOT/.venv"
 JOBS="$(nproc)"
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 CCACHE_BASEDIR="$ROOT" CCACHE_NOHASHDIR=1
-# The wheel's build would call it g++ and CMake alone c++, and ccache tells them apart: all would be compiled twice.
+# The wheel's build would use g++ and CMake alone c++. ccache keeps these apart, so everything would be compiled twice.
 export CC="${CC:-cc}" CXX="${CXX:-c++}"
 cd "$ROOT"
 mkdir -p "$LOGS"
-# Where an account has no place of its own ccache fails, and with it every compilation.
+# An account without a writable cache folder needs another one; without it ccache and every compilation fail.
 has_cache() { mkdir -p "$1" 2>/dev/null && [ -w "$1" ]; }
 [ -n "${CCACHE_DIR:-}" ] || has_cache "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}" || export CCACHE_DIR="$ROOT/build/ccache"
 
-# After Ctrl-C bash goes on where a step has ended by an exit code of its own, as pytest does.
+# Without this, bash continues after Ctrl-C if the interrupted step exits with its own code, as pytest does.
 trap 'exit 130' INT
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
-# step "title" command...: runs it with its output in a log, says how long it took; shows the log's end on failure.
+# step "title" command...: runs the command with its output in a log, and prints the time; on failure the log's end.
 step() {
   local title="$1" log start status=0
   shift
@@ -36,7 +36,7 @@ step() {
   return "$status"
 }
 
-# sudo keeps none of the environment, in which a proxy may be named.
+# sudo drops the environment, which may have the variables of a proxy.
 as_root() {
   local name kept=()
   for name in DEBIAN_FRONTEND http_proxy https_proxy ftp_proxy all_proxy no_proxy; do
@@ -45,7 +45,7 @@ as_root() {
   if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo env "${kept[@]}" "$@"; fi
 }
 
-# A machine that has just started may be installing its updates.
+# Waits for the lock: a machine that has just started may be installing its updates.
 apt_get_install() { as_root apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends "$@"; }
 
 missing_packages() {
@@ -55,10 +55,11 @@ missing_packages() {
   done
 }
 
-# Symlinks by which a service starts at boot.
+# The symlinks that make services start at boot.
 boot_links() { find /etc/systemd/system -type l -path '*.wants/*' 2>/dev/null | sort; }
 
-# While there, it keeps services from starting. The mark tells ours, should this be killed, from the administrator's.
+# While this file exists, no service starts. The mark distinguishes the file of a killed script from the
+# administrator's.
 POLICY=/usr/sbin/policy-rc.d
 POLICY_MARK="# Of distrun's scripts, while they install packages."
 
@@ -71,7 +72,7 @@ allow_starts() {
   if grep -qsFx "$POLICY_MARK" "$POLICY"; then as_root rm -f "$POLICY"; fi
 }
 
-# Installs packages; services that come with them (sshd, munged, slurmd) start neither now nor at the next boot.
+# Installs packages. Their services (sshd, munged, slurmd) start neither now nor at the next boot.
 apt_install() {
   local before link status=0
   as_root apt-get update -q || true # one unreachable third-party source must not stop the rest
@@ -90,7 +91,7 @@ apt_install() {
   return "$status"
 }
 
-# Installs the Debian or Ubuntu packages that are not there yet.
+# Installs the missing Debian or Ubuntu packages.
 need_packages() {
   local missing
   command -v dpkg-query >/dev/null || die "this script installs packages on Debian and Ubuntu; elsewhere install the like of: $*"
@@ -101,7 +102,7 @@ need_packages() {
   fi
 }
 
-# What was stopped in the middle has no pip yet, and what was made with a Python that has gone has none any more: anew.
+# Without pip, the environment is unfinished, or its Python was removed: make it again.
 need_venv() {
   if "$VENV/bin/python" -c 'import pip' 2>/dev/null; then return; fi
   python3 -c 'import ensurepip' 2>/dev/null || need_packages python3-venv
@@ -109,15 +110,15 @@ need_venv() {
   step "make the Python environment .venv" python3 -m venv --clear "$VENV"
 }
 
-# need_python name==version ...: installs what is missing into .venv. Compiling all modules would take half of the time; an
-# import compiles those that are used.
+# need_python name==version ...: installs missing packages into .venv. Compiling all modules would take half of the
+# time; an import compiles the modules that are used.
 need_python() {
   if ! "$VENV/bin/python" "$ROOT/scripts/lib/installed.py" "$@"; then
     step "install Python packages: $*" "$VENV/bin/python" -m pip install -q --no-compile "$@"
   fi
 }
 
-# need_pinned name ...: the same with the versions of environments.ini; without names all packages of .venv.
+# need_pinned name ...: like need_python, with the versions in environments.ini; without names all packages of .venv.
 need_pinned() {
   local packages
   mapfile -t packages < <("$VENV/bin/python" "$ROOT/scripts/lib/environments.py" pinned "$@")
@@ -126,15 +127,16 @@ need_pinned() {
 
 BUILD_PACKAGES=(build-essential cmake ninja-build ccache libsodium-dev libcli11-dev python3-venv libgloo-dev)
 
-# The version of clang for these versions, newest first, and a g++ of that version: 14, by which the tree is kept clean,
-# or the newest where 14 is not to be had or cannot compile that g++'s headers in C++20. Nothing where there is none.
+# choose_clang GXX VERSION...: chooses a version of clang for g++ GXX, from the offered ones, newest first. It is 14,
+# whose warnings the tree is free of; the newest if 14 is not offered or cannot compile that g++'s headers in C++20. ""
+# if none.
 choose_clang() {
   local gxx="$1"
   shift
   if [ "$gxx" -lt 13 ] && [[ " $* " == *" 14 "* ]]; then echo 14; else echo "${1:-}"; fi
 }
 
-# Those of 20 to 14 that are installed or that apt has, with clang-tidy.
+# Prints the versions of clang from 20 to 14 that are installed or that apt offers, with clang-tidy.
 offered_clangs() {
   local version names
   names="$(apt-cache pkgnames clang-)"
@@ -143,8 +145,8 @@ offered_clangs() {
   done
 }
 
-# Installs clang, clang-tidy and, where it is a package of its own, what libFuzzer and sanitizers link; sets CLANG to
-# their version and CLANG_COMPILERS to what tells CMake.
+# Installs clang, clang-tidy and the libraries that libFuzzer and sanitizers link, if they are a separate package. Sets
+# CLANG to the version, and CLANG_COMPILERS to the options for CMake.
 need_clang() {
   local offered linked
   need_packages build-essential
@@ -156,16 +158,16 @@ need_clang() {
   CLANG_COMPILERS=("-DCMAKE_C_COMPILER=clang-$CLANG" "-DCMAKE_CXX_COMPILER=clang++-$CLANG")
 }
 
-# The newest Catch2 3 that apt knows of, whatever it prefers; empty if none.
+# Prints the newest Catch2 3 that apt knows, even if apt prefers another version; "" if none.
 catch2_version() { apt-cache madison catch2 | awk -F'|' '{gsub(/ /, "", $2)} $2 ~ /^3\./ {print $2; exit}'; }
 
-# Of `apt-cache madison catch2 libcatch2-dev`: the packages of that version, as apt takes them. Of both, since what is in
-# catch2 here is in libcatch2-dev there.
+# Reads `apt-cache madison catch2 libcatch2-dev` and prints the packages of that version for apt. It reads both, because
+# the two releases split the files differently between catch2 and libcatch2-dev.
 of_version() {
   awk -F'|' -v version="$1" '{gsub(/ /, "", $1); gsub(/ /, "", $2)} $2 == version {print $1 "=" version}' | sort -u
 }
 
-# Catch2 3 is in Ubuntu 24.04 and Debian 13; Debian 12 has it in its backports, taken from the mirror the machine already uses.
+# Catch2 3 is in Ubuntu 24.04 and Debian 13. Debian 12 has it in its backports, taken from the mirror that it uses.
 need_catch2() {
   local version packages
   [[ "$(dpkg-query -W -f='${Version}' catch2 2>/dev/null || true)" == 3.* ]] && return 0
@@ -175,20 +177,20 @@ need_catch2() {
   fi
   version="$(catch2_version)"
   [ -n "$version" ] || die "apt offers no Catch2 3 on this release; install it by hand (the CMake package Catch2 3)"
-  # By version: backports are never apt's first choice. Ubuntu 24.04 has no libcatch2-dev.
+  # By version, because apt never prefers backports. Ubuntu 24.04 has no libcatch2-dev.
   mapfile -t packages < <(apt-cache madison catch2 libcatch2-dev | of_version "$version")
   step "install Catch2 $version" apt_get_install "${packages[@]}"
 }
 
 CUDA_HEADERS=(nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96)
 
-# The compiler of the GPU kernels: the machine's, else PyPI's.
+# The compiler of the GPU kernels: the machine's, or else PyPI's.
 need_nvcc() {
   command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] ||
     need_python nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 "${CUDA_HEADERS[@]}"
 }
 
-# For the test that compares them with our declarations. The library of 300 MB that NCCL's come with is not kept.
+# For the test that compares these headers with our declarations. NCCL's library of 300 MB is not kept.
 need_gpu_headers() {
   local folder="$ROOT/build/gpu-headers"
   local headers=("${CUDA_HEADERS[@]}" nvidia-cuda-cccl==13.0.85 nvidia-nccl-cu13==2.32.3)
@@ -196,11 +198,11 @@ need_gpu_headers() {
     step "headers of CUDA and NCCL" "$VENV/bin/python" "$ROOT/scripts/lib/gpu_headers.py" "$folder" "${headers[@]}"
 }
 
-# What the installed package is made of.
+# The sources of the installed package.
 PACKAGE_SOURCES=(CMakeLists.txt pyproject.toml cmake runtime launcher bindings frameworks)
 
-# Builds the wheel in place (build/wheel is kept, so that only what changed is compiled) and installs it into .venv;
-# nothing if no source is newer than the last time.
+# Builds the wheel in place and installs it into .venv. build/wheel is kept, so only changed files are compiled. Does
+# nothing if no source is newer than the last build.
 install_distrun() {
   local stamp="$VENV/.distrun-installed"
   need_python "scikit-build-core>=1.0"
@@ -210,7 +212,7 @@ install_distrun() {
     printf '   distrun is installed and up to date\n'
     return
   fi
-  # From the start of the build on: what is edited meanwhile counts as newer.
+  # The time of the start of the build: files edited during the build count as newer.
   touch "$stamp.new"
   step "build and install distrun" "$VENV/bin/python" -m pip install -q --no-build-isolation --no-deps --force-reinstall .
   mv "$stamp.new" "$stamp"

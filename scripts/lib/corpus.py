@@ -1,4 +1,4 @@
-"""`corpus.py unpack FILE FOLDER`, `corpus.py pack FOLDER FILE`: fuzz inputs as files, or as lines of hexadecimal."""
+"""`corpus.py unpack FILE FOLDER`, `corpus.py pack FOLDER FILE`: converts fuzz inputs between files and hex lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many members the product's C++ classes have, by universal-ctags."""
+"""Counts the members of the product's C++ classes, with universal-ctags."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ HEADERS = (".h", ".hpp")
 
 @dataclass
 class Class:
-    """`name` is as ctags writes it: class:distrun::engine::Engine."""
+    """A class. `name` is in ctags' form: class:distrun::engine::Engine."""
 
     name: str
     fields: int = 0
     declared: list[str] = field(default_factory=list)
-    bodies: set[tuple[str, str]] = field(default_factory=set)  # name and signature of what the header defines
+    bodies: set[tuple[str, str]] = field(default_factory=set)  # name and signature of each definition in the header
     files: set[str] = field(default_factory=set)
 
     @property
     def members(self) -> int:
-        """Fields and methods. A method that is declared in the class and defined below it in the header is one."""
+        """Returns the number of fields and methods. A method declared in the class and defined below it counts once."""
         return self.fields + len(self.declared) + sum(name not in self.declared for name, _ in self.bodies)
 
 
@@ -38,7 +38,8 @@ class Tag:
 
 
 def tags(lines: Iterable[str]) -> Iterator[Tag]:
-    """Of members of classes. A line is: name, file, pattern, then fields, each with its key but the kind."""
+    """Yields the tags of class members. A line has name, file, pattern, then fields with their keys (the kind has
+    none)."""
     for line in lines:
         name, file, *rest = line.rstrip("\n").split("\t")
         if line.startswith("!"):
@@ -68,7 +69,7 @@ def classes_of(lines: Iterable[str]) -> dict[str, Class]:
 
 
 def classes(root: Path, folders: Iterable[str]) -> dict[str, Class]:
-    """Raises FileNotFoundError where ctags is missing."""
+    """Returns the classes in the folders. FileNotFoundError if ctags is missing."""
     ctags = ["ctags", "-R", "--languages=C++", "--map-C++=+.h", "--c++-kinds=mpf", "--fields=+sSk", "-f", "-"]
     listed = subprocess.run([*ctags, *folders], cwd=root, check=True, capture_output=True, text=True).stdout
     return classes_of(listed.splitlines())

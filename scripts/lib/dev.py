@@ -1,4 +1,4 @@
-"""Builds and runs the tests of the files named (scripts/dev): dev_cxx.py and dev_python.py say which these are."""
+"""Builds and runs the tests of the named files, for scripts/dev. dev_cxx.py and dev_python.py choose the tests."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ NATIVE = {"tensorflow": ["distrun_tensorflow"], "jax": ["distrun_jax"], "keras":
 
 @dataclass
 class Wanted:
-    """What is to run, and what is built for it."""
+    """The tests to run, and the targets to build for them."""
 
     sources: set[str] = field(default_factory=set)  # test files in C++
     ctest: set[str] = field(default_factory=set)
-    pytest: dict[str, None] = field(default_factory=dict)  # in order; each as typed after `pytest`
+    pytest: dict[str, None] = field(default_factory=dict)  # in order; each one is the arguments of pytest
     programs: set[Program] = field(default_factory=set)
     native: set[str] = field(default_factory=set)
     nothing: list[str] = field(default_factory=list)  # files without a test
@@ -47,7 +47,7 @@ class Wanted:
 class Run:
     title: str
     command: tuple[str, ...]
-    passes: str = ""  # what the output must have
+    passes: str = ""  # a text that the output must contain
     folder: Path = ROOT
     environment: tuple[tuple[str, str], ...] = ()
 
@@ -63,7 +63,7 @@ def changed_files() -> list[str]:
 
 @cache
 def rules() -> dict[str, list[str]]:
-    """Tests by pattern, in the order of the file."""
+    """Returns the tests for each pattern, in the order of the file."""
     read = ConfigParser(interpolation=None)
     read.read(RULES)
     return {pattern: read[pattern]["tests"].splitlines() for pattern in read.sections()}
@@ -81,7 +81,7 @@ def rule_for(path: str) -> list[str]:
 
 
 def tests_with_program(path: str) -> list[str]:
-    """Of a program that tests start: the tests that name it, or where the name is in a list, their whole file."""
+    """Returns the tests of a program that tests start: those that name it; the whole file if the name is in a list."""
     name, found = Path(path).name, []
     for file in sorted([*ROOT.glob("test/python/test_*.py"), *ROOT.glob("test/e2e/**/test_*.py")]):
         if name in file.read_text():
@@ -138,7 +138,7 @@ def choose(paths: list[str]) -> Wanted:
 
 @dataclass(frozen=True)
 class Test:
-    """One of ctest's."""
+    """A test of ctest."""
 
     name: str
     command: tuple[str, ...]
@@ -151,7 +151,7 @@ class Test:
 
 
 def read_tests(file: Path) -> list[Test]:
-    """ctest itself lists no command of a program that is not built yet."""
+    """Reads ctest's files. ctest itself does not list the command of a program that is not built yet."""
     found, text = [], file.read_text()
     for name, command in re.findall(r"^add_test\(\[=\[(.+?)\]=\] (.*)\)$", text, re.MULTILINE):
         properties = re.search(rf"^set_tests_properties\(\[=\[{re.escape(name)}\]=\] .*$", text, re.MULTILINE)
@@ -163,7 +163,7 @@ def read_tests(file: Path) -> list[Test]:
 
 
 class Built:
-    """What CMake and ninja know of the preset `edit`."""
+    """The tests and objects of the preset `edit`, as CMake and ninja list them."""
 
     def __init__(self) -> None:
         self.tests = [test for file in BUILD.glob("**/CTestTestfile.cmake") for test in read_tests(file)]
@@ -179,8 +179,11 @@ class Built:
             self.object_of.setdefault(source, set()).add(words[words.index("-o") + 1])
 
     def tests_of(self, sources: set[str]) -> list[Run]:
-        """Of a test executable with several files only the cases of these, without those of very many ranks or tensors
-        ([scale]: seconds); the conformance suite as a whole."""
+        """Returns the runs for test files.
+
+        An executable with several test files runs only the cases of these files, without those with very many ranks or
+        tensors ([scale]: seconds). The conformance suite runs as a whole.
+        """
         runs = []
         for test in self.tests:
             if len(test.command) != 1:
@@ -202,14 +205,14 @@ class Built:
         return [test.run() for test in self.tests if any(re.fullmatch(one, test.name) for one in patterns)]
 
     def targets(self, runs: list[Run]) -> list[str]:
-        """The executables in the commands, as ninja names them."""
+        """Returns the executables in the commands, with ninja's names."""
         inside = f"{BUILD}/"
         words = [word for run in runs for part in run.command for word in part.split() if word.startswith(inside)]
         return sorted({word.removeprefix(inside) for word in words})
 
 
 def stage_package() -> None:
-    """The Python package as it is in the tree, with the build's libraries: nothing is installed."""
+    """Makes the Python package from links to the tree and to the build's libraries, so that nothing is installed."""
     (PACKAGE / "lib").mkdir(parents=True, exist_ok=True)
     own = (ROOT / "bindings/python/distrun").iterdir()
     links = {PACKAGE / one.name: one for one in own if one.name != "__pycache__"}
@@ -246,7 +249,7 @@ def python_runs(wanted: Wanted, listed: bool) -> list[Run]:
         python = "python" if listed else python_of(program.environment)
         line = (command, "-np", "2", "--oversubscribe", "--timeout", "300", python, program.path, *program.checks)
         title = " ".join([Path(program.path).name, *program.checks])
-        keras = (("KERAS_BACKEND", "torch"),) if not program.environment else ()  # tests of Keras say which they want
+        keras = (("KERAS_BACKEND", "torch"),) if not program.environment else ()  # tests of Keras set their own
         runs.append(Run(title, line, passes="all checks passed", environment=environment + keras))
     by_options: dict[tuple[str, ...], list[str]] = {}
     for text in wanted.pytest:
@@ -283,7 +286,7 @@ def execute(run: Run) -> tuple[Run, bool, str, float]:
 
 
 def run_all(runs: list[Run]) -> bool:
-    """As many at once as there are processors."""
+    """Runs one test per processor at the same time. Returns True if all passed."""
     passed = True
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for future in as_completed([pool.submit(execute, run) for run in runs]):

@@ -1,7 +1,7 @@
-"""Which C++ tests an edit concerns, read from the `#include` lines.
+"""Chooses the C++ tests for an edit, from the `#include` lines.
 
-A module is a header with the .cc file of the same name. The tests of a module are those that include it, or, if no test
-does, those that include a module which uses it, and so on.
+A module is a header with the .cc file of the same name. Its tests are those that include it. If no test does, they are
+the tests that include a module which includes it, and so on.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SOURCES = (".h", ".hpp", ".cc", ".c", ".cu", ".def")
 HEADERS = (".h", ".hpp")
 INCLUDE = re.compile(r'^#include ["<]([^">]+)[">]', re.MULTILINE)
 INCLUDE_FOLDERS = ("", "runtime/api/include", "bindings/cpp/include", "runtime/backend/plugin/include")
-FARTHEST = 3  # modules between a test and what it tests by its name
-MOST = 6  # test files of one edited file
+FARTHEST = 3  # modules between a test and the file whose name it has
+MOST = 6  # at most this many test files for one edited file
 
 
 class Includes:
@@ -33,7 +33,7 @@ class Includes:
                         self.users[module].add(user)
 
     def _included_by(self, path: str) -> list[str]:
-        """The modules, in the order of the lines."""
+        """Returns the included modules, in the order of the lines."""
         found = []
         for name in INCLUDE.findall((ROOT / path).read_text()):
             for folder in (posixpath.dirname(path), *INCLUDE_FOLDERS):
@@ -44,8 +44,11 @@ class Includes:
         return found
 
     def modules(self, path: str) -> list[str]:
-        """A test is a module of its own. A .cc file without a header of its name implements what the headers beside it
-        declare."""
+        """Returns the modules of a file.
+
+        A test is its own module. A .cc file without a header of the same name belongs to the modules of the headers in
+        its folder that it includes.
+        """
         own = posixpath.splitext(path)[0]
         if path.startswith("test/") and not path.endswith(HEADERS):
             return [path]
@@ -56,7 +59,7 @@ class Includes:
         return beside or [path]
 
     def distances(self, path: str) -> dict[str, int]:
-        """Test files (.cc) that reach the file, with the number of modules on the way."""
+        """Returns the test files (.cc) that reach the file, with the number of modules in between."""
         seen: dict[str, int] = {}
         level, distance = set(self.modules(path)), 0
         while level:
@@ -66,7 +69,8 @@ class Includes:
         return {name: far for name, far in seen.items() if name.startswith("test/") and name.endswith(".cc")}
 
     def tests_of(self, path: str) -> list[str]:
-        """The nearest test files, and those that have the file's name in theirs; at most MOST, the likeliest first."""
+        """Returns the nearest test files, and those with the file's name in theirs; at most MOST, the likeliest
+        first."""
         reached = self.distances(path)
         if path in reached and path.endswith("_test.cc"):
             return [path]

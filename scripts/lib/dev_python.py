@@ -1,4 +1,4 @@
-"""Which Python tests an edit of a front end concerns: those that name what the module or its users define.
+"""Chooses the Python tests for an edit of a front end: those that use names that the module or its users define.
 
 A test is a function of test/python/test_*.py, or a function check_* of a program that the launcher starts.
 """
@@ -14,8 +14,7 @@ from pathlib import Path
 
 from lib.tree import ROOT, files
 
-# Where a framework's programs run (the name of an environment, "" for .venv), and the program for a module that no
-# program names.
+# For each framework the environment of its programs ("" for .venv), and the program for modules that no program names.
 FRAMEWORKS = {
     "numpy": ("", "numpy_ops.py"),
     "torch": ("", "torch_ops.py"),
@@ -26,14 +25,14 @@ FRAMEWORKS = {
     "mxnet": ("mxnet", "mxnet_ops.py"),
 }
 PROGRAMS = ("test/python/programs", "test/e2e/programs")
-# Checks of a program: each takes time, and those of Keras train models.
+# The most checks of a program. Each takes time, and those of Keras train models.
 FEW = 8
 FEW_OF = {"keras": 3}
 
 
 @dataclass(frozen=True)
 class Program:
-    """`distrun -np 2 PYTHON path checks...`: it ends with 0 and each rank says "all checks passed"."""
+    """`distrun -np 2 PYTHON path checks...`: it exits with 0, and each rank prints "all checks passed"."""
 
     path: str
     checks: tuple[str, ...]
@@ -41,13 +40,13 @@ class Program:
 
     @staticmethod
     def of_file(path: str) -> Program:
-        """All checks of the program."""
+        """Returns the program with all its checks."""
         word = Path(path).name.split("_")[0]
         return Program(path, (), FRAMEWORKS.get({"tf": "tensorflow"}.get(word, word), FRAMEWORKS["torch"])[0])
 
 
 def module_name(path: str) -> str:
-    """frameworks/torch/ops.py is distrun.torch.ops."""
+    """Returns the module's name: frameworks/torch/ops.py is distrun.torch.ops."""
     place = (
         path.removeprefix("bindings/python/").removeprefix("frameworks/").removesuffix(".py").removesuffix("/__init__")
     )
@@ -71,7 +70,7 @@ def defined_in(tree: ast.Module) -> set[str]:
 
 
 def imported_by(tree: ast.Module, package: str = "") -> set[str]:
-    """Every module that it names, also inside a function. `package` is what a leading dot means."""
+    """Returns every module that it imports, also inside functions. `package` is the meaning of a leading dot."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -112,7 +111,7 @@ def words_of(path: str) -> frozenset[str]:
 
 @cache
 def functions(path: str, prefix: str) -> dict[str, frozenset[str]]:
-    """The words of those outside of classes, by name."""
+    """Returns the words of each function outside of classes, by name."""
     lines = text_of(path).splitlines()
     nodes = [node for node in ast.parse(text_of(path)).body if isinstance(node, ast.FunctionDef)]
     named = [node for node in nodes if node.name.startswith(prefix)]
@@ -125,7 +124,7 @@ def imports_of(path: str) -> frozenset[str]:
 
 
 def takes_checks(program: str) -> bool:
-    """Its text is a program of functions check_* that needs no argument."""
+    """True if the text is a program of check_* functions that needs no argument."""
     return "run(globals())" in program and "argv" not in program
 
 
@@ -135,7 +134,7 @@ def runs_alone(program: str) -> bool:
 
 @cache
 def programs_for(framework: str) -> list[str]:
-    """That start the framework and no other, and end as Program says."""
+    """Returns the programs that start this framework only, and end as Program describes."""
     front = framework or "numpy"
     word = "tf" if front == "tensorflow" else front
     others = {*FRAMEWORKS, "tf"} - {front, word}
@@ -155,7 +154,7 @@ class Choice:
         self.test_files = [path.as_posix() for path in files(".py", under=["test/python"])]
 
     def rings(self, name: str) -> list[set[str]]:
-        """The module; then those that import it; and so on, within its framework."""
+        """Returns the module, then the modules that import it, and so on, within its framework."""
         seen, ring, found = {name}, {name}, []
         while ring:
             found.append(ring)
@@ -164,7 +163,8 @@ class Choice:
         return found
 
     def unit_tests(self, name: str) -> list[str]:
-        """pytest's names of test functions in files that import the module, or that name what it defines."""
+        """Returns pytest's names of test functions in files that import the module, or that use names that it
+        defines."""
         found, last = [], name.rsplit(".", 1)[-1]
         for path in self.test_files:
             if not Path(path).name.startswith("test_") or name not in imports_of(path):

@@ -1,8 +1,8 @@
-"""The virtual environments of the tests, as scripts/lib/environments.ini lists them.
+"""The virtual environments of the tests, from scripts/lib/environments.ini.
 
-environments.py names plain|full    those that scripts/test and scripts/test --full make, one a line
-environments.py make NAME           makes build/environments/NAME, unless it is there with these packages
-environments.py pinned NAME...      these packages of .venv, as pip takes them
+environments.py names plain|full    prints those of scripts/test and of scripts/test --full, one per line
+environments.py make NAME           makes build/environments/NAME, unless it exists with these packages
+environments.py pinned NAME...      prints these packages of .venv with versions, for pip
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pinned(wanted: list[str]) -> list[str]:
 
 
 def find_python(version: str) -> str | None:
-    """A CPython of this version: the one that runs this, on PATH, or pyenv's."""
+    """Returns a CPython of this version: the running one, one on PATH, or pyenv's. None if there is none."""
     installed = Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
     for candidate in [sys.executable, f"python{version}", *map(str, installed)]:
         path = shutil.which(candidate)
@@ -52,7 +52,7 @@ def find_python(version: str) -> str | None:
 
 
 def python_for(section: SectionProxy) -> str | None:
-    """The Python that runs this where it will do, else the newest that will."""
+    """Returns the running Python if the section supports it, else the newest supported one."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     versions = section.get("pythons", own).split()
     order = sorted(versions, key=lambda version: (version == own, versions.index(version)), reverse=True)
@@ -65,13 +65,13 @@ def install(folder: Path, python: str, section: SectionProxy) -> None:
     wanted = folder / "requirements.txt"
     for packages, options in ((section["packages"], []), (section.get("alone", ""), ["--no-deps"])):
         wanted.write_text(packages)
-        # Compiling all modules takes half of the time, and an import compiles those that are used.
+        # Compiling all modules takes half of the time. An import compiles the modules that are used.
         pip = [str(folder / "bin/python"), "-m", "pip", "install", "-q", "--no-compile"]
         subprocess.run([*pip, *options, "-r", str(wanted)], check=True)
 
 
 def link_distrun(folder: Path) -> None:
-    """The same distrun as in the environment that runs this, package and command. It may be installed later."""
+    """Links the package and the command of the running environment's distrun. It may be installed later."""
     site = subprocess.run([folder / "bin/python", "-c", SITE], capture_output=True, text=True, check=True).stdout
     package, command = Path(sysconfig.get_path("purelib")) / "distrun", Path(sys.executable).with_name("distrun")
     for link, target in ((Path(site.strip()) / "distrun", package), (folder / "bin/distrun", command)):
@@ -82,7 +82,7 @@ def link_distrun(folder: Path) -> None:
 def make(name: str) -> None:
     section = read()[name]
     folder = FOLDER / name
-    # Written last: an environment without it is not whole, and is made again.
+    # Written last: an environment without this file is unfinished, and is made again.
     made, content = folder / "made-of.txt", "".join(f"{key} = {value}\n" for key, value in section.items())
     if not made.exists() or made.read_text() != content:
         python = python_for(section)

@@ -1,13 +1,12 @@
-"""Proves a wheel on a machine with an NVIDIA GPU: device tests, device benchmarks, figures. One command, no network.
+"""Tests a wheel on a machine with an NVIDIA GPU: device tests, device benchmarks, figures. One command, no network.
 
     scripts/gpu_check WHEEL [--python PYTHON] [--nccl-tests FOLDER] [--np N]
 
-PYTHON is one that has torch for CUDA, numpy, pytest and hypothesis; the wheel is unpacked beside it and nothing is
-installed into it. Where it has JAX for CUDA too, compiled programs of JAX are among the tests. FOLDER holds NVIDIA's
-nccl-tests: built ones (build/all_reduce_perf), or sources, which are built with `make` where nvcc and NCCL's headers
-are found. Where mpirun belongs to a GPU-aware Open MPI the device tests run by it too (--backend cuda:mpi); else a line
-says why they do not. Exit codes: 0 all passed; 1 something failed; 2 wrong usage; 77 no GPU or no torch for it here
-(nothing was tested).
+PYTHON has torch for CUDA, numpy, pytest and hypothesis. The wheel is unpacked into a folder, and nothing is installed.
+If PYTHON also has JAX for CUDA, compiled programs of JAX are tested too. FOLDER has NVIDIA's nccl-tests: the built
+program (build/all_reduce_perf), or sources, which are built with `make` if nvcc and NCCL's headers are found. If mpirun
+belongs to a GPU-aware Open MPI, the device tests also run with it (--backend cuda:mpi); otherwise a line says why they
+do not. Exit codes: 0 all passed; 1 something failed; 2 wrong usage; 77 no GPU, or no torch for it (nothing was tested).
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING_TESTED = 77
-MANY_ON_ONE = 23000  # the first NCCL that lets ranks share a GPU
-LIMIT = 2400  # seconds for one step: more than the tests' own limits together
-# mpirun of Open MPI 4, and of 5; in a container everybody is root.
+MANY_ON_ONE = 23000  # the first version of NCCL that lets ranks share a GPU
+LIMIT = 2400  # seconds for one step: more than the sum of the tests' own limits
+# Permissions for mpirun of Open MPI 4 and 5: in a container every user is root.
 AS_ROOT = {f"{part}_ALLOW_RUN_AS_ROOT{end}": "1" for part in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
 
 
 class Environment:
-    """The wheel unpacked, and how programs are run with it."""
+    """The unpacked wheel, and the environment variables for programs that use it."""
 
     def __init__(self, wheel: Path, python: str, folder: Path) -> None:
         self.python = python
@@ -42,7 +41,7 @@ class Environment:
         self.command = scripts / "distrun"
         self.command.chmod(self.command.stat().st_mode | stat.S_IXUSR)
         self.variables = {**os.environ, "PYTHONPATH": str(folder), "PATH": f"{scripts}:{os.environ.get('PATH', '')}"}
-        # An installed wheel finds PyPI's NCCL beside itself.
+        # An installed wheel finds PyPI's NCCL in its own site-packages.
         packages = self.run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
         libraries = f"{packages}/nvidia/nccl/lib:{os.environ.get('LD_LIBRARY_PATH', '')}"
         self.variables["LD_LIBRARY_PATH"] = libraries.rstrip(":")
@@ -61,19 +60,19 @@ class Environment:
             try:
                 output, errors = process.communicate(timeout=LIMIT)
             except subprocess.TimeoutExpired:
-                # With the launcher below it, which would keep the GPU from the next step.
+                # The whole process group, because the launcher in it would keep the GPU from the next step.
                 os.killpg(process.pid, signal.SIGKILL)
                 output, errors = process.communicate()
                 return subprocess.CompletedProcess(words, 124, output, f"{errors}\nnot done after {LIMIT} s")
         return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
     def ask(self, expression: str) -> str:
-        """A value that this Python knows; empty where it does not."""
+        """Returns the value of an expression in this Python; "" if it fails."""
         return self.run(self.python, "-c", f"import torch\nprint({expression})").stdout.strip()
 
 
 def why_nothing(environment: Environment) -> str:
-    """What keeps everything from being tested; empty if nothing does."""
+    """Returns why nothing can be tested; "" if tests can run."""
     if not any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")):
         return "no NVIDIA GPU on this machine (/dev/nvidiactl is not there)"
     if environment.ask("torch.cuda.is_available()") != "True":
@@ -90,7 +89,7 @@ def report(title: str, done: subprocess.CompletedProcess[str]) -> bool:
 
 
 def choose_ranks(wanted: int, gpus: int, nccl: int) -> tuple[int, dict[str, str]]:
-    """Ranks, and what NCCL must be told so that they can share GPUs."""
+    """Returns the number of ranks, and the variables that let NCCL's ranks share GPUs."""
     ranks = wanted or (gpus if gpus > 1 else 2)
     if ranks <= gpus:
         return ranks, {}
@@ -101,15 +100,17 @@ def choose_ranks(wanted: int, gpus: int, nccl: int) -> tuple[int, dict[str, str]
 
 
 def why_not_mpi(text: str) -> str:
-    """What keeps CUDA tensors from the MPI of this machine, as distrun has said it; empty if it has not. Beside what
-    the library lacks: it may belong to another launcher than mpirun."""
+    """Returns why this machine's MPI does not support CUDA tensors, from distrun's output; "" if it does not say so.
+
+    The library may lack support, or belong to another launcher than mpirun.
+    """
     lacks = re.search(r"no CUDA tensors: (.{1,160})", text)
     stranger = re.search(r"[^ ]+( \([^)]*\))?, which is the MPI found here, puts .{1,100}", text)
     return lacks[1] if lacks else stranger[0] if stranger else ""
 
 
 def why_no_mpirun(environment: Environment) -> str:
-    """What keeps `distrun --mpi` from starting ranks here; empty if nothing is known to."""
+    """Returns why `distrun --mpi` cannot start ranks here; "" if no reason is known."""
     if shutil.which("mpirun") is None:
         return "there is no mpirun here"
     said = environment.run("mpirun", "--version").stdout.strip()
@@ -119,7 +120,7 @@ def why_no_mpirun(environment: Environment) -> str:
 
 
 def by_mpi(environment: Environment, ranks: int) -> bool:
-    """The same operations by an MPI that takes memory of GPUs, where there is one."""
+    """Runs the same operations with a GPU-aware MPI, if there is one."""
     title = f"device tests by MPI, {ranks} ranks"
     if missing := why_no_mpirun(environment):
         print(f"\n== {title}: not run: {missing}")
@@ -134,7 +135,7 @@ def by_mpi(environment: Environment, ranks: int) -> bool:
 
 
 def nccl_tests(environment: Environment, folder: str, gpus: int) -> bool:
-    """NVIDIA's own figures, where their program is to be had."""
+    """Runs NVIDIA's nccl-tests for comparison, if the program is available."""
     program = shutil.which("all_reduce_perf")
     if folder and program is None:
         built = Path(folder) / "build/all_reduce_perf"
@@ -167,7 +168,7 @@ def check(options: argparse.Namespace, environment: Environment) -> int:
         return 1
     ranks, variables = choose_ranks(options.np, gpus, nccl)
     pytest: list[str | Path] = [environment.python, "-m", "pytest", "-q", "-rs"]
-    tests = [*pytest, "test/python/test_gpu.py", "--command", environment.command]  # else that of this Python
+    tests = [*pytest, "test/python/test_gpu.py", "--command", environment.command]  # not this Python's
     passed = report("device tests", environment.run(*tests, **variables)) and passed
     passed = by_mpi(environment, ranks) and passed
     bench: list[str | Path] = [environment.command, "-np", str(ranks), environment.python, "bench/gpu_bench.py"]

@@ -1,7 +1,7 @@
-"""The headers of CUDA and NCCL from PyPI, against which test/backend/nccl/abi_test.cc holds our own declarations.
+"""Gets the headers of CUDA and NCCL from PyPI. test/backend/nccl/abi_test.cc compares our declarations with them.
 
-gpu_headers.py FOLDER name==version ...: all their header files, in FOLDER as one include folder in place of what was
-there, and made-of.txt, which names them.
+gpu_headers.py FOLDER name==version ...: replaces FOLDER by one include folder with all header files of these packages,
+and made-of.txt with the packages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def unpack(wheel: Path, to: Path) -> None:
-    """What lies below `include` in a wheel, whatever the folder is in which that lies."""
+    """Extracts the files below a folder `include` of a wheel, wherever that folder is."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
             _, found, name = member.filename.partition("/include/")
@@ -36,7 +36,7 @@ def main() -> None:
             unpack(wheel, headers)
         (headers / "made-of.txt").write_text(" ".join(packages) + "\n")
         shutil.rmtree(to, ignore_errors=True)
-        headers.rename(to)  # whole or not at all: who finds the folder takes it for complete
+        headers.rename(to)  # atomic, because an existing folder counts as complete
 
 
 if __name__ == "__main__":

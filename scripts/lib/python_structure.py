@@ -1,6 +1,6 @@
-"""The structure of the product's Python: modules that import each other in a circle, and lines that stand there twice.
+"""The structure of the product's Python: cycles of imports between modules, and copied lines.
 
-Both look at bindings/python and frameworks as users see them: as one package `distrun`.
+Both checks treat bindings/python and frameworks as users see them: as one package `distrun`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = "distrun"
-WINDOW = 6  # lines; a shorter repetition is no copy
+WINDOW = 6  # lines; a shorter repetition does not count as a copy
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """The product's modules by their full names; a package stands for its __init__.py. pyproject.toml tells the wheel
-    the same layout."""
+    """Returns the product's modules by their full names; a package is its __init__.py.
+
+    pyproject.toml gives the wheel the same layout.
+    """
     folders = {PACKAGE: root / "bindings/python" / PACKAGE}
     folders |= {f"{PACKAGE}.{path.parent.name}": path.parent for path in (root / "frameworks").glob("*/__init__.py")}
     found = {}
@@ -30,7 +32,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(name: str, path: Path, known: set[str]) -> set[str]:
-    """The modules in `known` that this one imports, at whatever place: in a function and for type checks alone too."""
+    """Returns the modules in `known` that this one imports anywhere, also in functions and for type checks only."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -38,7 +40,7 @@ def imports(name: str, path: Path, known: set[str]) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             target = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            # `from package import name` takes a module, or what the package's __init__ defines.
+            # `from package import name` imports a module, or a name that the package's __init__ defines.
             found |= {f"{target}.{a.name}" if f"{target}.{a.name}" in known else target for a in node.names}
         elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "import_module":
             found |= {str(word.value) for word in node.args if isinstance(word, ast.Constant)}
@@ -46,7 +48,7 @@ def imports(name: str, path: Path, known: set[str]) -> set[str]:
 
 
 def circles(root: Path) -> list[list[str]]:
-    """The groups of modules of which each one imports, by itself or through others, all others of its group."""
+    """Returns the groups of modules that import each other, directly or through others of the group."""
     paths = modules(root)
     graph = {name: imports(name, path, set(paths)) for name, path in paths.items()}
     reached = {name: _reached(graph, name) for name in graph}
@@ -66,10 +68,11 @@ def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 def code_lines(text: str) -> list[tuple[int, str]]:
-    """(number, text) of each line without comments, docstrings, blank lines and imports; white space is folded."""
+    """Returns (number, text) of each line without comments, docstrings, blank lines and imports; white space is
+    folded."""
     left_out: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        # A string that stands by itself is a docstring.
+        # A string expression is a docstring.
         alone = (
             isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         )
@@ -84,7 +87,7 @@ def code_lines(text: str) -> list[tuple[int, str]]:
 
 
 def copied_share(root: Path) -> tuple[float, list[str]]:
-    """The share of lines that lie in a window which occurs elsewhere, from 0 to 1; and those lines, as "file:line"."""
+    """Returns the share of lines in windows that occur several times, from 0 to 1, and these lines as "file:line"."""
     lines = {path: code_lines(path.read_text()) for path in modules(root).values()}
     places: dict[tuple[str, ...], list[tuple[Path, int]]] = collections.defaultdict(list)
     for path, start in _windows(lines):

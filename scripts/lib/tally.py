@@ -1,12 +1,12 @@
-"""Adds up JUnit files: lists each skip with its reason and each failure with the end of what it said, then the one
-closing line.
+"""Adds up JUnit files: prints each skip with its reason, each failure with the end of its output, and a closing line.
 
 tally.py FOLDER [SUITE=STATUS ...] [--left-out CASES]
                                        SUITE=passed, SUITE=failed and "SUITE=skipped: REASON" count as one test.
-                                       SUITE=CODE is how a suite ended whose tests FOLDER/SUITE.xml has: a failure of
-                                       its own where that is missing, or where the code is not 0 and no test in it has
-                                       failed.
-                                       CASES are what this run leaves to --full. Too large a share of all is a failure.
+                                       SUITE=CODE is the exit code of a suite whose tests are in FOLDER/SUITE.xml. It
+                                       counts as a failure if that file is missing, or if the code is not 0 and no
+                                       test in the file has failed.
+                                       CASES is the number of cases that only --full runs. Too large a share of all
+                                       cases is a failure.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-# Where a case of a Catch2 executable skips. Of the executable ctest's report has one test, with all it has printed.
+# A skipped case of a Catch2 executable. ctest's report has one test for the whole executable, with all its output.
 SKIPPED_INSIDE = re.compile(r"^(\S.*:\d+): SKIPPED:\n(?:explicitly with messages?:\n((?:  .*\n)+))?", re.MULTILINE)
 
 OVER_LIMIT = "124"  # timeout's exit code
 MOST_LEFT_OUT = 0.15
 
-# Of what a failed test said. A run's closing lines are often all that is kept of it.
+# The part of a failed test's output to print. A run's closing lines are often all that is kept of it.
 LINES_OF_A_FAILURE = 12
 CHARACTERS_OF_A_LINE = 300
 
@@ -70,7 +70,7 @@ class Tally:
             self.failures.append(f"{name}: ended with {status}, though no test in its report has failed")
 
     def add_left_out(self, cases: int) -> str:
-        """What this is of all, in words."""
+        """Returns the share of these cases among all, as a text. Adds a failure if it is too large."""
         everything = cases + self.passed + len(self.failures) + len(self.skips)
         told = f"left to --full: {cases} of {everything} cases, {100 * cases / everything:.1f} %"
         if cases > MOST_LEFT_OUT * everything:
@@ -79,7 +79,7 @@ class Tally:
 
 
 def where(folder: Path, suite: str) -> str:
-    """The test that was running, where it is known."""
+    """Returns the test that was running, as a text; "" if unknown."""
     running = folder / f"{suite}.running"
     return f", in {running.read_text()}" if running.exists() else ""
 
@@ -89,7 +89,8 @@ def reason_of(element: ElementTree.Element) -> str:
 
 
 def end_of(case: ElementTree.Element) -> list[str]:
-    """pytest has the assertion in the message; ctest has an empty one, and all output."""
+    """Returns the end of a failed test's output. pytest puts the assertion into the message; ctest has only the
+    output."""
     said = next((one for one in (case.find("failure"), case.find("error")) if one is not None), case)
     text = said.get("message") or case.findtext("system-out") or said.text or ""
     lines = [line.rstrip()[:CHARACTERS_OF_A_LINE] for line in text.splitlines() if line.strip()]

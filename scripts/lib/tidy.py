@@ -1,10 +1,10 @@
-"""clang-tidy over what a build compiles, `jobs` files at a time; what has passed before is not looked at again.
+"""Runs clang-tidy on the files of a build, `jobs` files at a time. Files that have passed before are skipped.
 
     python3 tidy.py CLANG_TIDY BUILD_FOLDER JOBS
 
-A file has passed before if clang-tidy, its configuration, the command and the preprocessed text are those of a pass, as
-with ccache. (The project ctcache does that too; it wants a wrapper around each call of clang-tidy.) Passes are kept as
-empty files in ~/.cache/distrun-tidy. Those that nothing asked for in 30 days are removed.
+A file has passed before if clang-tidy, its configuration, the command and the preprocessed text equal those of an
+earlier pass, as in ccache. (The project ctcache does the same, but needs a wrapper around each call of clang-tidy.)
+Passes are empty files in ~/.cache/distrun-tidy. Those that were not used for 30 days are removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def cache_folder() -> Path:
 
 
 def entries(build: Path) -> list[dict[str, str]]:
-    """Each file once, without what is compiled to see that a header stands alone, and what a build would generate."""
+    """Returns each file once, without those that only check that a header compiles alone, and without generated
+    ones."""
     listed = json.loads((build / "compile_commands.json").read_text())
     kept = {one["file"]: one for one in listed if "_verify_interface_header_sets" not in one["file"]}
     return [one for file, one in sorted(kept.items()) if os.path.exists(file)]
@@ -41,12 +42,12 @@ def preprocessed(entry: dict[str, str]) -> bytes:
         del words[0]
     output = words.index("-o")
     words[output : output + 2] = ["-o", "-"]
-    words[words.index("-c") : words.index("-c") + 1] = ["-E", "-C"]  # comments: NOLINT is one
+    words[words.index("-c") : words.index("-c") + 1] = ["-E", "-C"]  # keeps comments, because NOLINT is one
     return subprocess.run(words, cwd=entry["directory"], capture_output=True, check=True).stdout
 
 
 def key(rules: bytes, entry: dict[str, str]) -> str:
-    """Of the same tree in another folder too."""
+    """Returns the key of a pass. It does not depend on the folder of the tree."""
     digest = hashlib.sha256()
     for part in (rules, entry["command"].encode(), preprocessed(entry)):
         digest.update(part.replace(str(ROOT).encode(), b"."))

@@ -1,4 +1,4 @@
-"""What the check scripts share: the tree's files and how a fault is printed."""
+"""Functions of the check scripts: the tree's files, and the output of faults."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def files(*suffixes: str, under: Iterable[str] = ("",)) -> list[Path]:
-    """Files that git tracks (or would), relative to the root, with one of the suffixes."""
-    # git lists nothing to root in somebody else's clone, whose configuration may run programs; so may this script.
+    """Returns the files that git tracks or would track, relative to the root, with one of the suffixes."""
+    # By default git lists nothing to root in another user's clone, whose configuration may run programs; so may this
+    # script.
     git = ["git", "-c", "safe.directory=*", "-C", str(ROOT)]
     listed = subprocess.run(
         [*git, "ls-files", "--cached", "--others", "--exclude-standard", *[u or "." for u in under]],
@@ -25,7 +26,7 @@ def files(*suffixes: str, under: Iterable[str] = ("",)) -> list[Path]:
 
 
 def finish(name: str, faults: list[str]) -> None:
-    """Prints the faults and ends the script: 0 without any, else 1."""
+    """Prints the faults and exits: with 0 if there are none, else with 1."""
     for fault in faults:
         print(fault)
     print(f"{name}: {'ok' if not faults else f'{len(faults)} faults'}")
