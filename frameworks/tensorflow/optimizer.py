@@ -119,14 +119,12 @@ def DistributedOptimizer(
 ) -> Any:
     """Returns an optimizer that reduces gradients over the ranks before it applies them.
 
-    compression: see Compression. sparse_as_dense: convert tf.IndexedSlices to dense tensors first.
-    backward_passes_per_step: sum (or average, with average_aggregated_gradients) the gradients of this many local
-    passes before the reduction; in graph mode only. Each pass counts as a step of global_step, as in Horovod.
-    gradient_predivide_factor: divide by this part of the average before the sum, for dtypes with a small range.
-    groups: gradients that are reduced all or none, as a number of equal groups or as lists of variables.
-    scale_local_gradients: divide gradients that are not reduced (register_local_var) by the number of ranks.
-
-    ValueError if `optimizer` is distributed already, or does not fit the other arguments.
+    sparse_as_dense: convert tf.IndexedSlices to dense tensors first. backward_passes_per_step: sum (or average, with
+    average_aggregated_gradients) the gradients of this many local passes before the reduction; in graph mode only. Each
+    pass counts as a step of global_step, as in Horovod. gradient_predivide_factor: divide by this part of the average
+    before the sum, for dtypes with a small range. groups: gradients that are reduced all or none, as a number of equal
+    groups or as lists of variables. scale_local_gradients: divide gradients that are not reduced (register_local_var)
+    by the number of ranks. ValueError if `optimizer` is distributed already, or does not fit the other arguments.
     """
     del device_dense, device_sparse
     if backward_passes_per_step <= 0:
