@@ -11,7 +11,7 @@
 namespace distrun::backend::mpi_plugin {
 namespace {
 
-// A piece costs a launch and an event at each member, some ten microseconds.
+// Each piece costs a kernel launch and an event on each member, about ten microseconds.
 constexpr std::uint64_t kDevicePieceBytes = 4 << 20;
 constexpr std::uint64_t kDeviceAlignment = 256;
 
@@ -23,7 +23,7 @@ std::uint64_t sum_of(const std::uint64_t* counts, std::uint64_t members) {
   return std::accumulate(counts, counts + members, std::uint64_t{0});
 }
 
-// bool: any or all of the members' truths; the kernels see to it that they are 0 or 1.
+// For bool: the logical or (or the logical and) of all members' values. The kernels make sure that they are 0 or 1.
 cuda_parts::Combine combine_of(const distrun_backend_operation& operation) {
   const bool is_bool = plugin::dtype_of(operation) == DType::kBool;
   switch (plugin::reduce_of(operation)) {
@@ -38,13 +38,13 @@ cuda_parts::Combine combine_of(const distrun_backend_operation& operation) {
   }
 }
 
-// MPI's type of that size, of which it only counts elements here.
+// MPI's type of this size. It is used here only to count elements.
 Handle type_of_size(const Constants& is, std::uint64_t bytes) {
   const DType by_size[] = {DType::kU8, DType::kF16, DType::kI32, DType::kI64};
   return is.types[static_cast<std::size_t>(by_size[std::countr_zero(bytes)])];
 }
 
-// Of what is reduced: who has the last word on which part.
+// For a reduction: the elements whose final sum each member computes.
 std::vector<Range> blocks_of(const distrun_backend_operation& operation, int members) {
   if (operation.kind == DISTRUN_BACKEND_ALLREDUCE) {
     return even_blocks(cuda_parts::total_count(operation), members);
@@ -58,7 +58,8 @@ std::vector<Range> blocks_of(const distrun_backend_operation& operation, int mem
   return parts;
 }
 
-// Members in a binomial tree, numbered from the root: the parent's number has the last bit less.
+// The members as a binomial tree, numbered from the root. A parent's number is its child's number without the lowest
+// set bit.
 struct Tree {
   std::uint64_t members;
   std::uint64_t root;
@@ -85,14 +86,14 @@ Status send_to_children(Messages& messages, const Tree& tree, const std::byte* f
   return {};
 }
 
-// Where the blocks of all members lie in our memory.
+// Where the blocks of all members are in the plug-in's memory.
 struct BlocksAt {
   std::byte* result;
-  const std::byte* sent;  // of an all-to-all
-  std::uint64_t unit;     // bytes of an element
+  const std::byte* sent;  // for an all-to-all
+  std::uint64_t unit;     // bytes per element
 };
 
-// Everybody begins with another one.
+// Each member starts with a different peer.
 Status exchange_blocks(Messages& messages, const Channel& channel, const distrun_backend_operation& operation,
                        const BlocksAt& at) {
   const auto members = static_cast<std::uint64_t>(channel.members);
@@ -114,7 +115,7 @@ Status exchange_blocks(Messages& messages, const Channel& channel, const distrun
   return {};
 }
 
-// Where the sums, which lie at `from`, belong.
+// The destinations of the sums that are stored at `from`.
 std::vector<cuda_parts::Piece> sums_of(const distrun_backend_operation& operation, std::uint64_t index,
                                        std::uint64_t unit, const std::byte* from) {
   if (operation.kind == DISTRUN_BACKEND_REDUCESCATTER) {
@@ -210,7 +211,7 @@ Result<bool> DeviceOperation::passed(cuda_parts::CuEvent& event) {
 
 Status DeviceOperation::take_memory() {
   std::uint64_t bytes = cuda_parts::total_count(operation_) * unit_;
-  std::uint64_t behind = 0;  // an all-to-all's input, a ring's slots
+  std::uint64_t behind = 0;  // bytes after the result: an all-to-all's input, or a ring's slots
   if (operation_.kind == DISTRUN_BACKEND_ALLGATHER) bytes = sum_of(operation_.counts, members_) * unit_;
   if (operation_.kind == DISTRUN_BACKEND_ALLTOALL) {
     behind = bytes;
@@ -230,7 +231,7 @@ Status DeviceOperation::take_memory() {
   return {};
 }
 
-// An error may leave work on the stream.
+// After an error, work may be left on the stream.
 Status DeviceOperation::pack() {
   DISTRUN_RETURN_IF_ERROR(take_memory());
   stage_ = Stage::kPacking;

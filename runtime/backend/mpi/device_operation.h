@@ -1,14 +1,14 @@
-// One operation on tensors of a GPU, with a GPU-aware MPI. Such a one takes device memory in messages, and in
-// collective operations that block, but not in nonblocking ones: so all are made of messages here, and sums are our
-// kernels'.
+// One operation on GPU tensors, with a GPU-aware MPI. Such an MPI accepts device memory in messages and in blocking
+// collectives, but not in nonblocking collectives. So here all operations consist of messages, and distrun's kernels
+// compute the sums.
 //
-// In three stages, none of which waits; test() is called until they are over:
-// 1. Our stream waits for the operation's marks; a kernel copies the tensors, scaled and converted, into memory of ours
-//    on the device. An event behind it.
-// 2. When that is reached: messages, between memory of ours only. MPI never gets a tensor, so what it still has when an
-//    operation is given up may be moved whenever it likes. What goes around the ring is added by a kernel, whose event
-//    is reached before the sum is sent on.
-// 3. A kernel copies the result into the tensors, finished and converted back; when its event is reached it is over.
+// An operation has three stages. None of them blocks; test() is called until they are done:
+// 1. The plug-in's stream waits for the operation's marks. A kernel copies the tensors, scaled and converted, into the
+//    plug-in's device memory. An event follows it.
+// 2. After that event: messages, only between memory of the plug-in. MPI never gets a tensor, so MPI may do anything
+//    with its requests after the operation is given up. On a ring, a kernel adds each received piece, and the sum is
+//    sent on after the kernel's event.
+// 3. A kernel copies the result into the tensors, finished and converted back. The operation is done after its event.
 #pragma once
 
 #include <array>
@@ -24,15 +24,15 @@ namespace distrun::backend::mpi_plugin {
 
 class DeviceOperation final : private RingSide {
  public:
-  // What `operation` points to outlives this, or its last call.
+  // The memory that `operation` points to must outlive this object, or its last call.
   DeviceOperation(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
 
-  // All on a thread that has its turn. All members' operations on a channel are tested one after the other.
+  // Call all of these with the turn held. The operations of a channel are tested one after the other, on all members.
   Status test();
   [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
-  void finish();  // when done
-  // Instead, for good: whether nothing on the device touches the tensors any more. Where that cannot be told the device
-  // is lost to this process, and touches nothing.
+  void finish();  // call it when done
+  // Gives up the operation for good, instead of finish(). Returns true if nothing on the device touches the tensors any
+  // more. If this cannot be determined, the process has lost the device, and the device touches nothing.
   bool let_go();
   [[nodiscard]] std::uint64_t token() const { return token_; }
 
@@ -50,7 +50,7 @@ class DeviceOperation final : private RingSide {
   Status unpack();
   Status unpack_tensors();
   Status record(cuda_parts::CuEvent& event);
-  Result<bool> passed(cuda_parts::CuEvent& event);  // gives it back then
+  Result<bool> passed(cuda_parts::CuEvent& event);  // gives the event back once it is reached
 
   Result<std::byte*> memory(std::size_t slot) override;
   Status add(std::size_t slot, const Range& where, bool last) override;
@@ -61,20 +61,20 @@ class DeviceOperation final : private RingSide {
   const std::uint64_t token_;
   const std::uint64_t members_;
   const std::uint64_t index_;
-  cuda_parts::WireType wire_;  // of a reduction
-  std::uint64_t unit_;         // bytes of an element on its way
+  cuda_parts::WireType wire_;  // for a reduction
+  std::uint64_t unit_;         // bytes per element in messages
   Stage stage_ = Stage::kNew;
   cuda_parts::Gpu* gpu_ = nullptr;
   cuda_parts::Block block_;
-  std::byte* result_ = nullptr;    // in the block: what is unpacked; of an all-to-all what comes
-  std::byte* sent_ = nullptr;      // in the block, of an all-to-all: what goes
-  std::byte* received_ = nullptr;  // in the block, of a ring: its slots
+  std::byte* result_ = nullptr;    // in the block: the data to unpack; for an all-to-all, the received data
+  std::byte* sent_ = nullptr;      // in the block, for an all-to-all: the data to send
+  std::byte* received_ = nullptr;  // in the block, for a ring: its slots
   std::uint64_t slot_bytes_ = 0;
   cuda_parts::CuEvent event_ = nullptr;
   std::array<cuda_parts::CuEvent, kRingSlots> adding_{};
   std::unique_ptr<Ring> ring_;
   Messages messages_;
-  bool cast_on_ = false;  // of a broadcast: what came has been sent to the children
+  bool cast_on_ = false;  // for a broadcast: the data has been sent on to the children
 };
 
 }  // namespace distrun::backend::mpi_plugin

@@ -23,7 +23,7 @@ Result<bool> DeviceQueue::progress() {
   return any;
 }
 
-// What MPI has of them stays, and so does the memory.
+// MPI still has their requests, so the operations and their memory are kept.
 bool DeviceQueue::give_up(const Status& why) {
   if (given_up_.ok()) given_up_ = why;
   std::erase_if(operations_, [this](std::unique_ptr<DeviceOperation>& one) {

@@ -1,4 +1,4 @@
-// A group's operations on GPUs: one is moved after the other, as messages of two would be mistaken for each other.
+// The operations of a group on GPUs. Only one moves at a time, because MPI could confuse the messages of two.
 #pragma once
 
 #include <deque>
@@ -13,12 +13,12 @@ class DeviceQueue {
  public:
   DeviceQueue(Process& process, plugin::Host host) : process_(process), host_(host) {}
 
-  // All on a thread that has its turn.
+  // Call all of these with the turn held.
   void start(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
-  // Whether anything has ended. After an error all is to be given up.
+  // Returns whether any operation has ended. After an error, call give_up().
   Result<bool> progress();
-  // Everything ends with `why`, or what was said first: at once, but for what the device is still at. True when all
-  // has.
+  // Ends all operations with the first `why`. This happens at once, except for operations that the device still works
+  // on. Returns true when all have ended.
   bool give_up(const Status& why);
   [[nodiscard]] bool empty() const { return operations_.empty(); }
 

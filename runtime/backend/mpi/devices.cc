@@ -6,7 +6,7 @@
 namespace distrun::backend::mpi_plugin {
 namespace {
 
-// Looked for until found.
+// Each call looks for the driver until it is found.
 Result<cuda_parts::Gpus*> gpus() {
   static Mutex mutex;
   static cuda_parts::Gpus* only DISTRUN_GUARDED_BY(mutex) = nullptr;

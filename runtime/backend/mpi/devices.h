@@ -7,7 +7,7 @@
 
 namespace distrun::backend::mpi_plugin {
 
-// Starts nothing of CUDA: the process may still fork. kUnsupported says what is missing and the cure.
+// Does not initialise CUDA, so the process may still fork. kUnsupported says what is missing and how to fix it.
 Status gpus_usable();
 Result<cuda_parts::Gpu*> find_gpu(std::int32_t index);
 

@@ -13,7 +13,7 @@
 namespace distrun::backend::mpi_plugin {
 namespace {
 
-constexpr double kAnswerSeconds = 1;  // also of a step that has used up the deadline
+constexpr double kAnswerSeconds = 1;  // also for a step that has used up the deadline
 
 double seconds_until(TimePoint deadline) {
   return std::max(std::chrono::duration<double>(deadline - Clock::now()).count(), 0.0);
@@ -32,7 +32,7 @@ Status write(const distrun_backend_group_spec& spec, const std::string& key, con
   return code == DISTRUN_BACKEND_OK ? Status() : Status(Errc::kSystem, "mpi: the job's store did not take " + key);
 }
 
-// The first member's verdict: empty where all have come to the step with an ok status.
+// Computes the result on the first member. It is ok if all members came to the step with an ok status.
 Status collect(const distrun_backend_group_spec& spec, const std::string& step, const Status& mine, double seconds) {
   const TimePoint until = deadline_after(seconds);
   Status told = mine;
@@ -46,8 +46,8 @@ Status collect(const distrun_backend_group_spec& spec, const std::string& step, 
   return told.ok() ? silent : told;
 }
 
-// One outcome for all, by the deadline, before what all have to do together: a call of MPI's that a member does not
-// come to never returns.
+// Makes all members agree on one outcome, by the deadline. Call it before each collective step: a collective call of
+// MPI never returns if one member does not make it.
 Status agree(const distrun_backend_group_spec& spec, const std::string& step, const Status& mine, TimePoint deadline) {
   if (spec.num_members == 1) return mine;  // a world of one has no store
   const double seconds = std::max(seconds_until(deadline), kAnswerSeconds);
@@ -63,7 +63,8 @@ Status agree(const distrun_backend_group_spec& spec, const std::string& step, co
   return verdict->empty() ? Status() : Status(Errc::kUnsupported, *verdict);
 }
 
-// An MPI that another one's launcher has started takes each process for a job of its own.
+// The error for a launcher that belongs to another MPI than the library. Such a library treats each process as a job of
+// its own.
 Status other_worlds(const Process& process, const std::string& what) {
   return {Errc::kUnsupported,
           process.library_name() + ", which is the MPI found here, " + what +
@@ -72,7 +73,8 @@ Status other_worlds(const Process& process, const std::string& what) {
               "MPI), or have the library of the launcher's MPI in LD_LIBRARY_PATH"};
 }
 
-// Where each member is among MPI's tasks, by the job's store: ranks need not be in the same order as tasks.
+// Exchanges the MPI ranks of the members through the job's store. MPI's tasks may be in another order than distrun's
+// ranks.
 Result<std::vector<int>> exchange_ranks(const Process& process, const distrun_backend_group_spec& spec,
                                         const Place& place, TimePoint deadline) {
   if (spec.num_members == 1) return std::vector<int>{place.rank};
@@ -127,7 +129,7 @@ Status MpiGroup::make_communicator(const std::string& id, const std::vector<int>
   const auto turn = process_.turn();
   const Functions& call = process_.library().call;
   const Constants& is = process_.library().is;
-  constexpr std::size_t kTags = 32767;  // the largest that every MPI has
+  constexpr std::size_t kTags = 32767;  // the largest tag that every MPI supports
   const int tag = static_cast<int>(std::hash<std::string>()(id) % kTags);
   Handle world = nullptr;
   Handle members = nullptr;
@@ -144,7 +146,7 @@ Status MpiGroup::make_communicator(const std::string& id, const std::vector<int>
 
 MpiGroup::~MpiGroup() {
   const auto turn = process_.turn();
-  // The device comes to the end of what it has by itself.
+  // This loop ends, because the device finishes its work by itself.
   for (const Status closed(Errc::kAborted, "the group was closed"); !operations_.empty() || !device_.empty();) {
     give_up(closed);
     std::this_thread::yield();
@@ -155,7 +157,7 @@ MpiGroup::~MpiGroup() {
   if (finalized == 0) process_.library().call.Comm_free(&channel_.comm);
 }
 
-// Ok while MPI may be called. With the turn, as for the next three.
+// Ok while MPI may be called. Call it with the turn held, like give_up() and progress_device().
 Status MpiGroup::usable() const {
   if (Status why = aborted_.why(); !why.ok()) return why;
   if (!process_.abandoned()) return {};
@@ -166,7 +168,7 @@ void MpiGroup::start(const distrun_backend_operation& operation, std::uint64_t t
   const auto turn = process_.turn();
   if (const Status status = usable(); !status.ok()) return host_.complete(token, status);
   if (on_device_) return device_.start(channel_, operation, token);
-  // No exception may leave a plug-in, and what MPI has been given before one stays with it.
+  // No exception may leave a plug-in. MPI keeps what it was given before an exception.
   Status started;
   try {
     operations_.push_back(std::make_unique<HostOperation>(channel_, operation, token));
@@ -189,7 +191,7 @@ bool MpiGroup::progress() {
   }
   if (on_device_) return progress_device();
   bool any = false;
-  bool around = false;  // one goes around the ring
+  bool around = false;  // an operation that uses the ring was tested
   for (std::size_t i = 0; i < operations_.size();) {
     if (operations_[i]->goes_around() && std::exchange(around, true)) {
       ++i;
@@ -218,14 +220,15 @@ bool MpiGroup::progress_device() {
   return !moved.ok() || *moved;
 }
 
-// MPI cannot take back a collective operation, and moves what is open whenever anybody calls it. Nobody of distrun does
-// in this process any more. The program may, where it has initialised MPI: there operations are not in the tensors'
-// memory, which is free again either way. What MPI has been given of ours stays for as long as the process.
+// MPI cannot cancel a collective operation, and any call of MPI may move pending ones. distrun makes no more calls of
+// MPI in this process. The program may still do so if it has initialised MPI; in that case the operations do not use
+// the tensors' memory. So the tensors' memory is free again in both cases. The memory that MPI was given is kept until
+// the process ends.
 void MpiGroup::give_up(const Status& why) {
   if (operations_.empty() && device_.empty()) return;
   process_.abandon();
   device_.give_up(why);
-  if (!operations_.empty()) process_.keep(memory_);  // not each time that a device's are waited for
+  if (!operations_.empty()) process_.keep(memory_);  // not in each call that only waits for the device
   for (auto& one : std::exchange(operations_, {})) {
     host_.complete(one->token(), why);
     process_.keep(std::move(one));

@@ -1,5 +1,5 @@
-// One group of ranks on a communicator of MPI: nonblocking calls, and progress() again and again while operations are
-// in flight, because MPI has no descriptor to wait for.
+// One group of ranks on an MPI communicator. It uses nonblocking calls. distrun calls progress() repeatedly while
+// operations are in flight, because MPI has no descriptor to wait for.
 #pragma once
 
 #include <deque>
@@ -38,8 +38,8 @@ class MpiGroup {
   plugin::Host host_;
   std::shared_ptr<RingMemory> memory_ = std::make_shared<RingMemory>();
   Channel channel_;
-  const bool on_device_;  // of this group's tensors
-  DeviceQueue device_;    // instead of the next
+  const bool on_device_;  // whether this group's tensors are on a device
+  DeviceQueue device_;    // if on_device_, used instead of operations_
   std::deque<std::unique_ptr<HostOperation>> operations_;
   plugin::AbortGate aborted_;
 };

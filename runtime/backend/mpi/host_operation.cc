@@ -12,9 +12,9 @@
 namespace distrun::backend::mpi_plugin {
 namespace {
 
-// An all-reduce of no more bytes than this, among no more members, is exchanged: each sends what it has to each other
-// one and adds what comes. That takes one message's time; MPI_Iallreduce waits for a schedule of its own to be moved
-// from step to step, which over TCP costs microseconds each.
+// Small all-reduces in small groups use an exchange: each member sends its input to each other one and adds what it
+// receives. This takes the time of one message. MPI_Iallreduce must be moved through the steps of its schedule, and
+// over TCP each step costs microseconds.
 constexpr std::uint64_t kExchangedBytes = 4096;
 constexpr int kMostExchanging = 8;
 
@@ -42,7 +42,7 @@ Status HostOperation::start() {
   output_ = static_cast<std::byte*>(operation_.segments->output);
   count_ = operation_.segments->count;
   const bool reduces = traits_of(plugin::kind_of(operation_)).reduces;
-  if (reduces && channel_.members == 1) {  // MPI would copy, and any byte of a bool but 0 is to become 1
+  if (reduces && channel_.members == 1) {  // MPI would only copy, but every nonzero byte of a bool must become 1
     if (count_ > 0) plugin::reduce_parts(operation_, {&input_, 1}, output_, count_);
     return {};
   }
@@ -139,7 +139,7 @@ Status HostOperation::exchange() {
   return {};
 }
 
-// In the order of members, so that all have the same bits.
+// Adds in member order, so that all members get the same bits.
 void HostOperation::add_exchanged() {
   const auto members = static_cast<std::size_t>(channel_.members);
   std::array<const std::byte*, kMostExchanging> sources{};
@@ -176,8 +176,8 @@ Status HostOperation::broadcast(std::byte* data, std::uint64_t count, int root) 
   });
 }
 
-// By pairs and not by MPI_Ialltoallv: a member knows its own counts alone, and all must take the same way for large
-// ones.
+// Uses messages between pairs and not MPI_Ialltoallv. A member knows only its own counts, but with large counts all
+// members would have to use the same method.
 Status HostOperation::alltoall() {
   const auto members = static_cast<std::size_t>(channel_.members);
   std::byte* to = output_;

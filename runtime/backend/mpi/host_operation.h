@@ -1,5 +1,5 @@
-// One operation on its way: the calls of MPI that make it up. MPI counts in ints, so what has more elements takes
-// several calls.
+// One operation in flight, as a number of MPI calls. MPI counts elements in ints, so an operation with more elements
+// takes several calls.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,19 @@ inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << 
 
 class HostOperation {
  public:
-  // What `operation` points to outlives this, or its last call.
+  // The memory that `operation` points to must outlive this object, or its last call.
   HostOperation(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
 
-  // Both on a thread that has its turn. All members start alike.
+  // Call both with the turn held. All members start the same operations in the same order.
   Status start();
-  Status test();  // moves MPI
+  Status test();  // makes MPI progress
 
   [[nodiscard]] bool done() const { return ring_ ? ring_->done() : first_open_ == requests_.size(); }
-  // Of the operations that say so only the first is tested: their messages are told apart by their order.
+  // Whether the operation uses the ring. Only the first one that does may be tested, because their messages are
+  // distinguished by their order.
   [[nodiscard]] bool goes_around() const { return ring_ != nullptr; }
   [[nodiscard]] std::uint64_t token() const { return token_; }
-  void finish();  // when done: what is left of the arithmetic, and of the way
+  void finish();  // call it when done: completes the arithmetic and copies the result back
 
  private:
   Status allreduce();
@@ -48,7 +49,7 @@ class HostOperation {
   Handle* next_request();
   [[nodiscard]] Status check(int code, const char* call) const { return channel_.check(code, call); }
   [[nodiscard]] Handle type() const { return channel_.type_of(operation_); }
-  // `counts` and their offsets as ints that live as long as this.
+  // `counts` and their offsets as ints that live as long as this object.
   struct Layout {
     std::vector<int> counts;
     std::vector<int> offsets;
@@ -64,8 +65,8 @@ class HostOperation {
   std::byte* output_ = nullptr;
   const std::byte* input_ = nullptr;
   std::uint64_t count_ = 0;
-  std::unique_ptr<HostRing> ring_;          // instead of the rest
-  std::unique_ptr<std::byte[]> exchanged_;  // what each member has sent, one after the other
+  std::unique_ptr<HostRing> ring_;          // if set, used instead of the members below
+  std::unique_ptr<std::byte[]> exchanged_;  // the inputs of all members, one after the other
   std::vector<Handle> requests_;
   std::size_t first_open_ = 0;
   std::vector<std::unique_ptr<Layout>> layouts_;

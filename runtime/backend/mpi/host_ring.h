@@ -1,4 +1,4 @@
-// A large all-reduce of tensors in the host's memory around the ring, added by our kernels.
+// A large all-reduce of tensors in host memory, around the ring. distrun's kernels compute the sums.
 #pragma once
 
 #include "runtime/backend/mpi/ring.h"
@@ -6,11 +6,11 @@
 
 namespace distrun::backend::mpi_plugin {
 
-inline constexpr std::uint64_t kRingBytes = 64 << 10;  // what is smaller goes another way (host_operation.h)
+inline constexpr std::uint64_t kRingBytes = 64 << 10;  // smaller tensors use other methods (host_operation.h)
 
 class HostRing final : private RingSide {
  public:
-  // `operation` outlives the ring.
+  // `operation` must outlive the ring.
   HostRing(const Channel& channel, const distrun_backend_operation& operation);
   static bool serves(const Channel& channel, const distrun_backend_operation& operation);
 

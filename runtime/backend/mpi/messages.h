@@ -1,4 +1,4 @@
-// Bytes from one member to another, in messages that MPI can count.
+// Sends bytes from one member to another, in messages whose size MPI can count.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ class Messages {
  public:
   explicit Messages(const Channel& channel) : channel_(channel) {}
 
-  // On a thread that has its turn, as for the next three. Two members' messages are told apart by their order.
+  // Call these four methods with the turn held. Messages between two members are distinguished by their order.
   Status receive(std::byte* to, std::uint64_t bytes, int from);
   Status send(const std::byte* from, std::uint64_t bytes, int to);
   Status barrier();
-  Status test();  // moves MPI
+  Status test();  // makes MPI progress
   [[nodiscard]] bool done() const { return first_open_ == requests_.size(); }
 
  private:

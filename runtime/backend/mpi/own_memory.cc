@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Elements of the output.
+// The number of elements in the output.
 std::uint64_t received(const Channel& channel, const distrun_backend_operation& operation) {
   const auto of_all = [&](const std::uint64_t* counts) {
     return std::accumulate(counts, counts + channel.members, std::uint64_t{0});

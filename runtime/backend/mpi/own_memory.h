@@ -1,5 +1,5 @@
-// Memory of the plug-in's own for an operation, in a process whose program calls MPI too: what has been given up is
-// moved by the program's next call, whatever that is for, and must not be in the tensors' memory then.
+// The plug-in's own memory for an operation, used if the program calls MPI too. Any call of MPI by the program may move
+// operations that distrun has given up. Those must not access the tensors' memory.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace distrun::backend::mpi_plugin {
 
 class OwnMemory {
  public:
-  // `operation` has its input and its output here from now on. kOutOfMemory.
+  // Redirects input and output of `operation` to this memory. Error: kOutOfMemory.
   Status take(const Channel& channel, distrun_backend_operation& operation);
-  // The operation is done: its result goes to where it belongs. Nothing where nothing was taken.
+  // Call this when the operation is done: it copies the result to the output. Does nothing if take() was not called.
   void give_back();
 
  private:
   std::unique_ptr<std::byte[]> memory_;
   distrun_backend_segment segment_{};
-  void* result_ = nullptr;  // null: nobody reads it
+  void* result_ = nullptr;  // null: this member needs no result
   std::size_t result_bytes_ = 0;
 };
 

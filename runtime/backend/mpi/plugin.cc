@@ -17,15 +17,15 @@ namespace plugin = distrun::backend::plugin;
 using Table = plugin::GuestTable<MpiGroup, distrun::backend::mpi_plugin::kKinds>;
 using Devices = distrun::backend::cuda_parts::DeviceTable<distrun::backend::mpi_plugin::find_gpu>;
 
-constexpr std::int32_t kScore = 40;  // below `tcp`, whose operations can be taken back
+constexpr std::int32_t kScore = 40;  // below `tcp`, whose operations can be cancelled
 
-// Never destroyed: MPI is finalised when the process exits.
+// Never destroyed, because MPI is finalised when the process exits.
 Process& process() {
   static auto* const only = new Process(*Table::host.load());
   return *only;
 }
 
-// Why tensors on GPUs cannot go by this MPI, with the cure; ok: they can.
+// Why this MPI cannot move GPU tensors, with the cure. Ok if it can.
 Status gpu_tensors() {
   if (process().gpu_aware()) return distrun::backend::mpi_plugin::gpus_usable();
   return {
@@ -41,7 +41,8 @@ std::string description(const Status& gpus) {
 }
 
 void capabilities(const distrun_backend_group_spec* spec, distrun_backend_capabilities* out) {
-  const bool asked_for = spec->struct_size < sizeof(*spec) || spec->asked_for != 0;  // an older distrun always asks
+  // an older distrun always asks for it
+  const bool asked_for = spec->struct_size < sizeof(*spec) || spec->asked_for != 0;
   const Status usable = process().usable(distrun::process_environment(), spec->num_members, asked_for);
   out->available = usable.ok() ? 1 : 0;
   out->score = kScore;

@@ -32,12 +32,12 @@ Range Ring::range(std::uint64_t piece, int block) const {
   return {.first = all.first + first, .count = std::min(most_, all.count - first)};
 }
 
-// The one so far behind this one.
+// The member that is `offset` positions before this one on the ring.
 int Ring::member(int offset) const {
   return ((channel_.index - offset) % channel_.members + channel_.members) % channel_.members;
 }
 
-// In step s a member passes on what it got in the step before, which began with its own block.
+// In step s a member sends the block that it received in step s - 1. In step 0 it sends its first block.
 Status Ring::post(std::size_t number) {
   Slot& slot = slots_[number];
   const int sent_at = adds(slot.step) ? slot.step : slot.step - channel_.members;
@@ -84,7 +84,7 @@ Status Ring::test(std::size_t number, bool& moved) {
       if (done == 0) return {};
     }
     moved = true;
-    // The last one to add to a block has the whole sum.
+    // The last member that adds to a block has the complete sum.
     const Range in = range(slot.piece, block(slot.step + 1));
     slot.adding = adds(slot.step) && in.count > 0;
     if (slot.adding) DISTRUN_RETURN_IF_ERROR(side_.add(number, in, !adds(slot.step + 1)));

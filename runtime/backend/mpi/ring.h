@@ -1,6 +1,6 @@
-// Parts of a tensor around the ring of members, in messages from neighbour to neighbour: for large all-reduces, since
-// MPI's own nonblocking one takes about twice as long as its blocking one, which nobody could abort; and for what MPI
-// cannot add itself.
+// Moves parts of a tensor around the ring of members, in messages between neighbours. Used for large all-reduces: MPI's
+// nonblocking all-reduce takes about twice as long as its blocking one, and a blocking call cannot be aborted. Also
+// used for data that MPI cannot add itself.
 #pragma once
 
 #include <array>
@@ -17,42 +17,43 @@ struct Range {
   std::uint64_t count = 0;
 };
 
-// What goes around.
+// The data of a ring.
 struct RingWork {
   const std::byte* input = nullptr;
-  std::byte* output = nullptr;  // may be the input. Where it scatters: of all blocks too
-  std::size_t unit = 1;         // bytes of an element
-  Handle type = nullptr;        // of an element
-  std::vector<Range> blocks;    // one for each member
-  bool scatters = false;        // a member gets its own block's sum alone; otherwise all get all
+  std::byte* output = nullptr;  // may equal input; if `scatters`, it has all blocks too
+  std::size_t unit = 1;         // bytes per element
+  Handle type = nullptr;        // MPI's type of an element
+  std::vector<Range> blocks;    // one per member
+  bool scatters = false;        // a member gets only the sum of its own block; otherwise all get all sums
   std::uint64_t piece_bytes = 0;
 };
 
-// As many elements for each member, but for one more for the first ones.
+// Divides `count` elements evenly. The first members may have one element more.
 std::vector<Range> even_blocks(std::uint64_t count, int members);
 
-// The arithmetic, and memory for what comes: of the host, or of a device.
+// The arithmetic of a ring, and its memory for received pieces: on the host, or on a device.
 class RingSide {
  public:
   virtual ~RingSide() = default;
-  virtual Result<std::byte*> memory(std::size_t slot) = 0;  // a piece's
-  // What has come for `where` is added to what is here, into the output. `last`: the sum is whole then.
+  virtual Result<std::byte*> memory(std::size_t slot) = 0;  // for one piece
+  // Adds the received piece for `where` to this member's data, into the output. `last`: this completes the sum.
   virtual Status add(std::size_t slot, const Range& where, bool last) = 0;
-  virtual Result<bool> added(std::size_t slot) = 0;  // whether that is done
+  virtual Result<bool> added(std::size_t slot) = 0;  // whether the addition has ended
 };
 
 class Ring {
  public:
-  // `side` outlives the ring. All members start alike, and one ring of a channel after the other.
+  // `side` must outlive the ring. All members start the same rings in the same order, and a channel has one active ring
+  // at a time.
   Ring(const Channel& channel, RingWork work, RingSide& side);
 
-  Status test();  // on a thread that has its turn; starts what has not been started
+  Status test();  // call it with the turn held; the first call starts the ring
   [[nodiscard]] bool done() const { return finished_ == pieces_; }
 
  private:
-  // Every member's block is cut into as many pieces. A slot carries one piece of each block at a time around the ring:
-  // members - 1 steps in which what comes is added to what is here, and, unless it scatters, as many in which sums are
-  // passed on.
+  // Every member's block is cut into the same number of pieces. A slot carries one piece of each block at a time around
+  // the ring. In members - 1 steps the received data is added to this member's data. Unless the ring scatters, in the
+  // next members - 1 steps the sums are passed on.
   struct Slot {
     std::uint64_t piece = 0;
     int step = 0;
@@ -67,13 +68,13 @@ class Ring {
   [[nodiscard]] bool adds(int step) const { return step < channel_.members - 1; }
   [[nodiscard]] int steps() const { return (work_.scatters ? 1 : 2) * (channel_.members - 1); }
   [[nodiscard]] int member(int offset) const;
-  // The block that is so far behind the one that this member sends first.
+  // The block that is `offset` positions before the one that this member sends first.
   [[nodiscard]] int block(int offset) const { return member(offset + (work_.scatters ? 1 : 0)); }
 
   Channel channel_;
   const RingWork work_;
   RingSide& side_;
-  const std::uint64_t most_;  // elements of a piece
+  const std::uint64_t most_;  // elements per piece
   std::uint64_t pieces_ = 0;
   std::uint64_t finished_ = 0;
   bool started_ = false;

