@@ -1,5 +1,5 @@
-// What one launch of our kernels works on. Shared by kernels.cu (C++17, nvcc) and the plug-in (g++), and passed by
-// value: at most 4 KiB, what every GPU takes, so that nothing has to be uploaded first.
+// The parameters of one launch of distrun's kernels. Shared by kernels.cu (C++17, nvcc) and the plug-in (g++). Passed
+// by value, with at most 4 KiB, which every GPU accepts. So nothing has to be uploaded first.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@ struct Piece {
   std::uint64_t count;  // elements
 };
 
-// What `combine` does; a launch of the others ignores it.
+// The operation of `combine`. The other kernels ignore it.
 enum Combine : std::int32_t { kCombineSum, kCombineProduct, kCombineMin, kCombineMax };
 
-constexpr int kPieces = 140;              // of one launch
-constexpr unsigned kTileElements = 4096;  // what one block of threads takes at a time
+constexpr int kPieces = 140;              // per launch
+constexpr unsigned kTileElements = 4096;  // elements that one block of threads processes at a time
 constexpr unsigned kBlockThreads = 256;
 
 struct Batch {
   Piece pieces[kPieces];
-  std::uint32_t tile_ends[kPieces];  // tiles of this piece and of those before it
+  std::uint32_t tile_ends[kPieces];  // number of tiles up to and including this piece
   std::uint32_t num_pieces;
   std::int32_t scales;   // 0: factor and divisor are 1
-  double factor;         // multiplied in, after the division
+  double factor;         // applied after the division
   std::int64_t divisor;  // an average's group size
   Combine combine;
 };

@@ -26,7 +26,7 @@ Result<Block> BlockPool::take(std::size_t bytes) {
     DISTRUN_RETURN_IF_ERROR(calls_.check(code, "cuMemAlloc"));
     return Block{.memory = reinterpret_cast<std::byte*>(memory), .bytes = size};
   }
-  // The last resort.
+  // Last resort: free the spare blocks and allocate the exact size.
   free_all();
   const CuResult again = calls_.cuda.allocate_plain(&memory, bytes);
   DISTRUN_RETURN_IF_ERROR(calls_.check_memory(again, "cuMemAlloc", bytes, "on their way"));

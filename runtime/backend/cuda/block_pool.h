@@ -1,6 +1,6 @@
-// Memory of a GPU for who knows nothing of our stream, such as an MPI, which may pass it on to other processes. Kept
-// for the next one when it is given back: to allocate it, and to free it more so, may wait for the device. All calls
-// with the GPU current.
+// GPU memory for code that does not use distrun's stream, such as an MPI, which may share the memory with other
+// processes. A returned block is kept for the next use, because allocating may wait for the device, and freeing even
+// more so. Make all calls with the GPU current.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class BlockPool {
 
  private:
   const Calls calls_;
-  std::vector<Block> blocks_;  // that nobody has
+  std::vector<Block> blocks_;  // unused blocks
 };
 
 }  // namespace distrun::backend::cuda_parts

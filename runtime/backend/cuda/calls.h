@@ -1,4 +1,4 @@
-// The driver's functions for one GPU, and what their errors are called.
+// The driver's functions for one GPU, and the texts of their errors.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 namespace distrun::backend::cuda_parts {
 
 struct Calls {
-  const CudaApi& cuda;  // outlives this
-  int index;            // of the GPU
+  const CudaApi& cuda;  // outlives this object
+  int index;            // number of the GPU
 
   [[nodiscard]] Status check(CuResult code, const char* call) const;
-  // The same of a call for `bytes` of memory `for_what`; kOutOfMemory where there are none.
+  // The same for a call that allocates `bytes` of memory `for_what`. kOutOfMemory if there is not enough memory.
   [[nodiscard]] Status check_memory(CuResult code, const char* call, std::size_t bytes, const char* for_what) const;
 };
 

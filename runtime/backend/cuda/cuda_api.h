@@ -1,7 +1,7 @@
-// The part of CUDA's driver interface that the plug-ins call, as libcuda.so.1 has it: so nobody's cuda.h is needed to
-// build, and nothing needs libcuda to load. test/backend/nccl/abi_test.cc compares with the header where there is
-// one. The driver's streams, events and primary contexts are the ones of the run-time library (libcudart), which is
-// what frameworks use.
+// The part of CUDA's driver interface that the plug-ins call, as in libcuda.so.1. So the build needs no cuda.h, and
+// nothing needs libcuda to load. test/backend/nccl/abi_test.cc compares this file with the header, if there is one. The
+// driver's streams, events and primary contexts are the same as those of the runtime library (libcudart), which
+// frameworks use.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@ inline constexpr CuResult kCuNotReady = 600;
 inline constexpr unsigned kCuStreamNonBlocking = 1;  // does not wait for the legacy default stream
 inline constexpr unsigned kCuEventDisableTiming = 2;
 inline constexpr int kCuCaptureNone = 0;
-inline constexpr int kCuCaptureRelaxed = 2;  // of a thread: calls are allowed whatever streams are captured
+inline constexpr int kCuCaptureRelaxed = 2;  // a thread's mode: all calls are allowed while streams are captured
 inline constexpr unsigned kCuHostAllocPortable = 1;
 
-// X(member, symbol, arguments): every function returns a CuResult.
+// X(member, symbol, arguments). Every function returns a CuResult.
 #define DISTRUN_CUDA_FUNCTIONS(X)                                                                                \
   X(init, cuInit, (unsigned flags))                                                                              \
   X(driver_version, cuDriverGetVersion, (int* version))                                                          \

@@ -1,4 +1,4 @@
-// The part of a plug-in's table that is about a device's memory and streams.
+// The part of a plug-in's table for a device's memory and streams.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace distrun::backend::cuda_parts {
 
-// `find`: the GPU of a number, set up on first use. Any thread.
+// `find` returns the GPU with this number, and sets it up on first use. Thread-safe.
 template <Result<Gpu*> (*find)(std::int32_t device)>
 struct DeviceTable {
-  // What `make` gives of the GPU, or its error's code.
+  // Stores the result of `make` for the GPU, or returns the code of its error.
   template <class Make>
   static std::int32_t hand_over(std::int32_t device, void** out, char* error, std::uint64_t error_size, Make make) {
     auto gpu = find(device);

@@ -1,4 +1,5 @@
-// What kernels.cu says in the GPU's own words. Where it is compiled for the CPU, the test gives its own before.
+// The functions of kernels.cu that use GPU instructions. When kernels.cu is compiled for the CPU, the test defines its
+// own versions before.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -5,7 +5,7 @@ namespace {
 
 constexpr const char* kDriver = "libcuda.so.1";
 
-// One of these is there where the kernel's side of the driver is: bare metal and containers, WSL, Jetson.
+// One of these exists if the kernel part of the driver is installed: bare metal and containers, WSL, Jetson.
 constexpr const char* kDeviceNodes[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"};
 
 Status check_gpu(const Loader& loader) {

@@ -1,5 +1,5 @@
-// The driver's library in this process: what the program has loaded, else the system's. Nothing here starts CUDA: a
-// process that only asks what there is may still fork and use a GPU in its children.
+// The driver's library in this process: the one that the program has loaded, otherwise the system's. Nothing here
+// initialises CUDA: a process that only lists the backends may still fork and use a GPU in its children.
 #pragma once
 
 #include "runtime/backend/cuda/cuda_api.h"
@@ -8,7 +8,7 @@
 
 namespace distrun::backend::cuda_parts {
 
-// It stays loaded. An error says what is missing and the cure.
+// The library stays loaded. An error says what is missing and how to fix it.
 Result<CudaApi> load_driver(const Loader& loader);
 
 }  // namespace distrun::backend::cuda_parts

@@ -11,7 +11,7 @@
 namespace distrun::backend::cuda_parts {
 namespace {
 
-// On a thread of the driver's, where nothing of CUDA may be called.
+// Runs on a thread of the driver, where CUDA must not be called.
 void ring_bell(void* data) {
   const eventfd_t one = 1;
   ::eventfd_write(static_cast<int>(reinterpret_cast<std::intptr_t>(data)), one);
@@ -38,7 +38,7 @@ Status Gpu::set_up() {
   return bell_.valid() ? Status() : errno_status("eventfd for a GPU", errno);
 }
 
-// The primary context stays: it is the program's, and its last user may be gone before this.
+// Keeps the primary context: it belongs to the program, and its last user may be gone before this.
 Gpu::~Gpu() {
   const Current scope = current();
   for (CuEvent event : spare_) calls_.cuda.event_destroy(event);
@@ -63,7 +63,7 @@ Result<CuEvent> Gpu::take_event() {
   return event;
 }
 
-// A wait that was put on a stream keeps its meaning when the event is recorded again.
+// A wait that is already on a stream stays valid when the event is recorded again.
 void Gpu::give_back(CuEvent event) {
   const MutexLock lock(mutex_);
   spare_.push_back(event);
@@ -117,7 +117,7 @@ Status Gpu::fill(CuPointer memory, std::size_t bytes, std::span<const std::byte>
                           "cuMemsetD16Async");
     case 4:
       return calls_.check(calls_.cuda.fill32(memory, words[0], count, stream_), "cuMemsetD32Async");
-    default:  // the low halves of all elements, then the high ones
+    default:  // first the low halves of all elements, then the high halves
       DISTRUN_RETURN_IF_ERROR(
           calls_.check(calls_.cuda.fill32_rows(memory, 8, words[0], 1, count, stream_), "cuMemsetD2D32Async"));
       return calls_.check(calls_.cuda.fill32_rows(memory + 4, 8, words[1], 1, count, stream_), "cuMemsetD2D32Async");
@@ -180,7 +180,7 @@ Result<CuEvent> Gpu::end_of_work() {
   auto event = event_here();
   if (!event.ok()) return event.status();
   void* bell = reinterpret_cast<void*>(static_cast<std::intptr_t>(bell_.get()));
-  // Without the bell who watches finds out a little later.
+  // If this fails, the watching thread notices the end a little later.
   if (calls_.cuda.stream_wait(notify_, *event, 0) == kCuSuccess)
     calls_.cuda.launch_host_function(notify_, &ring_bell, bell);
   return event;

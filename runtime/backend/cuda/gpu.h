@@ -1,14 +1,17 @@
-// One GPU as this process uses it, next to the framework that owns the tensors: the device's primary context (which the
-// framework has too), one stream of ours on which all work of distrun goes in order, and our kernels.
+// One GPU as this process uses it, besides the framework that owns the tensors. It has the device's primary context
+// (which the framework uses too), one stream for all work of distrun in order, and distrun's kernels.
 //
 // Streams and events:
-// - What makes a tensor ready is on the caller's stream. mark() records an event there, on the caller's thread; our
-//   stream waits for it on the device (wait), so that no thread waits.
-// - Work that was put on our stream is done when an event behind it is (end_of_work, reached). A second stream waits
-//   for that event and calls back, which writes to the bell: no thread spins and ours does not stop for the callback.
-// - Nothing here waits for a device, and nothing but cuEventQuery asks one. What the driver may do only when the device
-//   rests (load code, lock memory) comes first: in set_up(), and in stage(), for which see there.
-// Threads: mark, unmark, allocate, release, stage and unstage on any; all others on one (nccl: the lane's).
+// - The work that makes a tensor ready is on the caller's stream. mark() records an event there, on the caller's
+//   thread. distrun's stream waits for the event on the device (wait), so no thread waits.
+// - Work on distrun's stream is done when an event after it is reached (end_of_work, reached). A second stream waits
+//   for that event, and its callback writes to the bell. So no thread spins, and distrun's stream does not stop for the
+//   callback.
+// - Nothing here waits for a device, and only cuEventQuery queries one. The driver can do some things only while the
+//   device is idle (load code, lock memory). They are done in advance in set_up(), and in stage(); see there.
+//
+// Threads: any thread may call mark, unmark, allocate, release, stage and unstage. Only one thread calls the others
+// (for nccl, the lane's thread).
 #pragma once
 
 #include <cstdint>
@@ -28,15 +31,16 @@ namespace distrun::backend::cuda_parts {
 
 class Gpu;
 
-// A place on a caller's stream.
+// A position on a caller's stream.
 struct Mark {
   Gpu* gpu = nullptr;
   CuEvent event = nullptr;
 };
 
-// Makes a GPU the calling thread's current one for a scope. What the program captures into a CUDA graph meanwhile, on
-// any thread, is left alone: nothing of ours goes to a stream that is captured (Gpu::mark), and without this the driver
-// would refuse what has nothing to do with it, as to ask an event, and end the capture.
+// Makes a GPU current for the calling thread, for a scope. It also sets the thread's capture mode to relaxed, because
+// the program may capture a CUDA graph at the same time, on any thread. distrun puts nothing on a captured stream
+// (Gpu::mark). But without the relaxed mode, the driver would refuse unrelated calls, such as an event query, and would
+// end the capture.
 class Current {
  public:
   Current(const CudaApi& cuda, CuContext context) : cuda_(cuda), pushed_(cuda.push_context(context) == kCuSuccess) {
@@ -59,7 +63,7 @@ class Current {
 
 class Gpu {
  public:
-  // `cuda` and `image` (PTX that ends with a zero byte) outlive the GPU.
+  // `cuda` and `image` (PTX that ends with a zero byte) must outlive the GPU.
   static Result<std::unique_ptr<Gpu>> open(const CudaApi& cuda, int index, const char* image);
   ~Gpu();
   Gpu(const Gpu&) = delete;
@@ -72,29 +76,31 @@ class Gpu {
 
   Result<std::unique_ptr<Mark>> mark(CuStream callers);
   void unmark(std::unique_ptr<Mark> mark);
-  // In the order of our stream. `element`, repeated, becomes the content; none: whatever was there.
+  // Both are ordered on distrun's stream. `element` is repeated as the content; if it is empty, any content.
   Result<void*> allocate(std::size_t bytes, std::span<const std::byte> element);
   void release(void* memory);
-  // Of the host, where the GPU can reach it. May wait for the device, so only while nothing of NCCL's is on it: peers
-  // may be waiting for this rank.
+  // Host memory that the GPU can access. May wait for the device, so call it only while NCCL has no work on the device:
+  // peers may wait for this rank.
   Result<void*> stage(std::size_t bytes);
   void unstage(void* memory);
 
   Status wait(const Mark& mark);
   Status copy(const void* from, void* to, std::size_t bytes);
-  // The buffer that every operation uses in its turn; what it held is lost when it grows.
+  // The buffer that all operations use in turn. Its content is lost when it grows.
   Result<std::byte*> buffer(std::size_t bytes);
-  // Also in the order of our stream.
+  // The kernels also run in the order of distrun's stream.
   [[nodiscard]] const Kernels& kernels() const { return kernels_; }
   [[nodiscard]] BlockPool& blocks() { return blocks_; }
 
-  // An event behind everything on our stream; give it back once it is reached. end_of_work() rings the bell then.
+  // An event after all work on distrun's stream. Give it back when it is reached. For end_of_work() the bell then
+  // rings.
   Result<CuEvent> event_here();
   Result<CuEvent> end_of_work();
   Result<bool> reached(CuEvent event) const;
   void give_back(CuEvent event);
 
-  // Rings when an end of work is reached, or when ring() is called (any thread).
+  // A descriptor that becomes readable when an end of work is reached, or when ring() is called (any thread). hush()
+  // resets it.
   [[nodiscard]] int bell() const { return bell_.get(); }
   void ring() const;
   void hush() const;

@@ -1,5 +1,5 @@
-// The GPUs of a plug-in that has no threads for them (lanes.h of nccl has). Set up on first use, kept until the process
-// ends: the driver must not be called from a destructor of the process's end.
+// The GPUs of a plug-in that has no thread for each GPU (nccl has one, see its lanes.h). A GPU is set up on first use
+// and kept until the process ends: destructors at the end of the process must not call the driver.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@ namespace distrun::backend::cuda_parts {
 
 class Gpus {
  public:
-  // `image` as in Gpu.
+  // `image`: see Gpu.
   Gpus(const CudaApi& cuda, const char* image) : cuda_(cuda), image_(image) {}
   Gpus(const Gpus&) = delete;
   Gpus& operator=(const Gpus&) = delete;

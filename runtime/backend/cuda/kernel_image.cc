@@ -1,6 +1,6 @@
 #include "runtime/backend/cuda/kernel_image.h"
 
-#if defined(DISTRUN_KERNELS_PTX)  // the file that CMake has nvcc write
+#if defined(DISTRUN_KERNELS_PTX)  // the file that nvcc writes, called by CMake
 extern "C" const char kDistrunKernels[];
 
 asm(".section .rodata\n"

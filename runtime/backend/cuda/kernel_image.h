@@ -1,5 +1,4 @@
-// kernels.cu as PTX, which the driver compiles for the GPU at hand. Ends with a zero byte; null where there was no nvcc
-// to build it.
+// kernels.cu as PTX, which the driver compiles for the GPU. It ends with a zero byte. Null if the build had no nvcc.
 #pragma once
 
 namespace distrun::backend::cuda_parts {

@@ -5,9 +5,9 @@
 namespace distrun::backend::cuda_parts {
 namespace {
 
-constexpr unsigned kMostBlocks = 1024;  // of threads; each takes several tiles where there are more
+constexpr unsigned kMostBlocks = 1024;  // of threads; if there are more tiles, each block processes several
 
-// The pieces that fit into one launch; `pieces` keeps the others. What is done to them is as in `like`.
+// Takes the pieces for one launch from `pieces`. All other fields are copied from `like`.
 Batch take_batch(std::span<const Piece>& pieces, const Batch& like) {
   Batch batch = like;
   std::uint64_t tiles = 0;

@@ -1,9 +1,9 @@
-// Pack and unpack on the device, one launch for all tensors of a batch: distrun_pack_T reads tensors of dtype T,
-// multiplies, and writes what NCCL reduces (16-bit integers as 32-bit ones, booleans as 0 or 1); distrun_unpack_T
-// divides, multiplies and writes back. distrun_combine_T does to what is packed and came from a peer what an MPI or
-// NCCL does on the way: to = from op to. The arithmetic is runtime/backend/kernels/elements.h's (docs/numerics.md). No
-// header of CUDA's is included, so that the PTX asks for nothing new of a driver; and the tests run this very file on
-// the CPU (test/backend/nccl/fake_kernels.cc).
+// Packs and unpacks on the device, with one launch for all tensors of a batch. distrun_pack_T reads tensors of dtype T,
+// multiplies, and writes the data that NCCL reduces (16-bit integers as 32-bit ones, booleans as 0 or 1).
+// distrun_unpack_T divides, multiplies and writes back. distrun_combine_T reduces packed data from a peer into this
+// member's data, as an MPI or NCCL would do: to = from op to. The arithmetic is that of
+// runtime/backend/kernels/elements.h (docs/numerics.md). This file includes no CUDA header, so that the PTX needs no
+// new driver. The tests run this same file on the CPU (test/backend/nccl/fake_kernels.cc).
 #include "runtime/backend/cuda/batch.h"
 #include "runtime/backend/cuda/device_words.h"
 
@@ -42,7 +42,7 @@ struct Finish {
   bool scales;
 };
 
-// Toward zero, at the range's ends where it leaves it; NaN gives 0.
+// Truncates toward zero and saturates. NaN becomes 0.
 template <class T>
 __device__ T truncated(double value) {
   if (value != value) return 0;
@@ -61,7 +61,7 @@ struct Integer {
     return truncated<T>(static_cast<double>(value) / static_cast<double>(how.divisor) * how.factor);
   }
   __device__ static Wire pack(Stored value, const Finish& how) { return how.scales ? scaled(value, how) : value; }
-  // A sum that was too wide wraps around first.
+  // First the wider sum wraps around to the stored type.
   __device__ static Stored unpack(Wire value, const Finish& how) {
     const Stored wrapped = static_cast<Stored>(value);
     return how.scales ? scaled(wrapped, how) : wrapped;
@@ -148,7 +148,7 @@ struct Product {
     return multiplied(a, b);
   }
 };
-// NaN where either is.
+// The result is NaN if either value is NaN.
 struct Min {
   template <class T>
   __device__ static T of(T a, T b) {
@@ -162,7 +162,7 @@ struct Max {
   }
 };
 
-// The piece that tile `tile` is of: the first whose tiles end after it.
+// The piece with tile `tile`: the first piece whose tiles end after it.
 __device__ std::uint32_t piece_of(const Batch& batch, std::uint32_t tile) {
   std::uint32_t low = 0;
   std::uint32_t high = batch.num_pieces - 1;
@@ -189,7 +189,7 @@ __device__ void for_each(const Batch& batch, Convert convert) {
     const std::uint32_t count = left < kTileElements ? static_cast<std::uint32_t>(left) : kTileElements;
     const From* from = static_cast<const From*>(piece.from) + first;
     To* to = static_cast<To*>(piece.to) + first;
-    DISTRUN_UNROLL  // loads in flight, of which memory needs many
+    DISTRUN_UNROLL  // several loads in flight, to use the memory bandwidth
         for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) to[i] = convert(from[i], to[i]);
   }
 }
@@ -233,7 +233,7 @@ __device__ void combine(const Batch& batch) {
     combine<__VA_ARGS__>(batch);                                                                                 \
   }
 
-// The elements of dtypes.def as they are here.
+// The types of this file for the elements of dtypes.def.
 template <class T>
 struct PlainElement {
   using Type = Integer<T>;

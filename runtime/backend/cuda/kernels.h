@@ -1,4 +1,4 @@
-// Our kernels on one GPU. All calls with the GPU current.
+// distrun's kernels on one GPU. Make all calls with the GPU current.
 #pragma once
 
 #include <map>
@@ -14,15 +14,16 @@ namespace distrun::backend::cuda_parts {
 
 class Kernels {
  public:
-  // `image` (PTX that ends with a zero byte) outlives this.
+  // `image` (PTX that ends with a zero byte) must outlive this object.
   Kernels(const Calls& calls, const char* image) : calls_(calls), image_(image) {}
-  // Before the first operation: while NCCL's work is on the device the driver may wait for it. They run on `stream`.
+  // Call this before the first operation: the driver may wait for work of NCCL on the device. The kernels run on
+  // `stream`.
   Status load(CuStream stream);
   void unload();
 
-  // Runs a kernel ("pack" or "unpack") on all pieces, in one launch for every kPieces of them.
+  // Runs a kernel ("pack" or "unpack") on all pieces, with at most kPieces of them per launch.
   Status run(const char* kind, const WireType& wire, const kernels::Finish& how, std::span<const Piece> pieces) const;
-  // to = from op to, of what is packed.
+  // to = from op to, for packed data.
   Status combine(const WireType& wire, Combine how, const Piece& piece) const;
 
  private:
@@ -32,7 +33,7 @@ class Kernels {
   const char* const image_;
   CuStream stream_ = nullptr;
   CuModule module_ = nullptr;
-  std::map<std::string, CuFunction> functions_;  // by name, none missing
+  std::map<std::string, CuFunction> functions_;  // by name; complete after load()
 };
 
 }  // namespace distrun::backend::cuda_parts

@@ -1,4 +1,4 @@
-// The process's own way to libraries. In a file of its own, which the tests replace.
+// The loader of a real process. A file of its own, because the tests replace it.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@ namespace {
 std::string plugin_file() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&plugin_file), &info) == 0 || info.dli_fname == nullptr) return {};
-  std::error_code error;  // the name as it is where it leads nowhere
+  std::error_code error;  // if this fails, the name is used unchanged
   const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
   return error ? info.dli_fname : file.string();
 }

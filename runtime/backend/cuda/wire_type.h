@@ -1,4 +1,4 @@
-// How elements of a dtype travel and are reduced, where kernels pack and unpack them. Pure.
+// How elements of a dtype are sent and reduced when kernels pack and unpack them. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 namespace distrun::backend::cuda_parts {
 
 struct WireType {
-  std::size_t bytes = 4;  // of one element
-  bool converts = false;  // reduced as another type, which the kernels make of it and back
+  std::size_t bytes = 4;  // per element
+  bool converts = false;  // reduced as another type; the kernels convert in both directions
   bool is_float = false;
-  const char* name = "";  // of the kernels
+  const char* name = "";  // in the names of the kernels
 };
 WireType wire_type(DType dtype);
 

@@ -41,7 +41,7 @@ std::string description(const Status& gpus) {
 }
 
 void capabilities(const distrun_backend_group_spec* spec, distrun_backend_capabilities* out) {
-  // an older distrun always asks for it
+  // An older distrun has no such field; it always asks for the backend.
   const bool asked_for = spec->struct_size < sizeof(*spec) || spec->asked_for != 0;
   const Status usable = process().usable(distrun::process_environment(), spec->num_members, asked_for);
   out->available = usable.ok() ? 1 : 0;

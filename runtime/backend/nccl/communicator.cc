@@ -10,7 +10,7 @@ namespace distrun::backend::nccl_plugin {
 namespace {
 
 constexpr const char* kIdKey = "nccl/id";
-constexpr double kStoreSlice = 0.05;  // seconds in which an abort is not noticed
+constexpr double kStoreSlice = 0.05;  // seconds; an abort is noticed after at most this time
 constexpr int kAbortsInGroups = 22200;
 
 }  // namespace
@@ -102,7 +102,7 @@ bool Communicator::close(bool at_rest) {
 
 void abort_together(std::vector<Communicator*> communicators, const Gpu& gpu) {
   if (communicators.empty()) return;
-  // NCCL joins the thread that connects one, which may wait for the kernels of others.
+  // Those that are connecting come last: NCCL joins their connecting thread, which may wait for kernels of the others.
   std::stable_partition(communicators.begin(), communicators.end(),
                         [](const Communicator* one) { return !one->is_connecting(); });
   const NcclApi& nccl = communicators.front()->nccl();
@@ -115,7 +115,7 @@ void abort_together(std::vector<Communicator*> communicators, const Gpu& gpu) {
     if (group) nccl.group_end();
     return;
   }
-  std::vector<std::jthread> threads;  // joined where this ends
+  std::vector<std::jthread> threads;  // joined at the end of this function
   for (Communicator* one : communicators) {
     auto thread = named_thread("distrun-abort", [one, &gpu] {
       const Current scope = gpu.current();

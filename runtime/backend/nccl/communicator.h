@@ -1,5 +1,5 @@
-// NCCL's communicator of one group. All calls return at once (NCCL's non-blocking mode) and are asked for their outcome
-// afterwards, so that a peer that never comes cannot hold a thread. On the lane's thread, with the GPU current.
+// The NCCL communicator of one group. All calls return at once (NCCL's non-blocking mode), and their outcome is polled
+// later. So a missing peer cannot block a thread. Only the lane's thread calls this, with the GPU current.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace distrun::backend::nccl_plugin {
 
-// What NCCL answered as a Status; kNcclInProgress is no error.
+// An NCCL result as a Status. kNcclInProgress is not an error.
 Status nccl_status(const NcclApi& nccl, NcclComm comm, NcclResult code, const char* call);
 
 class Communicator {
@@ -21,24 +21,26 @@ class Communicator {
   struct Spec {
     int index = 0;
     int members = 1;
-    double seconds = 0;                            // for connecting
-    const distrun_backend_store* store = nullptr;  // outlives this
+    double seconds = 0;                            // time limit for connecting
+    const distrun_backend_store* store = nullptr;  // outlives this object
   };
   Communicator(const NcclApi& nccl, Spec spec) : nccl_(nccl), spec_(spec) {}
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // A step towards being connected: true when it is. Member 0 makes the id and the job's store carries it.
+  // Makes a step of connecting, and returns true when connected. Member 0 creates the id, and the job's store carries
+  // it.
   Result<bool> connect();
-  // Whether NCCL has taken what was called last; an error also when anything has gone wrong since.
+  // Whether NCCL has completed the last call. Also returns an error if anything has failed since.
   Result<bool> settled();
-  // Takes back what is in flight on the device. Nothing may be called afterwards. What NCCL frees then waits until the
-  // device has done all that it was given, so for other communicators of this GPU too: abort_together().
+  // Aborts the work of this communicator on the device. No method may be called afterwards. NCCL then frees memory, and
+  // this waits until the device has done all its work, also that of other communicators of this GPU: use
+  // abort_together().
   void abort();
-  // A step towards being closed in good order, which needs the peers: true when it is, or has failed. `at_rest`:
-  // nothing of any communicator is on the device, for which NCCL would wait where it frees memory.
+  // Makes a step of closing normally, which needs the peers. Returns true when it has closed or failed. `at_rest`: no
+  // communicator has work on the device. Otherwise NCCL would wait for that work when it frees memory.
   bool close(bool at_rest);
-  // Nothing has been made yet; what makes it may wait for the device as well.
+  // Nothing has been created yet. Creating it may wait for the device as well.
   [[nodiscard]] bool is_new() const { return stage_ == Stage::kNew; }
   [[nodiscard]] bool is_connecting() const { return stage_ == Stage::kConnecting; }
 
@@ -60,8 +62,9 @@ class Communicator {
   NcclComm comm_ = nullptr;
 };
 
-// All of them at once, so that none waits for a kernel of another one that waits for a peer which is gone. As NCCL has
-// it from 2.22 on in one group of calls, before that on a thread for each (NVIDIA/nccl issues 549, 1013).
+// Aborts all of them at once. Otherwise one could wait for a kernel of another that waits for a lost peer. NCCL 2.22
+// and newer do this in one group of calls. For older versions it uses one thread for each (NVIDIA/nccl issues 549,
+// 1013).
 void abort_together(std::vector<Communicator*> communicators, const Gpu& gpu);
 
 }  // namespace distrun::backend::nccl_plugin

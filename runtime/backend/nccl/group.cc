@@ -19,7 +19,7 @@ NcclGroup::~NcclGroup() {
   lanes_.group_goes();
 }
 
-// The engine has refused a second GPU of one rank when it was submitted; a communicator has one.
+// A communicator has one GPU. The engine has already refused a second GPU of a rank when the tensor was submitted.
 Status NcclGroup::choose_lane(const distrun_backend_operation& operation) {
   Lane* lane = lane_.load();
   if (lane == nullptr) {

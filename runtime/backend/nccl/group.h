@@ -1,5 +1,5 @@
-// One group of ranks on NCCL: its communicator, made on the first operation, and the lane of the one GPU that this
-// member's tensors are on.
+// One group of ranks on NCCL. It has a communicator, created by the first operation, and the lane of the one GPU that
+// has this member's tensors.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace distrun::backend::nccl_plugin {
 
 class NcclGroup {
  public:
-  // `lanes` outlives the group.
+  // `lanes` must outlive the group.
   NcclGroup(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host host);
   ~NcclGroup();
   NcclGroup(const NcclGroup&) = delete;

@@ -11,9 +11,9 @@
 namespace distrun::backend::nccl_plugin {
 namespace {
 
-// NCCL tells of a broken connection only when it is asked.
+// NCCL reports a broken connection only when it is queried.
 constexpr int kWatchMilliseconds = 100;
-// While members connect, which takes long, and NCCL has nothing to wait on.
+// Interval while members connect. This takes long, and NCCL has nothing to wait on.
 constexpr int kSoonMilliseconds = 1;
 
 int milliseconds_of(Lane::Next next) {
@@ -141,13 +141,13 @@ void Lane::take_back_failed() {
   }
   for (const Leaving& one : leaving_) {
     if (has_tasks(*one.party)) fail(*one.party, {Errc::kAborted, "The group was closed."});
-    // Its peers will not close with it.
+    // Its peers will not close their communicators with it.
     if (const Status why = one.party->aborted.why(); !why.ok()) fail(*one.party, why);
   }
 }
 
-// And whoever else has something on the device: while one communicator is taken back the others stand still. No task
-// goes on after the failure of one.
+// Also fails every other party with work on the device, because aborting one communicator stops the others. After a
+// task has failed, no task continues.
 void Lane::fail(Party& party, const Status& why) {
   if (!party.failure.ok()) return;
   party.failure = why;
@@ -162,7 +162,7 @@ void Lane::fail(Party& party, const Status& why) {
   abort_together(std::move(gone), *gpu_);
 }
 
-// Jobs from the queue to the stream, until one has to wait.
+// Moves tasks from the queue to the stream, until one has to wait.
 Lane::Next Lane::advance() {
   while (!waiting_.empty()) {
     if (const Next next = step(waiting_.front()); next != Next::kWhenRung) return next;
@@ -172,7 +172,7 @@ Lane::Next Lane::advance() {
   return Next::kWhenRung;
 }
 
-// kWhenRung: the task has left the queue, to the stream or to its end.
+// kWhenRung: the task has left the queue. It is on the stream, or it has ended.
 Lane::Next Lane::step(Task& task) {
   Party& party = *task.party;
   if (task.stage == Stage::kQueued) {
@@ -208,8 +208,8 @@ Lane::Next Lane::launch(Task& task) {
   return step(task);
 }
 
-// Also what has failed: some of it may be on the stream. Where not even that can be told the device is lost to this
-// process, and touches nothing.
+// Called for failed tasks too, because some of their work may be on the stream. If its end cannot be determined, the
+// process has lost the device, and the device touches nothing.
 void Lane::to_running(Task& task) {
   task.stage = Stage::kRunning;
   const auto end = gpu_->end_of_work();
@@ -220,7 +220,7 @@ void Lane::to_running(Task& task) {
   }
 }
 
-// Jobs whose work on the stream is over; true if there was one.
+// Completes the tasks whose work on the stream has ended. Returns true if there was one.
 bool Lane::retire() {
   bool any = false;
   while (!running_.empty()) {

@@ -1,13 +1,12 @@
-// What is done with one GPU, in one order: the operations of all groups in the order in which the engine starts them,
-// which is the decision log's and therefore the same on all members. That is the total order that communicators which
-// share a GPU need: NCCL's kernels occupy it until their peers' run, so two of them started in different orders could
-// wait for each other for ever.
+// All work on one GPU, in one order: the operations of all groups in the order in which the engine starts them. That is
+// the order of the decision log, so it is the same on all members. Communicators that share a GPU need this total
+// order: NCCL's kernels occupy the GPU until the peers' kernels run, so two kernels in different orders could deadlock.
 //
-// One thread per GPU. It never waits for a device, a peer or NCCL: it asks, and sleeps until the bell rings. NCCL
-// itself waits for the device where it makes and frees a communicator, so that happens only while nothing is on it.
-// Whoever has failed is taken back on the device (ncclCommAbort), with all others that have something there, before its
-// operations are reported: they are when the end of their work on the stream is reached, and nothing of the device
-// touches their memory then.
+// There is one thread per GPU. It never waits for a device, a peer or NCCL. It polls them, and sleeps until the bell
+// rings. NCCL itself waits for the device when it creates or frees a communicator, so this happens only while nothing
+// runs on the device. A failed communicator is aborted on the device (ncclCommAbort), together with all others that
+// have work there. Its operations are reported after that, when the end of their work on the stream is reached. Then
+// the device no longer touches their memory.
 #pragma once
 
 #include <atomic>
@@ -24,41 +23,41 @@
 
 namespace distrun::backend::nccl_plugin {
 
-// A group's part in a lane. Touched on the lane's thread only, but for the two that say so. Outlives the group: its
-// communicator is closed when its peers close theirs, which may still use it.
+// A group's part in a lane. Only the lane's thread uses it, except two fields. It outlives the group: the communicator
+// closes when its peers close theirs, because they may still use it.
 struct Party {
   Party(const NcclApi& nccl, Communicator::Spec its_spec, plugin::Host its_host)
       : communicator(nccl, its_spec), spec(its_spec), host(its_host) {}
   Communicator communicator;
   const Communicator::Spec spec;
-  plugin::Host host;               // only for operations: there are none when the group is gone
+  plugin::Host host;               // only for operations; a closed group has none
   plugin::AbortGate aborted;       // any thread
-  std::atomic<int> in_flight = 0;  // any thread: operations that were submitted and are not complete
-  Status failure;                  // the first; what is in flight and what comes fails with it
+  std::atomic<int> in_flight = 0;  // any thread: operations that are submitted and not complete
+  Status failure;                  // the first failure; current and later operations fail with it
 };
 
 class Lane {
  public:
   explicit Lane(std::unique_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
-  ~Lane();  // when nothing is in flight
+  ~Lane();  // call it when nothing is in flight
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Any thread.
+  // Any thread may call the following.
   [[nodiscard]] Gpu& gpu() { return *gpu_; }
   Status start_thread();
-  // `operation` and the party's group live until the token is complete.
+  // `operation` and the party's group must live until the token is complete.
   void submit(Party& party, const distrun_backend_operation& operation, std::uint64_t token);
   void wake() const { gpu_->ring(); }
-  // The party's group goes. What it has in flight is taken back, and the future is ready when nothing here touches its
-  // operations, host or store any more: at once where nothing is in flight. Its communicator closes afterwards.
+  // The party's group is closing. Its operations in flight are aborted. The future is ready when nothing here uses its
+  // operations, host or store any more: at once if nothing is in flight. The communicator closes after that.
   std::future<void> leave(std::shared_ptr<Party> party);
-  // The job has failed: who has left has no peers any more to close with.
+  // The job has failed: the parties that have left have no peers to close with.
   void give_up();
-  // Ready when all who have left are closed, in good order or at the deadline.
+  // The future is ready when all parties that have left are closed, normally or at the deadline.
   std::future<void> close_all(TimePoint deadline);
 
-  // One look at everything, on the lane's thread (the tests have their own).
+  // One pass over all work, on the lane's thread. (Tests call it on their own thread.)
   enum class Next { kNow, kSoon, kWatch, kWhenRung };
   Next turn();
 
@@ -103,8 +102,8 @@ class Lane {
   std::vector<Closing> new_closing_ DISTRUN_GUARDED_BY(mutex_);
   bool give_up_ DISTRUN_GUARDED_BY(mutex_) = false;
   bool stop_ DISTRUN_GUARDED_BY(mutex_) = false;
-  std::deque<Task> waiting_;  // the first may be in NCCL's hands
-  std::deque<Task> running_;  // on the stream, in its order
+  std::deque<Task> waiting_;  // NCCL may be working on the first one
+  std::deque<Task> running_;  // on the stream, in this order
   std::deque<Leaving> leaving_;
   std::deque<Closing> closing_;
   std::jthread thread_;

@@ -4,7 +4,7 @@ namespace distrun::backend::nccl_plugin {
 
 namespace {
 
-// For the peers to close with, which may be gone.
+// Time for closing with the peers. They may be gone.
 constexpr double kClosingSeconds = 5;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The lanes of this process, one per GPU that distrun has been given tensors on. Made on first use, kept until the
-// process ends: the driver must not be called from a destructor of the process's end.
+// The lanes of this process, one for each GPU whose tensors distrun has got. A lane is made on first use and kept until
+// the process ends: destructors at the end of the process must not call the driver.
 #pragma once
 
 #include <atomic>
@@ -14,15 +14,15 @@ namespace distrun::backend::nccl_plugin {
 
 class Lanes {
  public:
-  // `image` as in Gpu.
+  // `image`: see Gpu.
   Lanes(Libraries libraries, const char* image) : libraries_(std::move(libraries)), image_(image) {}
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
   // Any thread. The first use of a GPU sets it up.
   Result<Lane*> lane(int gpu);
-  // Groups come and go. While there are others, one that goes leaves its communicator to be closed when the peers close
-  // theirs; the last one is the session's end: it waits for all, for some seconds.
+  // Count the groups. If other groups remain, the communicator of a closing group is closed when its peers close
+  // theirs. The last group ends with the session: it waits some seconds for all communicators.
   void group_comes() { groups_.fetch_add(1); }
   void group_goes();
   [[nodiscard]] const Libraries& libraries() const { return libraries_; }

@@ -9,8 +9,9 @@ namespace {
 
 constexpr const char* kNccl = "libnccl.so.2";
 
-// A framework that is imported later gets what is opened here, for the name is the same: so its own comes before the
-// system's, which may be older. `why`: of the first that is there and cannot be opened.
+// A framework that is imported later gets the library that is opened here, because the names are equal. So the Python
+// environment's library comes before the system's, which may be older. `why`: the error of the first library that
+// exists and cannot be opened.
 void* open_nccl(const Loader& loader, std::string& why) {
   if (void* loaded = loader.open(kNccl, true); loaded != nullptr) return loaded;
   for (const std::string& path : package_paths(loader.plugin_file, kNccl)) {

@@ -1,6 +1,6 @@
-// The driver's library and NCCL in this process: what the program has loaded, else what its Python environment has,
-// else the system's. Nothing here starts CUDA: a process that only asks what there is may still fork and use a GPU in
-// its children.
+// The driver's library and NCCL in this process. The program's loaded libraries come first, then those of its Python
+// environment, then the system's. Nothing here initialises CUDA: a process that only lists the backends may still fork
+// and use a GPU in its children.
 #pragma once
 
 #include <string>
@@ -16,15 +16,15 @@ namespace distrun::backend::nccl_plugin {
 struct Libraries {
   CudaApi cuda;
   NcclApi nccl;
-  int nccl_version = 0;   // as NCCL counts: 22003 is 2.20.3
+  int nccl_version = 0;   // in NCCL's numbers: 22003 is 2.20.3
   std::string nccl_text;  // "NCCL 2.20.3"
 };
 
-// Both stay loaded. An error says what is missing and the cure.
+// Both libraries stay loaded. An error says what is missing and how to fix it.
 Result<Libraries> load_libraries(const Loader& loader);
 
-// Where the packages nvidia-* of PyPI, or Conda, may have put `name` (libnccl.so.2), given the file that this plug-in
-// is.
+// The paths where PyPI's packages nvidia-* or Conda may have installed `name` (libnccl.so.2). `plugin_file` is the file
+// of this plug-in.
 std::vector<std::string> package_paths(const std::string& plugin_file, const std::string& name);
 
 }  // namespace distrun::backend::nccl_plugin

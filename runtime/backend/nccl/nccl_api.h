@@ -1,5 +1,5 @@
-// The part of NCCL that this plug-in calls, as libnccl.so.2 has it: so nobody's nccl.h is needed to build.
-// test/backend/nccl/abi_test.cc compares with the header where there is one.
+// The part of NCCL that this plug-in calls, as in libnccl.so.2. So the build needs no nccl.h.
+// test/backend/nccl/abi_test.cc compares this file with the header, if there is one.
 #pragma once
 
 #include <climits>
@@ -9,7 +9,7 @@
 
 namespace distrun::backend::nccl_plugin {
 
-using namespace cuda_parts;  // NOLINT(google-build-using-namespace): NCCL speaks of streams, and all here of GPUs
+using namespace cuda_parts;  // NOLINT(google-build-using-namespace): NCCL and all code here use CUDA's types
 
 using NcclResult = int;
 using NcclComm = void*;
@@ -22,7 +22,8 @@ struct NcclUniqueId {
   char bytes[kNcclUniqueIdBytes];
 };
 
-// As NCCL 2.14 had it, the first with calls that do not block; newer ones read `version` and give the rest defaults.
+// The config of NCCL 2.14, the first version with non-blocking calls. Newer versions read `version` and use defaults
+// for their other fields.
 inline constexpr int kNcclLeastVersion = 21400;
 struct NcclConfig {
   std::size_t size = sizeof(NcclConfig);

@@ -56,7 +56,7 @@ Status NcclOperation::finish() {
   return gpu_.kernels().run("unpack", plan_.wire, plan_.finish, outputs_);
 }
 
-// All inputs, one after the other, scaled and converted.
+// Packs all inputs one after the other, scaled and converted.
 Status NcclOperation::pack() {
   auto buffer = gpu_.buffer(plan_.buffer_bytes);
   if (!buffer.ok()) return buffer.status();
@@ -101,7 +101,7 @@ Status NcclOperation::reducescatter() {
                "ncclReduceScatter");
 }
 
-// Parts of different sizes, each reduced to its owner.
+// For parts of different sizes: reduces each part to its owner.
 Status NcclOperation::reduce_parts(const std::byte* in, std::byte* out) {
   DISTRUN_RETURN_IF_ERROR(check(nccl_.group_start(), "ncclGroupStart"));
   Status status;

@@ -1,5 +1,5 @@
-// One operation in calls of CUDA and NCCL, on the GPU's stream: wait for the tensors, pack, NCCL, unpack. On the lane's
-// thread, with the GPU current; nothing waits.
+// One operation as calls of CUDA and NCCL on the GPU's stream: wait for the tensors, pack, call NCCL, unpack. Only the
+// lane's thread calls this, with the GPU current. No call blocks.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << 
 
 class NcclOperation {
  public:
-  // `operation` outlives this.
+  // `operation` must outlive this object.
   NcclOperation(Gpu& gpu, const NcclApi& nccl, const distrun_backend_operation& operation, std::size_t members,
                 std::size_t index);
 
-  // Everything up to NCCL's calls, which it takes when it can; then, once it has, what comes after them. An error may
-  // leave work on the stream: the memory is free at the end of it.
+  // start() makes all calls up to NCCL's, and NCCL completes them later. After that, finish() makes the remaining
+  // calls. An error may leave work on the stream. The memory is free when that work has ended.
   Status start(NcclComm comm);
   Status finish();
 
@@ -34,7 +34,7 @@ class NcclOperation {
   Status alltoall();
   Status barrier();
   Status pack();
-  Status grouped(Status calls);  // ends a group of calls, whatever their outcome
+  Status grouped(Status calls);  // ends a group of calls, also after a failed call
   [[nodiscard]] Status check(NcclResult code, const char* call) const;
 
   Gpu& gpu_;
@@ -42,11 +42,11 @@ class NcclOperation {
   const distrun_backend_operation& operation_;
   const std::size_t members_;
   const std::size_t index_;
-  const std::size_t unit_;  // bytes of an element
+  const std::size_t unit_;  // bytes per element
   NcclComm comm_ = nullptr;
   ReducePlan plan_;
   std::byte* buffer_ = nullptr;
-  std::vector<Piece> outputs_;  // of the unpacking
+  std::vector<Piece> outputs_;  // pieces to unpack
 };
 
 }  // namespace distrun::backend::nccl_plugin

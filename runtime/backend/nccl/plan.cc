@@ -5,7 +5,7 @@
 namespace distrun::backend::nccl_plugin {
 namespace {
 
-// bool: any or all of the members' truths; the kernels see to it that they are 0 or 1.
+// For bool: the logical or (or the logical and) of all members' values. The kernels make sure that they are 0 or 1.
 int nccl_op(DType dtype, ReduceOp reduce) {
   const bool is_bool = dtype == DType::kBool;
   switch (reduce) {
@@ -47,7 +47,7 @@ ReducePlan plan_reduce(const distrun_backend_operation& operation, std::size_t m
     plan.finish = kernels::finish_of(reduce, operation.postscale, members);
   }
   plan.packs = operation.num_segments > 1 || plan.wire.converts || plan.prescale != 1.0;
-  // Saves a pass over the result. NCCL divides integers too, but not always toward zero.
+  // This saves a pass over the result. Floats only: NCCL divides integers too, but not always toward zero.
   if (reduce == ReduceOp::kAverage && plan.wire.is_float && !plan.packs && operation.postscale == 1.0) {
     plan.op = kNcclAverage;
     plan.finish = {};

@@ -1,5 +1,5 @@
-// What an operation is in NCCL's terms: which type and reduction stand for ours, whether the tensors pass through a
-// buffer on the device, and what is left to our kernels. Pure.
+// An operation in NCCL's terms: its type and reduction, whether the tensors pass through a buffer on the device, and
+// which work distrun's kernels do. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace distrun::backend::nccl_plugin {
 
-// What NCCL reduces elements of a dtype as: what wire_type() makes of them.
+// The NCCL type in which elements of a dtype are reduced, after the conversion of wire_type().
 NcclType nccl_type(DType dtype);
 
-// An allreduce or a reducescatter.
+// For an allreduce or a reducescatter.
 struct ReducePlan {
   WireType wire;
   int type = kNcclFloat32;
   int op = kNcclSum;
-  bool packs = false;            // inputs are copied into the buffer, scaled and converted
-  bool unpacks = false;          // a kernel makes the outputs of what was reduced
-  std::size_t buffer_bytes = 0;  // 0: NCCL works on the tensors themselves
+  bool packs = false;            // the inputs are copied to the buffer, scaled and converted
+  bool unpacks = false;          // a kernel makes the outputs from the reduced data
+  std::size_t buffer_bytes = 0;  // 0: NCCL works directly on the tensors
   double prescale = 1.0;
-  kernels::Finish finish;  // of the unpacking
+  kernels::Finish finish;  // for the unpacking
 };
 ReducePlan plan_reduce(const distrun_backend_operation& operation, std::size_t members, std::size_t index);
 

@@ -16,7 +16,8 @@ using Table = plugin::GuestTable<nccl::NcclGroup, nccl::kKinds>;
 
 constexpr std::int32_t kScore = 90;
 
-// Looked for until found: the program may load NCCL later (import torch). Never destroyed, see lanes.h.
+// Each call looks for the libraries until they are found, because the program may load NCCL later (import torch). Never
+// destroyed, see lanes.h.
 Result<nccl::Lanes*> lanes() {
   static distrun::Mutex mutex;
   static nccl::Lanes* only DISTRUN_GUARDED_BY(mutex) = nullptr;
@@ -44,7 +45,7 @@ void capabilities(const distrun_backend_group_spec*, distrun_backend_capabilitie
   out->dtypes = plugin::kAllDTypes;
   out->devices = 1U << DISTRUN_BACKEND_CUDA;
   out->flags = DISTRUN_BACKEND_SCATTER_GATHER | DISTRUN_BACKEND_ASYNCHRONOUS;
-  const bool asks_version = out->struct_size >= sizeof(*out);  // an older distrun has no room for it
+  const bool asks_version = out->struct_size >= sizeof(*out);  // an older distrun has no field for it
   if (usable.ok() && asks_version) out->library_version = (*usable)->libraries().nccl_version;
   plugin::put_text(usable.ok() ? (*usable)->libraries().nccl_text : usable.status().message(), out->reason,
                    sizeof(out->reason));

@@ -1,7 +1,7 @@
-// The part of MPI that this plug-in calls, as its two binary interfaces have it: Open MPI's (libmpi.so.40) and the
-// standard one of MPI 5 (libmpi_abi.so: MPICH 5, Intel MPI). Both have pointers for handles, 0 for success and for
-// MPI_STATUS_IGNORE, and 1 for MPI_IN_PLACE; what differs is in Constants. So nobody's mpi.h is needed, and one binary
-// serves both; test/backend/mpi/abi_test.cc compares with the headers.
+// The part of MPI that this plug-in calls, in its two binary interfaces: Open MPI's (libmpi.so.40) and the standard ABI
+// of MPI 5 (libmpi_abi.so: MPICH 5, Intel MPI). In both, handles are pointers, MPI_SUCCESS and MPI_STATUS_IGNORE are 0,
+// and MPI_IN_PLACE is 1. Constants has the values that differ. So the build needs no mpi.h, and one binary works with
+// both. test/backend/mpi/abi_test.cc compares this file with the headers.
 #pragma once
 
 #include <array>
@@ -15,10 +15,10 @@ using UserFunction = void(void* in, void* inout, int* count, Handle* datatype);
 
 inline constexpr int kSuccess = 0;
 inline constexpr std::size_t kErrorStringBytes = 512;
-inline constexpr std::size_t kLibraryVersionBytes = 8192;  // of all of them, and more
+inline constexpr std::size_t kLibraryVersionBytes = 8192;  // enough for every library
 inline void* const kInPlace = reinterpret_cast<void*>(1);
 
-// X(name without MPI_, arguments): every function returns an int.
+// X(name without MPI_, arguments). Every function returns an int.
 #define DISTRUN_MPI_FUNCTIONS(X)                                                                                     \
   X(Initialized, (int* flag))                                                                                        \
   X(Finalized, (int* flag))                                                                                          \
@@ -62,7 +62,7 @@ struct Constants {
   Handle product = nullptr;
   Handle min = nullptr;
   Handle max = nullptr;
-  // By DType; f16, bf16 and bool as the integers of their size, for operations of our own.
+  // By DType. f16, bf16 and bool use the integer type of their size, for distrun's own reduction operations.
   std::array<Handle, kNumDTypes> types{};
   int thread_serialized = 0;
   int thread_multiple = 0;
