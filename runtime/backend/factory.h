@@ -39,7 +39,7 @@ struct Services {
   const net::JobKey* key = nullptr;
   const Settings* settings = nullptr;
   net::Store* store = nullptr;
-  std::shared_ptr<net::Store> own_store;  // the same as `store`, if that was made for one group
+  std::shared_ptr<net::Store> own_store;  // owns `store` if that was made for one group
   net::WaitSet* wait_set = nullptr;
   net::HostLink* host_link = nullptr;
   std::string host_link_error;
@@ -83,7 +83,7 @@ class Factory {
   // The prefix of the store keys that create() leaves for the group with this id. The caller may erase them when all
   // members have tried. Empty: no keys.
   [[nodiscard]] virtual std::string set_up_keys(const std::string& /*group*/) const { return {}; }
-  // Collective over the group. Returns by the deadline, plus the seconds in which members agree() on the error. All
+  // Collective over the group. Returns by the deadline, plus the few seconds that agree() needs for an error. All
   // members get the same outcome. After an error the session keeps the reason and tries the next backend.
   [[nodiscard]] virtual Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
                                                                 TimePoint deadline) const = 0;

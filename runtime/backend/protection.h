@@ -35,7 +35,7 @@ struct Protection {
 Result<Protection> agree_on_protection(const std::string& step, const GroupSpec& group, const Services& services,
                                        TimePoint deadline);
 
-// An authenticated connection, in the form in which a backend takes it over.
+// An authenticated connection, ready for use by a backend.
 struct DataLink {
   Fd fd;                                      // non-blocking
   std::unique_ptr<net::RecordLayer> records;  // null: plain

@@ -22,7 +22,7 @@ struct Candidate {
   std::string name;
   std::optional<Obstacle> obstacle;  // none: it is available
   std::string reason;                // its purpose, or the obstacle's text
-  std::string own_reason;            // the reason of its own offer, if it lacks this device type
+  std::string own_reason;            // the reason in its offer, if it lacks this device type
   int score = 0;
   Capabilities all;  // what all members have in common
 };
@@ -34,8 +34,8 @@ const Offer* find_offer(const std::vector<Offer>& offers, std::string_view name)
   return found == offers.end() ? nullptr : &*found;
 }
 
-// The device types to which the bare name of a backend applies: those that all members support that have the backend.
-// If it is available on no member, the device types that any member lists.
+// The device types that the bare name of a backend stands for: those that the backend supports on all members that have
+// it. If it is available on no member, the device types that any member lists.
 std::uint32_t devices_of(const std::vector<std::vector<Offer>>& offers, std::string_view name) {
   std::uint32_t of_all = ~0U;
   std::uint32_t of_any = 0;

@@ -1,4 +1,4 @@
-// The loader of a real process. A file of its own, because the tests replace it.
+// The loader of a real process. A separate file, because the tests replace it.
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -31,8 +31,8 @@ class Direct {
   void allreduce(const distrun_backend_operation& operation);
 
  private:
-  // What the current all-reduce waits for: nothing, the tensors of all members, their parts of this member's block,
-  // their sums, or their receipts.
+  // The things that the current all-reduce waits for: nothing, the tensors of all members, their parts of this member's
+  // block, their sums, or their receipts.
   enum class Step { kNone, kTensors, kParts, kSums, kReceipts };
 
   // The buffers of every second all-reduce. A member that has completed one all-reduce may begin the next while this

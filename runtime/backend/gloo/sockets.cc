@@ -20,7 +20,7 @@ namespace {
 // For connections within a host. Gloo writes as much at once as a connection takes, and holds the connection's lock
 // during the write. The reading thread tries to get this lock again and again, on a core that others need. With this
 // small buffer, 1 MiB takes two thirds of the time that it takes with the system's limit for local connections; 16 MiB
-// and 64 MiB are faster too. A connection between hosts holds as much data as the path between them.
+// and 64 MiB are faster too. Between hosts, a connection must hold as much data as the path, so it has no such limit.
 constexpr int kHeldWithinHost = 256 << 10;
 
 bool same_host(const sockaddr_storage& a, const sockaddr_storage& b) {

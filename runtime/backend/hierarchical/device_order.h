@@ -1,7 +1,7 @@
-// The order in which the pieces of one tensor are submitted to a device that reduces and gathers. A submitted step
-// occupies the device until all members have submitted it. So two members with different orders would deadlock. Between
-// the two steps a piece is exchanged with the other hosts, and this takes a different time on each member. Therefore
-// the order is fixed: reduce-scatters 0 to kLead - 1, then all-gather i and reduce-scatter i + kLead in turn. Pure.
+// The order of the pieces of one tensor on a device that reduces and gathers. A submitted step occupies the device
+// until all members have submitted it. So two members with different orders would deadlock. Between its two steps a
+// piece is exchanged with the other hosts, and this takes a different time on each member. Therefore the order is
+// fixed: reduce-scatters 0 to kLead - 1, then all-gather i and reduce-scatter i + kLead in turn. Pure.
 #pragma once
 
 #include <algorithm>

@@ -185,7 +185,7 @@ class HierarchicalFactory final : public Factory {
     return services.factories == nullptr ? nullptr : find_factory(*services.factories, "nccl");
   }
 
-  // For tensors on GPUs, nccl runs all operations except allreduces between the hosts too, and it cannot protect them.
+  // For tensors on GPUs, nccl also sends data between hosts, in all operations except allreduce. It cannot protect it.
   static bool moves_gpus(const GroupSpec& group, const Services& services) {
     if (!asked_protection(services).empty()) return false;
     const Factory* nccl = find_nccl(services);

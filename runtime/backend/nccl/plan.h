@@ -11,7 +11,7 @@
 
 namespace distrun::backend::nccl_plugin {
 
-// The NCCL type in which elements of a dtype are reduced, after the conversion of wire_type().
+// The NCCL type that reduces elements of a dtype, after the conversion of wire_type().
 NcclType nccl_type(DType dtype);
 
 // For an allreduce or a reducescatter.

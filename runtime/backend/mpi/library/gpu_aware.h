@@ -1,4 +1,4 @@
-// Whether an MPI accepts GPU memory in its messages. A file of its own, because the tests replace it.
+// Whether an MPI accepts GPU memory in its messages. A separate file, because the tests replace it.
 #pragma once
 
 namespace distrun::backend::mpi_plugin {
