@@ -31,7 +31,7 @@ class Communicator {
   // Makes a step of connecting, and returns true when connected. Member 0 creates the id, and the job's store carries
   // it.
   Result<bool> connect();
-  // Whether NCCL has completed the last call. Also returns an error if anything has failed since.
+  // Whether NCCL has accepted the last call. Also returns an error if anything has failed since.
   Result<bool> settled();
   // Aborts the work of this communicator on the device. No method may be called afterwards. NCCL then frees memory, and
   // this waits until the device has done all its work, also that of other communicators of this GPU: use

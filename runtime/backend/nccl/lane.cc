@@ -146,8 +146,8 @@ void Lane::take_back_failed() {
   }
 }
 
-// Also fails every other party with work on the device, because aborting one communicator stops the others. After a
-// task has failed, no task continues.
+// Also fails every other party with work on the device, because the others make no progress while one communicator is
+// aborted. After a task has failed, no task continues.
 void Lane::fail(Party& party, const Status& why) {
   if (!party.failure.ok()) return;
   party.failure = why;

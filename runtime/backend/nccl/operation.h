@@ -20,8 +20,8 @@ class NcclOperation {
   NcclOperation(Gpu& gpu, const NcclApi& nccl, const distrun_backend_operation& operation, std::size_t members,
                 std::size_t index);
 
-  // start() makes all calls up to NCCL's, and NCCL completes them later. After that, finish() makes the remaining
-  // calls. An error may leave work on the stream. The memory is free when that work has ended.
+  // start() makes all calls up to NCCL's. Call finish() after NCCL has accepted those; it makes the remaining calls. An
+  // error may leave work on the stream. The memory is free when that work has ended.
   Status start(NcclComm comm);
   Status finish();
 
