@@ -1,8 +1,8 @@
 // Decides whether chunks are written to the window through the cache or past it. Neither is always better. Through the
 // cache, a peer must fetch modified lines from the writer's core. That is nearly free between two hyperthreads. Between
-// distant cores it is five times slower than reading memory, and virtual machines move between cores. So both are tried
-// from time to time on a few chunks of running all-reduces, and the faster one is kept. The chunks' numbers determine
-// the trials, so that all members try the same kind at the same time.
+// distant cores it is five times slower than reading memory, and virtual machines may move. So both are tried from time
+// to time on a few chunks of running all-reduces, and the faster one is kept. The chunks' numbers determine the trials,
+// so that all members try the same kind at the same time.
 #pragma once
 
 #include <array>
