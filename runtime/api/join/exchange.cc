@@ -20,7 +20,7 @@ constexpr std::uint32_t kMaxParts = 512;  // for a store of 256 MiB
 // also gives member 0, which knows the missing ranks, this much time to report them.
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
-// The missing ranks, the distinct blobs, and for each member the index of its own blob. Most members have equal blobs,
+// The missing ranks, the distinct blobs, and the index of each member's blob. Most members have equal blobs,
 // and each of them receives all of this.
 struct Gathered {
   std::vector<int> missing;
