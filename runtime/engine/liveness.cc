@@ -10,8 +10,8 @@
 namespace distrun::engine {
 namespace {
 
-// While timers run, the loop wakes at the first interval. If it has not read the clock for the second one, the process
-// was stopped.
+// While timers run, the loop wakes every kHeartbeat. If it has not read the clock for kSuspended, the process was
+// stopped.
 constexpr Duration kHeartbeat = std::chrono::seconds(1);
 constexpr Duration kSuspended = std::chrono::seconds(3);
 

@@ -26,7 +26,7 @@ Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories&
                                const backend::Services& services, TimePoint deadline);
 
 // Collective over the group. `hosts[i]` is the name of member i's host, for the texts. kUnsupported: no backend can
-// take tensors on this device. All members get this alike, without waiting for one another. Each backend may use the
+// take tensors on this device. All members get this result, without waiting for one another. Each backend may use the
 // time until `deadline`, and at least the setting start_timeout, so that a slow one does not make the next one fail.
 Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const backend::GroupSpec& group,
                                      const Factories& factories, const backend::Services& services,

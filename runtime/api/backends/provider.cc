@@ -74,7 +74,8 @@ Result<std::unique_ptr<backend::Backend>> SetBackends::take(DeviceType device, b
   return std::move(chosen->backend);
 }
 
-// Warns about a better backend that is not used because its set-up failed or a setting asked for something else.
+// Warns about a backend that is not used because its set-up failed, or because a setting asks for something that a
+// member does not have.
 void SetBackends::warn_of_losers(const Choice& choice) const {
   using backend::LoserCode;
   for (const backend::Loser& loser : choice.selection.losers) {

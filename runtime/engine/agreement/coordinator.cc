@@ -52,7 +52,7 @@ Actions Coordinator::act(std::span<const int> busy, bool hold) {
     tensors_.append_ready(busy, hold);
     calls_.run();
     tensors_.report_resumed();
-    // Checked here, because the others miss a rank that has left only when the call that it was in has ended.
+    // Checked here: other calls can wait for a rank that has left only once the call that it was in has ended.
     if (members_.any_left()) calls_.tick(TimePoint{});
     if (members_.all_drained()) decisions_.shut_down();
   }

@@ -71,7 +71,8 @@ std::optional<TimePoint> Watchdog::next_question(const OldestWork& work) const {
   if (options_.warning > Duration::zero()) next = std::max(last_, work.since) + options_.warning;
   const TimePoint limit = work.since + options_.shutdown;
   if (options_.shutdown > Duration::zero() && last_ < limit && (!next || limit < *next)) next = limit;
-  // Past the limit without an end: a leader that answers decides, and is asked again as long as this lasts.
+  // The work is past the limit, and the job has not ended: a leader that answers decides. It is asked again at
+  // intervals.
   if (!next && options_.shutdown > Duration::zero()) next = last_ + options_.shutdown;
   return next;
 }

@@ -59,7 +59,7 @@ class Watchdog {
   void leader_warns() { leader_warns_ = true; }
   // On the leader, for its answer to a member.
   [[nodiscard]] bool warns_itself(const std::optional<OldestWork>& in_flight, TimePoint now) const;
-  // On the leader: a member asked, so it misses something. The leader then checks which other ranks are silent.
+  // On the leader: a member asked, so its work is late. The leader then checks which other ranks are silent.
   // kOverdue: the member is past the limit. A silent rank then ends the job, although nothing here may wait for it.
   // kPatient: the member's work only waits. Then only a rank that is silent for the whole limit ends the job.
   enum class Asked { kAlive, kOverdue, kPatient };

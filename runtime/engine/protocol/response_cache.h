@@ -54,7 +54,7 @@ class ResponseCache {
   Order order_;
   std::uint64_t weight_ = 0;  // of all records
   std::unordered_map<TensorId, Order::iterator> by_id_;
-  std::unordered_map<TensorKey, Order::iterator, TensorKeyHash> by_name_;  // keys view the records' names
+  std::unordered_map<TensorKey, Order::iterator, TensorKeyHash> by_name_;  // keys refer to the records' names
 };
 
 }  // namespace distrun::engine

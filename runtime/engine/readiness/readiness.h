@@ -84,7 +84,7 @@ class Readiness {
   [[nodiscard]] std::vector<PendingTensor*> waiting();
 
  private:
-  std::unordered_map<TensorKey, std::unique_ptr<PendingTensor>, TensorKeyHash> pending_;  // keys view the names
+  std::unordered_map<TensorKey, std::unique_ptr<PendingTensor>, TensorKeyHash> pending_;  // keys refer to the names
 };
 
 // Checks the signatures of all members: ok, or the error that every rank gets.

@@ -6,7 +6,8 @@
 namespace distrun::engine {
 namespace {
 
-// All members know alike what a backend cannot do. So such a tensor fails on every rank, and the job goes on.
+// Every member gets the same answer about what a backend cannot do. So the tensor fails on every rank, and the job
+// goes on.
 bool concerns_only_the_tensor(const Status& status) {
   return status.code() == Errc::kUnsupported || status.code() == Errc::kInvalidArgument;
 }

@@ -55,7 +55,7 @@ class Member {
   std::map<int, int> gpus_;  // by set: the GPU of this rank's CUDA tensors
   ResponseCache cache_;
   std::set<int> joined_;  // process sets with a join in flight: the others' operations on them run here too
-  std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> announced_;  // keys view the tensors' names
+  std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> announced_;  // keys refer to the tensors' names
 };
 
 }  // namespace distrun::engine

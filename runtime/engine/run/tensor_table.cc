@@ -135,8 +135,8 @@ Status TensorTable::check_set(const Submission& submission) const {
   return check_memory(submission, members.size(), static_cast<std::size_t>(own - members.begin()));
 }
 
-// A communicator between GPUs has one GPU of each rank. Which tensors run together is decided alike for all ranks, so a
-// rank cannot use several GPUs in one set.
+// A communicator between GPUs has one GPU of each rank. The decision which tensors run together is the same for all
+// ranks, so a rank cannot use several GPUs in one set.
 Status TensorTable::check_device(const Submission& submission) const {
   if (submission.device.type != DeviceType::kCuda) return {};
   const auto found = gpus_.find(submission.process_set);
