@@ -107,7 +107,7 @@ void TensorAgreement::join(int rank, int set, TimePoint now) {
   last_join_ = now;
   const std::size_t member = *members_.position(rank, set);
   // Excuses the rank from all tensors before it completes any. An error of one tensor fails the tensors of its groups,
-  // and the excused ranks decide which those are.
+  // and the excused ranks decide which tensors those are.
   std::vector<std::string> whole;
   for (PendingTensor* tensor : pending_.waiting()) {
     if (tensor->set != set || tensor->signature.kind == OpKind::kJoin) continue;

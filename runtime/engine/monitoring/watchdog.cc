@@ -194,9 +194,9 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
     wanted_ = options_.rank != 0 && ++answered_overdue_ <= kLeaderRounds;
     if (wanted_) return {};
   } else if (!(late && (work->running || options_.rank != 0)) && !asked_overdue_) {
-    // The coordinator ends work that waits, or such work may wait as long as other ranks are busy: a rank that is late
-    // once may well be working. Only the leader can wait and see, because it ends the job for all ranks at once. If the
-    // leader is silent, each member ends the job for itself. Members must not be seen to end one after the other.
+    // The coordinator ends work that waits. Or that work may wait as long as other ranks are busy, and a rank that is
+    // late once may well be busy. Only the leader can wait and see, because it ends the job for all ranks at once. If
+    // the leader is silent, each member ends the job for itself. Members must not be seen to end one after the other.
     if (!asked_patient_ && !late) return {};
     silent_ = given_up(now);
     if (silent_.empty()) return {};

@@ -60,7 +60,7 @@ class Watchdog {
   // On the leader, for its answer to a member.
   [[nodiscard]] bool warns_itself(const std::optional<OldestWork>& in_flight, TimePoint now) const;
   // On the leader: a member asked, so its work is late. The leader then checks which other ranks are silent.
-  // kOverdue: the member is past the limit. A silent rank then ends the job, although nothing here may wait for it.
+  // kOverdue: the member is past the limit. A silent rank then ends the job, even if nothing here waits for it.
   // kPatient: the member's work only waits. Then only a rank that is silent for the whole limit ends the job.
   enum class Asked { kAlive, kOverdue, kPatient };
   void asked(TimePoint now, Asked why = Asked::kAlive);

@@ -47,9 +47,9 @@ std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Dur
 // kMismatch that names both tensors.
 Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts);
 
-// When a wait is reported again. It began at `since` and was reported at `reported`. The interval doubles the waiting
-// time, so that hours give few lines. It is at least `warning`, and at most ten minutes, or `warning` if that is
-// longer.
+// When a wait is reported again. It began at `since` and was last reported at `reported`. The interval is as long as
+// the wait had lasted at that report, so that hours give few lines. It is at least `warning`, and at most ten minutes,
+// or `warning` if that is longer.
 TimePoint next_warning(TimePoint since, TimePoint reported, Duration warning);
 
 // How long ranks may wait for one another. 0: no limit.

@@ -19,8 +19,8 @@
 
 namespace distrun::engine {
 
-// Tensors that ran recently and got no id, by digest. If two tensors share a digest, one only gets its id earlier or
-// later.
+// Tensors that ran recently and got no id, by digest. If two tensors share a digest, one of them only gets its id
+// earlier or later than it should.
 class RecentRuns {
  public:
   // When it last ran. 0: never, or long ago.
