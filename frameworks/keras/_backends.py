@@ -105,7 +105,7 @@ def checked_variable(argument: str, given: Any) -> Any:
 
 
 def path_of(variable: Any, shortened: Callable[[str], str] = layer_path) -> str:
-    """Returns the path by which people know a variable. Legacy Keras has TensorFlow's variables, which have only
+    """Returns a variable's path, for people. Legacy Keras has TensorFlow's variables, which have only
     names."""
     return shortened(str(getattr(variable, "path", variable.name)))
 

@@ -239,10 +239,10 @@ def config_of(optimizer: Any) -> dict[str, Any]:
     if key == "learning_rate" and not callable(live):
         return dict(optimizer.get_config())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of functions that are not safe to load from files
+        warnings.simplefilter("ignore")  # Keras warns of functions that are not safe to load
         try:  # while it works, call a program's get_config() only with the program's own object
             config, written = dict(optimizer.get_config()), _written(live)
-        except Exception:  # for instance of the program's schedule
+        except Exception:  # for instance from the program's schedule
             # vars() bypasses __setattr__, which would track the stand-in.
             vars(optimizer)[attribute] = stand_in
             try:

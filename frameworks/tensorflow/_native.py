@@ -190,7 +190,7 @@ class NativeOps(Execution):
             return self._eager[kind](inputs, attributes)
         except tf.errors.OpError as failure:
             if isinstance(failure, tf.errors.CancelledError):
-                self._held.distrun_tensorflow_raise_kept()  # of a signal handler, during the wait
+                self._held.distrun_tensorflow_raise_kept()  # raises a signal handler's exception
             ours = self.error_of(failure)
             if ours is None:
                 raise

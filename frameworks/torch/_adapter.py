@@ -1,4 +1,4 @@
-"""Passes torch tensors to the core. CPU memory is used without copies; for CUDA the current stream is passed too."""
+"""Passes torch tensors to the core. CPU memory is used without copies; for CUDA, the current stream is passed too."""
 
 from __future__ import annotations
 

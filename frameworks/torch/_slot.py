@@ -35,7 +35,7 @@ class Slot:
         self.passes_left = passes
         self.queued = False
         self.tries = 0  # attempts to submit the gradient
-        self.error: BaseException | None = None  # of the last attempt
+        self.error: BaseException | None = None  # the error of the last attempt
         self.was_wanted = True  # True at the end of the last step, and at the start
         self.lent = False  # a frozen parameter has a gradient only because the other ranks send one
         self.layout = UNKNOWN  # the number of sparse dimensions of the gradient, 0 if it is dense

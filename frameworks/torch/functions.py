@@ -10,7 +10,7 @@ import torch
 from distrun import _objects, _parameters
 from distrun._abi import Kind
 from distrun._collectives import batch_call
-from distrun._objects import allgather_object as allgather_object  # Horovod's module of this name has it
+from distrun._objects import allgather_object as allgather_object  # Horovod has it in this module
 from distrun._objects import broadcast_object as broadcast_object
 from distrun._session import world
 from distrun.process_sets import global_process_set

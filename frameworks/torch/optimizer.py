@@ -55,7 +55,7 @@ class InFront(torch.optim.Optimizer):
     _reduced_for_scaler: tuple[int, torch.Tensor] | None
     _should_synchronize: bool
     _next_group: int  # never reused: gradients of parameters that have left may still be in flight
-    _regrouped: bool  # by add_param_group, since parameters without a group were last removed
+    _regrouped: bool  # add_param_group was called; parameters without a group are to be removed
     _left: WeakIdKeyDictionary  # the names of parameters that were removed
 
     def __init__(self, *_: Any, **__: Any) -> None:

@@ -168,7 +168,7 @@ def check(options: argparse.Namespace, environment: Environment) -> int:
         return 1
     ranks, variables = choose_ranks(options.np, gpus, nccl)
     pytest: list[str | Path] = [environment.python, "-m", "pytest", "-q", "-rs"]
-    tests = [*pytest, "test/python/test_gpu.py", "--command", environment.command]  # not this Python's
+    tests = [*pytest, "test/python/test_gpu.py", "--command", environment.command]  # not this Python's own
     passed = report("device tests", environment.run(*tests, **variables)) and passed
     passed = by_mpi(environment, ranks) and passed
     bench: list[str | Path] = [environment.command, "-np", str(ranks), environment.python, "bench/gpu_bench.py"]

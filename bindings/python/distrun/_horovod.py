@@ -303,8 +303,7 @@ class Operations(Generic[G, T]):
         return self.begin(Kind.REDUCESCATTER, self._given(tensors), ask, grouped=True)
 
     def grouped_reducescatter(self, tensors: Sequence[G], ask: Request) -> list[T]:
-        """Reduces several tensors as reducescatter does, and returns this rank's shares. The tensors run all or
-        none."""
+        """Reduces several tensors as reducescatter does, and returns this rank's shares. They run all or none."""
         return self._compressed(Kind.REDUCESCATTER, tensors, ask, grouped=True)
 
 

@@ -134,7 +134,8 @@ def this_thread_submitted() -> bool:
 class Handle(Generic[R]):
     """One or more operations in flight that were submitted together. `enqueue` makes it, and `wait` finishes it.
 
-    Any thread may call its methods, and several at once.
+    Any thread may call its methods, and several at once. A settled handle has its outcome, and has released its
+    tensors.
     """
 
     __slots__ = (
@@ -163,7 +164,7 @@ class Handle(Generic[R]):
         self._handles: ctypes.Array[ctypes.c_void_p] | None = handles
         self._count = len(handles)
         self._keep = keep
-        self._ops = ops  # for their names
+        self._ops = ops  # for the names in errors
         self._finish: Callable[[Handle[R]], R] | None = finish
         self._lock = RLock()  # held by the thread that settles the handle
         self._inside: list[None] = []  # one for each call that uses the native handles

@@ -141,7 +141,7 @@ def init(
     sets can always be added later. settings: names and values as in docs/settings.md; they override the environment.
 
     NotImplementedError for another comm, ValueError or TypeError for wrong process_sets or settings, DistrunError if
-    the ranks cannot be joined.
+    joining fails.
     """
     place, sets = _place_in(comm), _sets_in(process_sets)
     if _session.open_session(settings):
