@@ -142,7 +142,9 @@ def test_a_refusal_of_one_rank_is_told_to_the_others(pair: Cluster) -> None:
     done = run(pair.head, *WAYS["hydra"], *WORLD, "refused-one")
     assert done.returncode != 0
     heard = [line for line in done.stdout.splitlines() if line.startswith("heard ")]
-    assert any(re.search(r"rank 3 on h2 (could not take part|was lost): ", line) for line in heard), done.stdout + done.stderr
+    assert any(re.search(r"rank 3 on h2 (could not take part|was lost): ", line) for line in heard), (
+        done.stdout + done.stderr
+    )
     assert all("the thread distrun-engine cannot be started" in line for line in heard), done.stdout
     assert_nothing_left(*pair.hosts, seconds=15)
 

@@ -6,7 +6,7 @@
 namespace distrun::net {
 
 std::size_t RingWriter::space() const {
-  // If the reader's word is corrupt, there is no space. The side of the reader detects the fault.
+  // If foreign code has overwritten the reader's word, there is no space: bytes that are unread are not overwritten.
   const std::uint64_t used = head_ - tail_;
   return used > RingMemory::kBytes ? 0 : RingMemory::kBytes - static_cast<std::size_t>(used);
 }
