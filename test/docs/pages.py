@@ -75,7 +75,8 @@ def parts_of(text: str) -> list[Block | Comment]:
     """Returns the code blocks and the comment lines that steer, in order."""
     found: list[Block | Comment] = []
     opened: re.Match[str] | None = None
-    first, inside = 0, []
+    first = 0
+    inside: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         if opened is None:
             if fence := FENCE.match(line):
