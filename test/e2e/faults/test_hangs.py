@@ -116,7 +116,7 @@ def test_a_limit_of_time_waits_for_no_rank_that_is_silent(hangs) -> None:  # typ
     job = hangs("evaluates", options=("--stall-warning-time", "0", "--timeout", "4"), seconds=30)
     os.kill(job.ranks(2)[1], signal.SIGSTOP)
     assert job.finish() == 124, job.text
-    assert "rank 1 (localhost) is silent" in job.text, job.text
+    assert "rank 1 (localhost) is stopped (T: by a signal)" in job.text, job.text
 
 
 def test_stall_shutdown_shows_stacks_where_no_warning_has(hangs) -> None:  # type: ignore[no-untyped-def]
