@@ -63,7 +63,7 @@ def link_package(root: Path, folder: Path) -> None:
 
 
 def shorten(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: str | None
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, result: str | None
 ) -> Any:
     """Shortens the default values in a signature."""
     for long, short in DEFAULTS.items():

@@ -205,30 +205,59 @@ std::string start_up_line(const SettingsReport& report) {
   return line;
 }
 
+namespace {
+
+// Divides a help text into paragraphs: a new one begins at a sentence after kLongParagraph characters.
+std::string in_paragraphs(std::string_view help) {
+  constexpr std::size_t kLongParagraph = 200;
+  std::string text;
+  std::size_t length = 0;
+  for (std::size_t at = 0; at < help.size(); ++at, ++length) {
+    const bool ends = at > 1 && help[at] == ' ' && help[at - 1] == '.' && help.substr(at - 2, 2) != "..";
+    if (ends && length > kLongParagraph) {
+      text += "\n\n";
+      length = 0;
+    } else {
+      text += help[at];
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string settings_page() {
   std::string page =
       "# Settings\n\n"
-      "Generated from runtime/base/settings.def; `scripts/check` compares it. Each row is a flag of `distrun`, an\n"
-      "environment variable, a key of a config file (`--config FILE`) and an option of `init`. The option of `init`\n"
-      "counts most, then flag, variable and config file in this order. *Job*: rank 0's value counts for all ranks.\n"
-      "*Rank*: each rank's own counts. A value that is not allowed is an error; an unknown `DISTRUN_*` variable is a\n"
-      "warning; an empty variable is an unset one.\n";
+      "Every setting of the runtime, for readers who look one up.\n"
+      "Generated from `runtime/base/settings.def` by `scripts/settings_page`; `scripts/check` compares it.\n"
+      "\n## Set a setting\n\n"
+      "There are four ways. If you use several, the first one of this list counts:\n\n"
+      "1. the option of `init`: `hvd.init(settings={\"backend\": \"tcp\"})`\n"
+      "2. the flag: `distrun --backend tcp`\n"
+      "3. the environment variable: `DISTRUN_BACKEND=tcp`\n"
+      "4. the config file: `backend = tcp`, with `distrun --config FILE`\n\n"
+      "Notes:\n\n"
+      "- Scope *job*: the value of rank 0 counts for all ranks. Scope *rank*: each rank's own value counts.\n"
+      "- A value that is not allowed is an error. An unknown `DISTRUN_*` variable is a warning.\n"
+      "- An empty variable counts as unset.\n";
   for (const SettingRow& row : setting_rows()) {
     const std::string name(row.name);
-    page += "\n## " + name + "\n\n" + std::string(row.help) + "\n\n- flag `" + flag_of(name) + "`, variable `" +
+    page += "\n## " + name + "\n\n" + in_paragraphs(row.help) + "\n\n- flag `" + flag_of(name) + "`, variable `" +
             variable_of(name) + "`\n- takes " + row.allowed + "\n- default " +
             (row.default_value.empty() ? "empty" : "`" + row.default_value + "`") +
             "\n- scope: " + (row.scope == SettingScope::kJob ? "job" : "rank") + "\n";
   }
   page +=
-      "\n## Variables that the launcher sets\n\nThey say which rank a process is (runtime/net/identity/world.h); do "
-      "not set "
-      "them by hand.\n\n";
+      "\n## Variables that the launcher sets\n\nThey say which rank a process is (`runtime/net/identity/world.h`). Do "
+      "not "
+      "set them by hand.\n\n";
   for (const std::string_view variable : kRankVariables) page += "- `" + std::string(variable) + "`\n";
-  page += "\n`" + std::string(kKeyFile) +
-          "` is yours: the key file of `distrun agent --connect` without `--key-file`, and of a rank that got the\n"
-          "variables above from something else than distrun, without `DISTRUN_KEY_FD`. The launcher never sets it, and "
-          "takes it\nout of the environment of its ranks.\n";
+  page += "\n## " + std::string(kKeyFile) +
+          "\n\nThis variable is yours; the launcher never sets it. It names the key file:\n\n" +
+          "- of `distrun agent --connect` without `--key-file`\n" +
+          "- of a rank that another launcher gave the variables above, without `DISTRUN_KEY_FD`\n\n" +
+          "The launcher removes it from the environment of its ranks.\n";
   return page;
 }
 

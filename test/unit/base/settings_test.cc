@@ -177,7 +177,7 @@ TEST_CASE("the key file is the user's: known, and not listed among what the laun
   CHECK(read_settings({{"DISTRUN_KEY_FILE", "/key"}}, {})->unknown.empty());
   const std::string page = settings_page();
   CHECK_FALSE(contains(page, "- `DISTRUN_KEY_FILE`"));
-  CHECK(contains(page, "`DISTRUN_KEY_FILE` is yours"));
+  CHECK(contains(page, "## DISTRUN_KEY_FILE\n\nThis variable is yours"));
 }
 
 }  // namespace
