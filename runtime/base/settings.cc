@@ -209,7 +209,7 @@ namespace {
 
 // Divides a help text into paragraphs: a new one begins at a sentence after kLongParagraph characters.
 std::string in_paragraphs(std::string_view help) {
-  constexpr std::size_t kLongParagraph = 200;
+  constexpr std::size_t kLongParagraph = 100;
   std::string text;
   std::size_t length = 0;
   for (std::size_t at = 0; at < help.size(); ++at, ++length) {

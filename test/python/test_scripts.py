@@ -451,23 +451,6 @@ def test_somebody_elses_clone_is_listed() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_wire_page_has_the_numbers_of_the_sources() -> None:
-    docs = load("check_docs.py")
-    page = (ROOT / docs.WIRE).read_text()
-    assert docs.wire_faults(page) == []
-    (fault,) = docs.wire_faults(page.replace("values 1 MiB", "values 2 MiB"))
-    assert fault.startswith("docs/wire.md: says 'values 2 MiB,', but kMaxStoreValue in ")
-    (fault,) = docs.wire_faults(page.replace("Limits before", "Limits in front of"))
-    assert "no longer says" in fault
-
-
-def test_a_path_in_a_comment_must_be_there() -> None:
-    text = (
-        '#include "test/gone.h"\n// See test/gone.cc, `make test/x` and /tmp/test/gone.cc.\nx = 1  # test/cgroups.py\n'
-    )
-    assert load("check_docs.py").comment_faults("a.cc", text) == ["a.cc: names test/gone.cc, which does not exist"]
-
-
 def test_a_wheel_that_was_built_on_a_newer_machine_says_what_it_needs() -> None:
     wheel = load("check_wheel.py")
     needs = wheel.newest_versions(

@@ -1,0 +1,136 @@
+"""The checks of pages and comments, and the scripts that generate pages."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from .test_scripts import ROOT, load
+
+
+def load_program(path: str) -> ModuleType:
+    """Loads a script whose name has no suffix."""
+    loader = importlib.machinery.SourceFileLoader(Path(path).stem, str(ROOT / path))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses looks there
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("place", load("check_docs.py").WIRE)
+def test_the_wire_page_has_the_numbers_of_the_sources(place: str) -> None:
+    docs = load("check_docs.py")
+    if not (ROOT / place).exists():
+        pytest.skip(f"{place} has moved")
+    page = (ROOT / place).read_text()
+    assert docs.wire_faults(page, place) == []
+    (fault,) = docs.wire_faults(page.replace("values 1 MiB", "values 2 MiB"), place)
+    assert fault.startswith(f"{place}: says 'values 2 MiB,', but kMaxStoreValue in ")
+    (fault,) = docs.wire_faults(page.replace("Limits before", "Limits in front of"), place)
+    assert "no longer says" in fault
+
+
+def test_a_path_in_a_comment_must_be_there() -> None:
+    text = (
+        '#include "test/gone.h"\n// See test/gone.cc, `make test/x` and /tmp/test/gone.cc.\nx = 1  # test/cgroups.py\n'
+    )
+    assert load("check_docs.py").comment_faults("a.cc", text) == ["a.cc: names test/gone.cc, which does not exist"]
+
+
+def test_anchors_are_those_of_the_site() -> None:
+    text = "# A rank, that `is` lost\n(mine)=\n## Same\n## Same\n### [Link](x.md) and _x_\n```sh\n# no heading\n```\n"
+    expected = {"a-rank-that-is-lost", "mine", "same", "same-1", "link-and-_x_"}
+    assert load("check_docs.py").anchors(text) == expected
+
+
+def test_links_to_files_and_anchors() -> None:
+    text = "# Here\n[a](#here) [b](#gone) [c](gone.md) [d](../../README.md) [e](https://x/#y) [f](wire.md#gone)\n"
+    faults = load("check_docs.py").link_faults(Path("docs/internals/page.md"), text)
+    assert [fault.partition("links to ")[2] for fault in faults] == [
+        "#gone, and the page has no such anchor",
+        "gone.md, which does not exist",
+        "wire.md#gone, and the page has no such anchor",
+    ]
+
+
+def test_what_is_measured_on_a_page() -> None:
+    prose = load("lib/prose.py")
+    page = (
+        "---\norphan: true\n---\n# One\n\nTwo words\nhere.\n\n- item one\n- item two\n\n% a comment\n"
+        "```sh\ncode is no text\n```\n\n| a | b c |\n|---|---|\n| d e f | g |\n\n:::{note}\nInside it.\n:::\n"
+    )
+    found = prose.figures(page)
+    assert found.paragraphs == ["Two words here.", "- item one", "- item two", "Inside it."]
+    assert (found.cells, found.headings) == (["a", "b c", "d e f", "g"], 1)
+
+
+@pytest.mark.parametrize(
+    ("page", "fault"),
+    [
+        ("word " * 61, "p: a paragraph of 61 words, at most 60"),
+        ("| " + "word " * 16 + "|\n", "p: a cell of 16 words, at most 15"),
+        ("# One\n\n" + ("word " * 44 + "\n\n") * 3, "p: 134 words per heading, at most 130"),
+        ("It waits in vain.", "p: 'in vain' is hard to read"),
+    ],
+)
+def test_faults_of_a_page(page: str, fault: str) -> None:
+    (found,) = load("lib/prose.py").page_faults("p", page)
+    assert found.startswith(fault)
+
+
+def test_odd_idiom_in_a_thousand_words() -> None:
+    prose = load("lib/prose.py")
+    assert sorted(prose.idiom("What is there waits. The rank is told.")) == ["What is", "is told"]
+    assert prose.per_thousand(["told of " + "word " * 498, "word " * 500]) == 1.0
+
+
+def test_comments_of_a_source() -> None:
+    prose = load("lib/prose.py")
+    assert prose.cxx_comments('x = "http://a";  // one\n// two\n') == "one two"
+    assert prose.python_comments('"""Doc."""\nx = 1  # one\n') == "one Doc."
+
+
+HELP = """\
+Starts N copies.
+
+Usage: distrun [options] program
+
+Start ranks:
+  -n,--np N                           How many ranks
+  -H,--hosts HOST[:SLOTS],...         Hosts, as in *
+  --a-long-name-of-an-option FILE
+                                      Its text,
+                                      continued
+
+Tune the runtime (each also as DISTRUN_<NAME>):
+  --encrypt[=flag]                    Encrypt tensors. (default false)
+
+Examples:
+  distrun -np 4 python train.py
+"""
+
+
+def test_the_page_of_the_command() -> None:
+    page = load_program("scripts/command_page").page_of({"distrun": HELP})
+    assert "## Start ranks\n\n:::{option} -n N, --np N\nHow many ranks\n:::\n" in page
+    assert ":::{option} -H HOST[:SLOTS],..., --hosts HOST[:SLOTS],...\nHosts, as in \\*\n:::" in page
+    assert ":::{option} --a-long-name-of-an-option FILE\nIts text, continued\n:::" in page
+    assert "## Tune the runtime\n\n:::{option} --encrypt[=flag]\n" in page
+    assert "Setting: [encrypt](settings.md#encrypt)." in page
+    assert page.endswith("## Examples\n\n```text\nExamples:\n  distrun -np 4 python train.py\n```\n")
+
+
+def test_headers_for_doxygen() -> None:
+    as_doxygen = load("../docs/_extensions/doxygen_filter.py").as_doxygen
+    assert as_doxygen("// Waits <T>.", False) == ("/// Waits \\<T\\>.", False)
+    assert as_doxygen("  int a;  // one", False) == ("  int a;  ///< one", False)
+    assert as_doxygen("/* Waits", False) == ("/** Waits", True)
+    assert as_doxygen(" * for `T<x>`. */", True) == (" * for `T<x>`. */", False)
+    assert as_doxygen("    call();  // inside a function", False) == ("    call();  // inside a function", False)
