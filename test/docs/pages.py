@@ -166,4 +166,7 @@ def parse(text: str) -> Page:
 
 
 def read_page(path: Path) -> Page:
-    return parse(path.read_text())
+    try:
+        return parse(path.read_text())
+    except ValueError as error:
+        raise PageError(f"{path}: {error}") from error

@@ -169,7 +169,7 @@ def main() -> int:
         try:
             outcomes = run_page(read_page(path))
         except (PageError, CannotRun) as error:
-            print(f"{path}: {error}")
+            print(error if isinstance(error, PageError) else f"{path}: {error}")
             failed = True
             continue
         if options.all_output:
