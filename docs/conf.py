@@ -29,6 +29,9 @@ root_doc = "index"
 # The pages directly in docs/ are older than the site; their content moves into its folders.
 exclude_patterns = ["plan", "_*", *(page.name for page in HERE.glob("*.md") if page.name != "index.md")]
 
+# They would make a dash of the two hyphens of an option.
+smartquotes = False
+
 html_theme = "furo"
 html_title = f"distrun {release}"
 html_static_path = ["_static"]

@@ -47,9 +47,11 @@ def as_doxygen(line: str, inside: bool) -> tuple[str, bool]:
 
 def main() -> None:
     inside = False
-    for line in Path(sys.argv[1]).read_text().splitlines():
+    for number, line in enumerate(Path(sys.argv[1]).read_text().splitlines(), 1):
         line = TYPEDEF[1].sub("};", TYPEDEF[0].sub("", line))
         line, inside = as_doxygen(line, inside)
+        if number == 1:  # the comment about the file
+            line = line.replace("///", "/// \\file\n///", 1) if line.startswith("///") else f"/** \\file\n{line[3:]}"
         print(line)
 
 

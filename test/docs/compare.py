@@ -13,9 +13,7 @@ from .pages import LEFT_OUT
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\r(?=\n)")
 MASKS = (
-    # Folders of temporary files have names at random; of other paths the last part stays.
-    (re.compile(r"(?<![\w/.~-])/(?:tmp|run|dev/shm|proc)(?:/[\w.@+~%-]+)+/?"), "/#"),
-    (re.compile(r"(?<![\w/.~-])~?(?:/[\w.@+~%-]+)+/"), "/#/"),
+    (re.compile(r"(?<![\w/.~-])~?(?:/[\w.@+~%-]+)+/?"), "/#"),
     (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b|\b0x[0-9a-f]+\b"), "#"),
     (re.compile(r"(?<![A-Za-z_\d.])[-+]?\d[\d,]*(?:\.\d+)*(?:[eE][-+]?\d+)?(?![\d])"), "#"),
     (re.compile(r"# ?(?:[num\u00b5]?s|min|h|[KMGT]i?B|bytes|B)\b"), "#"),

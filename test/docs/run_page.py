@@ -28,8 +28,8 @@ HOSTS_UNAVAILABLE = 69  # exit code of test/cluster/hosts
 LIMIT = 300.0  # seconds for a page
 DROPPED = ("DISTRUN_", "HOROVOD_", "SLURM_", "OMPI_", "PMI", "PYTEST_", "TEST_")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
-# This machine's name in the output, since the page is for any machine.
-THIS_HOST = "node1"
+# What stands in the output for this machine's name and for the working folder: a page is for any machine.
+THIS_HOST, THIS_FOLDER = "node1", "/home/me/work"
 END = "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n"
 
 
@@ -141,7 +141,7 @@ def run_page(page: Page, limit: float = LIMIT) -> list[Outcome]:
         for number, step in enumerate(page.steps):
             if isinstance(step, Command):
                 out, ended = kept / f"{number}.out", kept / f"{number}.code"
-                text = out.read_text(errors="replace") if out.exists() else said
+                text = (out.read_text(errors="replace") if out.exists() else said).replace(str(work), THIS_FOLDER)
                 if name and not page.hosts:
                     text = text.replace(name, THIS_HOST)
                 outcomes.append(Outcome(step, int(ended.read_text()) if ended.exists() else None, text))
