@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 STEERING = re.compile(r"\s*% (file|setup|exit|environment|hosts|not run here): (.+?)\s*$")
-FENCE = re.compile(r"(?P<indent>\s*)(?P<fence>`{3,})(?P<language>[^`\s]*)\s*$")
+FENCE = re.compile(r"(?P<indent>\s*)(?P<fence>`{3,})(?P<language>[^`\s]*)[^`]*$")
 LEFT_OUT = "..."
 
 

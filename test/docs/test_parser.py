@@ -44,6 +44,12 @@ def test_a_block_that_is_not_run() -> None:
     assert page.steps == [] and page.not_run == [(2, "needs Slurm")]
 
 
+def test_a_directive_with_an_argument_is_a_block_too() -> None:
+    assert parse("```{include} ../a.md\n:relative-docs: docs/\n```\n" + block("$ ls")).commands == [
+        Command(5, "ls", ())
+    ]
+
+
 def test_a_block_in_a_list_or_a_tab() -> None:
     page = parse(":::{tab-item} a\n   ```console\n   $ ls\n     a\n   ```\n:::\n````md\n```console\n```\n````\n")
     assert page.steps == [Command(3, "ls", ("  a",))]
