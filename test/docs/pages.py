@@ -49,6 +49,7 @@ class Command:
 class Page:
     environment: str = ""
     hosts: int = 0
+    slurm: bool = False  # the hosts are its nodes
     steps: list[File | Command] = field(default_factory=list)
     not_run: list[tuple[int, str]] = field(default_factory=list)  # line, reason
 
@@ -127,7 +128,10 @@ class Reader:
         if comment.key == "environment":
             self.page.environment = comment.value
         elif comment.key == "hosts":
-            self.page.hosts = int(comment.value)
+            count, _, slurm = comment.value.partition(" with ")
+            if not count.isdigit() or slurm not in ("", "slurm"):
+                raise PageError(f"line {comment.line}: neither '% hosts: N' nor '% hosts: N with slurm'")
+            self.page.hosts, self.page.slurm = int(count), bool(slurm)
         elif comment.key == "setup":
             self.page.steps.append(Command(comment.line, comment.value, None))
         else:

@@ -96,8 +96,9 @@ def script_of(page: Page, work: Path, kept: Path) -> str:
     return "".join(lines)
 
 
-def in_hosts(count: int, shared: Path, command: list[str]) -> list[str]:
-    hosts = [sys.executable, str(HOSTS), "--count", str(count), "--share", str(shared), "--", *command]
+def in_hosts(page: Page, shared: Path, command: list[str]) -> list[str]:
+    options = ["--count", str(page.hosts), "--share", str(shared), *(["--slurm"] if page.slurm else [])]
+    hosts = [sys.executable, str(HOSTS), *options, "--", *command]
     return hosts if os.geteuid() == 0 else ["sudo", "-n", "--preserve-env", *hosts]
 
 
@@ -132,7 +133,7 @@ def run_page(page: Page, limit: float = LIMIT) -> list[Outcome]:
         (kept / "script").write_text(script_of(page, work, kept))
         command = ["bash", str(kept / "script")]
         if page.hosts:
-            command = in_hosts(page.hosts, Path(folder), command)
+            command = in_hosts(page, Path(folder), command)
         code, said = run_script(command, environment, limit)
         if page.hosts and code == HOSTS_UNAVAILABLE:
             raise CannotRun(said.strip())

@@ -36,7 +36,8 @@ def test_files_and_hidden_commands_in_order() -> None:
 
 def test_what_holds_for_the_page() -> None:
     page = parse("% environment: jax\n% hosts: 2\n")
-    assert (page.environment, page.hosts) == ("jax", 2)
+    assert (page.environment, page.hosts, page.slurm) == ("jax", 2, False)
+    assert parse("% hosts: 3 with slurm\n").slurm
 
 
 def test_a_block_that_is_not_run() -> None:
@@ -63,6 +64,7 @@ def test_a_block_in_a_list_or_a_tab() -> None:
         ("```console\n$ ls\n", "line 1: the block does not end"),
         ("% exit: 1\n" + block("x", language="text"), "'% exit:' stands before no console block"),
         ("% file: a\n" + block("$ ls"), "a console block is no file"),
+        ("% hosts: h1\n", "line 1: neither '% hosts: N' nor '% hosts: N with slurm'"),
         ("% exit: 1\n", "line 1: no block follows '% exit:'"),
     ],
 )
