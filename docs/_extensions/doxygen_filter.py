@@ -47,11 +47,17 @@ def as_doxygen(line: str, inside: bool) -> tuple[str, bool]:
 
 def main() -> None:
     inside = False
+    before = ""
+    about_file = True  # until the first comment ends
     for number, line in enumerate(Path(sys.argv[1]).read_text().splitlines(), 1):
         line = TYPEDEF[1].sub("};", TYPEDEF[0].sub("", line))
         line, inside = as_doxygen(line, inside)
         if number == 1:  # the comment about the file
             line = line.replace("///", "/// \\file\n///", 1) if line.startswith("///") else f"/** \\file\n{line[3:]}"
+        if about_file and before.endswith(".") and re.match(r" \* [A-Z]", line):
+            line = f" *\n{line}"  # each sentence that begins a line is a paragraph there
+        about_file &= inside
+        before = line
         print(line)
 
 
