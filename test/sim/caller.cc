@@ -28,13 +28,13 @@ Caller::Caller(const Scenario& scenario, int rank, VirtualRank& engine, Oracle& 
   skip_calls();
 }
 
-// Those of others.
+// Skips the calls in which this rank does not take part.
 void Caller::skip_calls() {
   const auto& calls = program().calls;
   while (next_call_ < calls.size() && !takes_part(program(), calls[next_call_], rank_)) ++next_call_;
 }
 
-// --- what there is to do ---
+// --- which actions are possible ---
 
 bool Caller::submitted_all(std::size_t unit) const {
   const UnitState& state = units_[unit];
@@ -52,8 +52,8 @@ bool Caller::can_submit(std::size_t unit) const {
   return !set.join && (set.joined || state.round < rounds_of(program(), plan, rank_));
 }
 
-// All that this rank has data for was submitted; some of it may be in flight, but nothing that has a rival: when the
-// rank has joined, the rival does not wait for it any more.
+// A rank can join when it has submitted everything that it has data for. Operations may be in flight, but none with a
+// rival: once the rank has joined, the rival no longer waits for it.
 bool Caller::can_join(std::size_t set) const {
   if (sets_[set].joined || sets_[set].join || !ids_.contains(static_cast<int>(set))) return false;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
@@ -101,7 +101,7 @@ std::string Caller::missing() const {
   return text;
 }
 
-// --- doing it ---
+// --- actions ---
 
 bool Caller::act(TimePoint now) {
   if (stopped_ || left_) return false;
@@ -144,7 +144,7 @@ void Caller::submit(std::size_t unit, TimePoint now) {
   }
   auto handles = engine_.submit(submissions);
   if (!handles.ok()) {
-    state.dropped = true;  // the job has ended, or will have been found to be wrong
+    state.dropped = true;  // the job has ended, or the oracle reports a finding
     return oracle_.refused(rank_, "tensor '" + submissions.front().name + "'", handles.status());
   }
   state.handles = *std::move(handles);
@@ -153,7 +153,7 @@ void Caller::submit(std::size_t unit, TimePoint now) {
   if (random_.chance(2)) submit_twice(unit);
 }
 
-// Refused on the spot, and nobody hears of it.
+// A duplicate name is refused at once, and no other rank learns of it.
 void Caller::submit_twice(std::size_t unit) {
   const Unit& plan = program().units[unit];
   engine::Submission again = submission_of(program(), plan.slots.front(), units_[unit].moving, rank_);
@@ -189,7 +189,7 @@ void Caller::call(TimePoint now) {
   ticket_ = engine_.call(std::move(call));
 }
 
-// --- what has come of it ---
+// --- results ---
 
 void Caller::collect(TimePoint now) {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
@@ -215,7 +215,7 @@ void Caller::collect_join(std::size_t set, TimePoint now) {
   oracle_.join_ended(rank_, static_cast<int>(set), state.join->status(), last, now);
   state.join = nullptr;
   state.joined = true;
-  // The rounds that only others had data for are behind all ranks now.
+  // All ranks are now past the rounds for which only other ranks had data.
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const Unit& plan = program().units[unit];
     if (static_cast<std::size_t>(plan.set) == set) units_[unit].round = std::max(units_[unit].round, plan.rounds);
@@ -230,7 +230,7 @@ void Caller::collect_call(TimePoint now) {
     if (status.ok()) ids_[plan.set] = ticket_->set();
     if (!status.ok()) drop(plan.set);
   }
-  // Refused: the set stays, and the rank that called something else has kept its own.
+  // If the removal is refused, the set stays. The rank that made another call has also kept its set.
   if (plan.kind == Call::Kind::kRemoveSet) {
     if (status.ok()) drop(plan.set);
     if (!status.ok() && !ids_.contains(plan.set)) ids_[plan.set] = removing_;

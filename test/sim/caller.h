@@ -1,4 +1,5 @@
-// The program of one virtual rank: submits its tensors in a random order, makes its calls, collects what has completed.
+// The program of one virtual rank. It submits tensors in a random order, makes calls, and collects completed
+// operations.
 #pragma once
 
 #include <functional>
@@ -18,26 +19,26 @@ class Caller {
  public:
   Caller(const Scenario& scenario, int rank, VirtualRank& engine, Oracle& oracle, Random random);
 
-  // Does one thing, or several in a burst; false: there is nothing to do until something completes.
+  // Performs one action, or a burst of several. Returns false if nothing can be done until something completes.
   bool act(TimePoint now);
   void collect(TimePoint now);
   void stop_submitting() { stopped_ = true; }
   void leave();
 
-  [[nodiscard]] bool done() const;  // everything was submitted and, unless it is hasty, has completed
+  [[nodiscard]] bool done() const;  // everything was submitted and (unless it is hasty) has completed
   [[nodiscard]] bool left() const { return left_; }
-  [[nodiscard]] std::string missing() const;  // what is in flight here; empty: nothing
+  [[nodiscard]] std::string missing() const;  // names the operations in flight here; empty: none
 
  private:
   struct UnitState {
-    int round = 0;                           // the next one
+    int round = 0;                           // the next round
     int moving = 0;                          // the round of `handles`
     std::vector<engine::HandlePtr> handles;  // by slot of the unit; empty: not in flight
-    bool dropped = false;                    // its set is not there, or not any more
+    bool dropped = false;                    // its set does not exist, or was removed
   };
   struct SetState {
-    engine::HandlePtr join;  // in flight
-    bool joined = false;     // or never will
+    engine::HandlePtr join;  // null unless a join is in flight
+    bool joined = false;     // also true if it will never join
   };
   [[nodiscard]] const Program& program() const { return scenario_.program; }
   [[nodiscard]] bool submitted_all(std::size_t unit) const;
@@ -61,7 +62,7 @@ class Caller {
   Random random_;
   std::vector<UnitState> units_;
   std::vector<SetState> sets_;
-  std::map<int, int> ids_;  // Program::sets -> the engine's id
+  std::map<int, int> ids_;  // index in Program::sets -> the engine's id
   int removing_ = -1;       // the engine's id of the set that the call in flight removes
   std::size_t next_call_ = 0;
   std::shared_ptr<engine::CallTicket> ticket_;

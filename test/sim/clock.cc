@@ -1,11 +1,11 @@
-// The engine reads std::chrono::steady_clock where it acts (pure code takes a TimePoint). This program brings its own
-// now(), which the linker finds before the standard library's shared one, so that the product needs no seam for it.
+// The engine reads std::chrono::steady_clock where it acts (pure code takes a TimePoint). This program defines its own
+// now(). The linker finds it before the one in the shared standard library, so the product needs no hook for tests.
 #include "test/sim/clock.h"
 
 namespace distrun::sim {
 namespace {
 
-// Not zero, which the engine's records take for "never".
+// Not zero, because the engine's records use zero for "never".
 TimePoint current{std::chrono::hours(1)};
 
 }  // namespace

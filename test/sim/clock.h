@@ -1,4 +1,4 @@
-// Virtual time: in this program Clock::now() is what the scheduler says, not the machine's clock.
+// Virtual time: in this program Clock::now() returns the scheduler's time, not the machine's.
 #pragma once
 
 #include "runtime/base/clock.h"

@@ -15,7 +15,7 @@ class Digest {
   std::uint64_t value_ = 0xCBF29CE484222325ULL;
 };
 
-// What must be the same on all members.
+// A digest of the fields that must be equal on all members.
 std::uint64_t digest_of(const backend::Operation& operation) {
   Digest digest;
   digest.add(static_cast<std::uint64_t>(operation.kind));
@@ -24,7 +24,7 @@ std::uint64_t digest_of(const backend::Operation& operation) {
   digest.add(std::bit_cast<std::uint64_t>(operation.prescale));
   digest.add(std::bit_cast<std::uint64_t>(operation.postscale));
   digest.add(static_cast<std::uint64_t>(operation.root));
-  // What a member gives differs by right.
+  // Members may pass different counts to these operations.
   const bool uneven = operation.kind == OpKind::kAllgather || operation.kind == OpKind::kAlltoall;
   for (const backend::Segment& one : operation.segments) digest.add(uneven ? 0 : one.count);
   for (const std::size_t count : operation.counts) digest.add(count);
@@ -88,8 +88,8 @@ std::unique_ptr<backend::Backend> Fabric::backend(int set, const std::vector<int
   return std::make_unique<SimBackend>(*this, set, std::move(endpoint));
 }
 
-// The memory of one tensor is the same on all virtual ranks, so it tells which tensor this is; unless it was packed, or
-// stands in for one on a rank that has joined.
+// One tensor has the same memory on all virtual ranks, so its address identifies it. Returns 0 (unknown) if the tensor
+// was packed, or if this rank has joined and passes substitute memory.
 std::uint64_t Fabric::tensors_of(const backend::Operation& operation) const {
   Digest digest;
   for (const backend::Segment& one : operation.segments) {
@@ -128,7 +128,7 @@ Status Fabric::start(int set, const std::shared_ptr<Endpoint>& endpoint, const b
   if (started.members.size() < group.size) return {};
   for (const auto& [member, its_token] : std::exchange(started.members, {})) {
     scheduler_.after(random_.up_to(options_.most_time), [this, to = member, done = its_token] {
-      if (std::find(to->moving.begin(), to->moving.end(), done) == to->moving.end()) return;  // aborted meanwhile
+      if (std::find(to->moving.begin(), to->moving.end(), done) == to->moving.end()) return;  // aborted in between
       to->arrived.push_back(done);
       wake_(to->rank);
     });

@@ -1,5 +1,5 @@
-// The backends of all virtual ranks. Moves no data; checks that all members of a set start the same operations in the
-// same order, and completes an operation on each member some time after the last one has started it.
+// The backends of all virtual ranks. They move no data. They check that all members of a set start the same operations
+// in the same order. An operation completes on each member some time after the last member has started it.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@
 namespace distrun::sim {
 
 struct FabricOptions {
-  Duration most_time{};  // of an operation, and until the end of a peer is seen
+  Duration most_time{};  // of an operation, and until a rank notices the end of a peer
   bool scatter_gather = true;
   bool sees_ends = true;
-  std::span<const std::byte> memory{};  // of the tensors
+  std::span<const std::byte> memory{};  // the memory of all tensors
 };
 
 class Fabric {
@@ -31,29 +31,31 @@ class Fabric {
          Findings& findings)
       : options_(options), scheduler_(scheduler), random_(random), wake_(std::move(wake)), findings_(findings) {}
 
-  // The fabric outlives it.
+  // The fabric must outlive the backend.
   std::unique_ptr<backend::Backend> backend(int set, const std::vector<int>& members, int rank);
-  // Its peers see that it is gone. Of those that go in good order each set sees one, for there are many.
+  // The rank's peers notice that it has gone. Many ranks end in good order, so each set notices only the first such
+  // end.
   void end(int rank, bool in_good_order);
-  void fail_next(int rank) { fails_ = rank; }  // the rank's next operation fails with kSystem
+  void fail_next(int rank) { fails_ = rank; }  // the next operation of `rank` fails with kSystem
   [[nodiscard]] bool will_fail() const { return fails_ >= 0; }
 
  private:
   friend class SimBackend;
   struct Endpoint {  // one member of one set
     int rank = -1;
-    std::size_t next = 0;                // operation
-    std::vector<std::uint64_t> moving;   // tokens
-    std::vector<std::uint64_t> arrived;  // tokens
+    std::size_t next = 0;                // the number of its next operation
+    std::vector<std::uint64_t> moving;   // tokens in flight
+    std::vector<std::uint64_t> arrived;  // tokens that have completed
     Status aborted;
     Status failed;  // a backend that has failed keeps failing
     int lost = -1;
   };
   struct Started {
     std::uint64_t digest = 0;
-    std::uint64_t tensors = 0;                                                 // by their memory; 0: not known yet
-    std::string text;                                                          // of the first member's
-    std::vector<std::pair<std::shared_ptr<Endpoint>, std::uint64_t>> members;  // and their tokens
+    std::uint64_t tensors = 0;                                                 // digest of their memory; 0: unknown so
+                                                                               // far
+    std::string text;                                                          // the first member's operation as text
+    std::vector<std::pair<std::shared_ptr<Endpoint>, std::uint64_t>> members;  // each with its token
   };
   struct Group {
     std::vector<std::shared_ptr<Endpoint>> members;

@@ -1,4 +1,4 @@
-// What a run has found to be wrong.
+// The faults that a run has found.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ class Findings {
   [[nodiscard]] const std::vector<std::string>& list() const { return list_; }
 
  private:
-  static constexpr std::size_t kMost = 8;  // what follows the first ones follows from them
+  static constexpr std::size_t kMost = 8;  // later findings are consequences of the first ones
   std::vector<std::string> list_;
 };
 

@@ -11,7 +11,7 @@ namespace entry = engine::entry;
 
 namespace {
 
-constexpr std::size_t kIndexAt = 1 + 4 + 4;  // of a frame's index: behind format, capabilities and epoch
+constexpr std::size_t kIndexAt = 1 + 4 + 4;  // where a frame has its index: after format, capabilities and epoch
 
 }  // namespace
 
@@ -97,7 +97,7 @@ void LogWitness::erase(TensorId id) {
   stale_[key] = id;
 }
 
-// Known at a place p, entries read, if defined < p <= erased.
+// A cache knows an id after p entries were read if defined < p <= erased.
 void LogWitness::check_said(int rank, TensorId id) {
   const auto found = ids_.find(id);
   const Reader& self = reader(rank);

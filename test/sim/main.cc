@@ -54,7 +54,7 @@ bool read_arguments(int count, char** arguments, Arguments& to) {
 int run(const Arguments& arguments) {
   int failed = 0;
   long events = 0;
-  const auto start = std::chrono::system_clock::now();  // the machine's: the steady clock is virtual here
+  const auto start = std::chrono::system_clock::now();  // the machine's clock, because the steady clock is virtual here
   for (std::uint64_t seed = arguments.first; seed <= arguments.last; ++seed) {
     const RunResult result = run_seed(seed, arguments.wishes);
     events += result.events;

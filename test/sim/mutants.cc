@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, kNumMutants> kNames = {
     "not-appended", "reordered",  "not-failed",       "not-evicted",   "other-cause"};
 constexpr int kMostSkips = 12;
 
-// In place of one that is kept back, so that those behind it keep their numbers.
+// Replaces an entry that is withheld, so that the entries after it keep their numbers.
 Entry nothing() { return entry::Evict{}; }
 
 template <class Kind>

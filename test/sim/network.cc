@@ -6,7 +6,7 @@
 namespace distrun::sim {
 namespace {
 
-constexpr std::size_t kMostQueued = std::size_t{64} << 20;  // as in leader.cc
+constexpr std::size_t kMostQueued = std::size_t{64} << 20;  // the same as in leader.cc
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// The control plane of all virtual ranks: ordered per pair, with random delays; senders may be held up, ranks may die.
-// As with sockets, what a rank sent before its end can still arrive, and the end is seen after it.
+// The control plane of all virtual ranks. Messages keep their order per pair and have random delays. Senders may be
+// blocked for a time, and ranks may die. As with sockets, messages that a rank sent before its end can still arrive.
+// Its peers notice the end after them.
 #pragma once
 
 #include <cstddef>
@@ -25,37 +26,37 @@ struct Passing {
   int to = -1;
   Bytes bytes;
   bool arrives = true;
-  bool wakes = true;  // false: it lies there, and the receiver sleeps on
+  bool wakes = true;  // false: the message stays in the inbox and the receiver sleeps on
 };
 
-// Sees all that passes.
+// Sees every message on the network.
 class Witness {
  public:
   virtual ~Witness() = default;
-  virtual void sent(int from, const std::vector<std::byte>& bytes) = 0;  // a broadcast once
+  virtual void sent(int from, const std::vector<std::byte>& bytes) = 0;  // called once for a broadcast
   virtual void received(int to, const std::vector<std::byte>& bytes) = 0;
 };
 
 struct NetworkOptions {
   int size = 1;
   Duration most_delay{};
-  int congestion = 0;      // per cent of sends after which a rank can send nothing for a while
-  std::size_t weight = 1;  // of a byte: what waits to be sent counts as so much more, as with so many more of it
+  int congestion = 0;      // per cent of sends after which a rank can send nothing for some time
+  std::size_t weight = 1;  // a queued byte counts as this many bytes, to simulate large messages
 };
 
 class Network {
  public:
   Network(NetworkOptions options, Scheduler& scheduler, Random random, std::function<void(int rank)> wake);
 
-  std::unique_ptr<net::ControlPlane> plane(int rank);  // the network outlives it
+  std::unique_ptr<net::ControlPlane> plane(int rank);  // the network must outlive the plane
   void watch(Witness* witness) { witness_ = witness; }
-  // May change what passes: for mutants.
+  // Installs a callback that may change messages. Mutants use it.
   void tamper(std::function<void(Passing&)> tamper) { tamper_ = std::move(tamper); }
 
-  [[nodiscard]] long sent() const { return sent_; }  // messages, by all ranks
-  [[nodiscard]] long held() const { return held_; }  // looks of the leader at more than it may send
-  void kill(int rank);                               // what is under way from it may be lost
-  void leave(int rank);                              // what is under way from it arrives
+  [[nodiscard]] long sent() const { return sent_; }  // messages sent by all ranks
+  [[nodiscard]] long held() const { return held_; }  // how often the leader found too many bytes queued
+  void kill(int rank);                               // its messages under way may be lost
+  void leave(int rank);                              // its messages under way still arrive
   void clear(int rank) { at(rank).held_until = TimePoint{}; }
 
  private:
@@ -63,14 +64,14 @@ class Network {
   struct Rank {
     std::deque<std::pair<int, Bytes>> inbox;
     std::deque<std::pair<int, Bytes>> outbox;  // destination, message
-    TimePoint held_until;                      // nothing leaves the outbox before
-    TimePoint up;                              // when the last message to the leader arrives
-    TimePoint down;                            // when the last one from the leader arrives
-    TimePoint cut = TimePoint::max();          // what it sent and has not arrived by then is lost
+    TimePoint held_until;                      // until then nothing leaves the outbox
+    TimePoint up;                              // when its last message to the leader arrives
+    TimePoint down;                            // when the leader's last message to it arrives
+    TimePoint cut = TimePoint::max();          // its messages that have not arrived by then are lost
     bool gone = false;
     bool may_go = false;
-    bool ended = false;  // its connection, as the leader sees it
-    bool alone = false;  // its connection to the leader, as it sees it
+    bool ended = false;  // the leader has noticed the end of its connection
+    bool alone = false;  // it has noticed the end of its connection to the leader
   };
   [[nodiscard]] Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
@@ -90,7 +91,7 @@ class Network {
   std::vector<Rank> ranks_;
   long sent_ = 0;
   long held_ = 0;
-  std::vector<int> missed_;  // by the leader: ended, and may not go; in order
+  std::vector<int> missed_;  // ranks whose loss the leader has noticed and that may not go; in order
 };
 
 }  // namespace distrun::sim

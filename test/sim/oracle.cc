@@ -10,15 +10,15 @@ using std::chrono::seconds;
 
 std::string text_of(const Status& status) { return status.ok() ? "ok" : "'" + status.message() + "'"; }
 
-// A job that ended takes everything with it.
+// True for the end of the job, which fails all operations.
 bool is_job_error(const Status& status) { return !status.ok() && !status.info().usable; }
 
 bool has_joins(const Program& program) {
   return std::any_of(program.sets.begin(), program.sets.end(), [](const SetPlan& set) { return !set.behind.empty(); });
 }
 
-// Others may be missed before the culprit is: who has closed a set while the removal waits for the culprit, and who
-// cannot join before it has what it waits for.
+// Other ranks may be reported before the culprit. One has already removed a set, and the removal waits for the culprit.
+// Another cannot join before it has got what it waits for.
 bool others_are_missed(const Program& program) {
   return std::any_of(program.calls.begin(), program.calls.end(), [](const CallPlan& call) { return call.early; }) ||
          has_joins(program);
@@ -28,7 +28,7 @@ bool others_are_missed(const Program& program) {
 
 Duration Oracle::patience() const { return seconds(5) + 200 * (scenario_.most_delay + scenario_.most_time); }
 
-// And for nothing but what has struck it.
+// The job may end only for the fault that struck it.
 bool Oracle::ended_with_job(const Status& status, const std::string& what) {
   if (!is_job_error(status)) return false;
   if (!struck_ || !is_cause(status)) findings_.add(what + " fails with the job: " + text_of(status));
@@ -84,7 +84,7 @@ void Oracle::completed(int rank, int slot, int round, const Handle& handle, Time
   }
   const int odd = odd_rank(program, unit, round);
   if (status.code() == expected && !cut_off && odd >= 0) names(odd, status, what);
-  if (!status.ok() || expected != Errc::kOk) return;  // what deviates has no rows to compare
+  if (!status.ok() || expected != Errc::kOk) return;  // an operation with a deviation has no rows to compare
   const auto rows = received_rows(program, slot, round, rank);
   if (!rows.empty() && handle.output().first_dims != rows) {
     findings_.add(what + " does not receive the rows that the members of the set send");
@@ -118,8 +118,8 @@ void Oracle::call_ended(int rank, int call, const Status& status, int set, TimeP
   const bool adds = plan.kind == engine::Call::Kind::kAddSet;
   const bool broken = adds && scenario_.program.sets[static_cast<std::size_t>(plan.set)].fails_on >= 0;
   const Errc expected = plan.odd >= 0 ? Errc::kMismatch : broken ? Errc::kSystem : Errc::kOk;
-  // A culprit that has joined and calls nothing more is in its join, as far as anybody can see. Who makes another call
-  // in the place of one that fails so is found in the next one.
+  // A culprit that has joined and makes no more calls looks like a rank that waits in its join. If a rank made a wrong
+  // call in place of this one, the mistake is found in its next call.
   const bool stands_still =
       (scenario_.fault == Fault::kStall || scenario_.fault == Fault::kFreeze) && has_joins(scenario_.program);
   const bool follows = status.code() == Errc::kInvalidArgument || status.code() == Errc::kMismatch;
@@ -140,7 +140,7 @@ void Oracle::fault_struck(TimePoint now, bool all_well_possible, bool some_had_l
   some_had_left_ = some_had_left;
 }
 
-// The error that every rank must end with, naming who caused it.
+// Whether `outcome` is the error that this fault must cause, and names the culprit.
 bool Oracle::is_cause(const Status& outcome) const {
   const auto one_of = [&](std::initializer_list<Errc> codes) {
     return std::find(codes.begin(), codes.end(), outcome.code()) != codes.end();
@@ -162,7 +162,7 @@ bool Oracle::is_cause(const Status& outcome) const {
     case Fault::kAbort:
       return outcome.message() == "the user ends the job";
     case Fault::kStall:
-      // It leaves at last: those that have joined wait for as long as it takes.
+      // The culprit leaves in the end. Ranks that have joined wait for it without a limit.
       if (named && outcome.code() == Errc::kRankLeft) return true;
       return outcome.code() == Errc::kTimeout && (named || others_are_missed(scenario_.program));
     case Fault::kFreeze:

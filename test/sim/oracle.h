@@ -1,5 +1,5 @@
-// What must be true of every run, whatever the seed: nobody waits forever or too long, ranks agree on every outcome,
-// mistakes fail as such and nothing else does, a job ends for its cause only.
+// Checks that hold for every run, whatever the seed. No rank waits forever or too long. Ranks agree on every outcome.
+// Mistakes fail with the expected error, and nothing else fails. A job ends only for its cause.
 #pragma once
 
 #include <map>
@@ -25,15 +25,15 @@ class Oracle {
   void join_ended(int rank, int set, const Status& status, int last, TimePoint now);
   void called(int call, TimePoint now);
   void call_ended(int rank, int call, const Status& status, int set, TimePoint now);
-  // Who is struck after it has left need not be missed.
+  // A rank that has left before the fault strikes is not necessarily missed.
   void fault_struck(TimePoint now, bool all_well_possible, bool some_had_left);
-  // `alone`: it did not wait for the others in shutdown.
+  // `alone`: the rank did not wait for the others in shutdown.
   void ended(int rank, const Status& outcome, bool alone, TimePoint now);
   void refused(int rank, const std::string& what, const Status& status);
-  void waits(int rank, const std::string& what);  // the run is over, and it still does
+  void waits(int rank, const std::string& what);  // the run is over, and the rank still waits
 
   [[nodiscard]] long submissions() const { return submissions_; }
-  // Too long for anything that is not waiting for a timer of the engine's.
+  // The longest time that an operation may take without waiting for a timer of the engine.
   [[nodiscard]] Duration patience() const;
 
  private:
@@ -41,8 +41,8 @@ class Oracle {
     bool known = false;
     Errc code = Errc::kOk;
     std::string message;
-    int value = -1;  // a call's set, the last rank of a join
-    TimePoint last;  // submission
+    int value = -1;  // the set of a call, or the last rank of a join
+    TimePoint last;  // when the last rank submitted
   };
   bool ended_with_job(const Status& status, const std::string& what);
   void names(int culprit, const Status& status, const std::string& what);
@@ -53,11 +53,11 @@ class Oracle {
   const Scenario& scenario_;
   Findings& findings_;
   std::map<std::pair<int, int>, Outcome> tensors_;  // by slot and round
-  std::map<int, Outcome> joins_;                    // by set of the program
+  std::map<int, Outcome> joins_;                    // by index in Program::sets
   std::map<int, Outcome> calls_;
   long submissions_ = 0;
   bool struck_ = false;
-  bool all_well_possible_ = false;  // the fault struck who was not needed any more
+  bool all_well_possible_ = false;  // the job did not need the struck rank any more
   bool some_had_left_ = false;
   TimePoint struck_at_;
 };

@@ -1,4 +1,4 @@
-// Where a virtual rank would block, and what its launcher tells it: without threads or descriptors.
+// The places where a virtual rank would block, and its channel to the launcher. Without threads or descriptors.
 #pragma once
 
 #include <sys/epoll.h>
@@ -33,7 +33,7 @@ class SimJobChannel final : public net::JobChannel {
   std::vector<net::JobEvent> events_;
 };
 
-// Never blocks: a poll that would is noted, and the simulation goes on with another rank.
+// Never blocks. It notes a poll that would block, and the simulation continues with another rank.
 class SimWaitSet final : public net::WaitSet {
  public:
   explicit SimWaitSet(const SimJobChannel& channel) : channel_(channel) {}
@@ -43,7 +43,7 @@ class SimWaitSet final : public net::WaitSet {
     would_block_ = false;
   }
   [[nodiscard]] bool would_block() const { return would_block_; }
-  [[nodiscard]] TimePoint until() const { return until_; }  // of the poll that would block
+  [[nodiscard]] TimePoint until() const { return until_; }  // the timeout of the poll that would block
 
   Status add(int, std::uint32_t, Callback on_ready) override {
     on_ready_ = std::move(on_ready);
@@ -70,7 +70,7 @@ class SimWaitSet final : public net::WaitSet {
   }
 
  private:
-  static constexpr int kMostPolls = 10000;  // of one step
+  static constexpr int kMostPolls = 10000;  // in one step
   const SimJobChannel& channel_;
   Callback on_ready_;
   int polls_ = 0;

@@ -9,16 +9,16 @@ namespace {
 
 using engine::Submission;
 
-constexpr std::size_t kMemory = 8192;  // of one tensor: input and output
-constexpr int kFirstDims = 5;          // an allgather's first dimension is below
+constexpr std::size_t kMemory = 8192;  // bytes for one tensor: input and output
+constexpr int kFirstDims = 5;          // an allgather's first dimension is smaller than this
 constexpr std::size_t kMostAlltoall = 64;
 
-// --- one row per kind of operation: how a random one looks, and how it differs between members by right ---
+// --- one row per operation: how to make a random one, and how it may differ between members ---
 
-struct Place {  // of the submitter in the set
+struct Place {  // the submitter's place in the set
   int member = 0;
   int members = 1;
-  int turn = 0;  // counts the changes of this member's rows
+  int turn = 0;  // how often this member's rows have changed
 };
 
 void fill_reduction(Submission& one, const std::vector<int>&, Random& random) {
@@ -37,7 +37,7 @@ void vary_allgather(Submission& one, Place place) {
 
 void fill_broadcast(Submission& one, const std::vector<int>& ranks, Random& random) { one.root = random.pick(ranks); }
 
-// Rows for each member; equal shares where the first number is even.
+// The number of rows for each member. If the first dimension is even, all shares are equal.
 void fill_alltoall(Submission& one, const std::vector<int>&, Random& random) {
   one.shape = {random.between(0, kFirstDims - 1), random.between(0, 3)};
 }
@@ -88,7 +88,7 @@ bool is_broadcast(const Submission& one) { return one.kind == OpKind::kBroadcast
 bool is_any(const Submission&) { return true; }
 
 struct DeviationRow {
-  bool on_all;  // all ranks agree on something that is wrong
+  bool on_all;  // all ranks agree, and what they agree on is wrong
   Errc outcome;
   bool (*applies)(const Submission&);
   void (*apply)(Submission&);
@@ -108,11 +108,11 @@ const std::array kDeviations = {
     DeviationRow{true, Errc::kInvalidArgument, is_by_rows, [](Submission& s) { s.shape.clear(); }},
     DeviationRow{false, Errc::kInvalidArgument, is_alltoall, [](Submission& s) { s.splits.assign(1, -1); }},
 };
-constexpr int kUngrouped = static_cast<int>(kDeviations.size());  // a rank submits a group's tensors one by one
+constexpr int kUngrouped = static_cast<int>(kDeviations.size());  // one rank submits the tensors of a group one by one
 
 // --- making a program ---
 
-// Whether the operation can run when some members have joined.
+// Whether the operation can run after some members have joined.
 bool goes_without(const Submission& one, bool root_has_joined) {
   if (one.kind == OpKind::kAlltoall || one.kind == OpKind::kReducescatter) return false;
   if (one.kind == OpKind::kBroadcast) return !root_has_joined;
@@ -141,7 +141,7 @@ int add_slot(Program& program, const KindRow& row, std::string name, Random& ran
   return unit.slots.back();
 }
 
-// Whose mistake it can be: the members that submit the round.
+// The members that submit the round. Only these can make a mistake in it.
 std::vector<int> submitters_of(const Program& program, const Unit& unit, int round) {
   std::vector<int> ranks = program.sets[static_cast<std::size_t>(unit.set)].ranks;
   std::erase_if(ranks, [&](int rank) { return rounds_of(program, unit, rank) <= round; });
@@ -152,7 +152,7 @@ void deviate(Program& program, const Unit& unit, Random& random) {
   const int slot = random.pick(unit.slots);
   const int round = random.between(0, unit.rounds - 1);
   const std::vector<int> ranks = submitters_of(program, unit, round);
-  // One error at a time.
+  // Only one error in a round.
   if (ranks.empty() || outcome_of(program, unit, round) != Errc::kOk) return;
   if (unit.group && ranks.size() > 1 && random.chance(30)) {
     program.deviations[{slot, round}] = {.rank = random.pick(ranks), .row = kUngrouped};
@@ -168,7 +168,7 @@ void deviate(Program& program, const Unit& unit, Random& random) {
 const KindRow& random_kind(const std::vector<int>& ranks, Random& random) {
   for (;;) {
     const KindRow& row = kKinds[random.below(kKinds.size())];
-    // Every member knows the rows of all pairs of members.
+    // For an alltoall, every member knows the rows of all pairs of members. Large sets would need too much memory.
     if (row.kind != OpKind::kAlltoall || ranks.size() <= kMostAlltoall) return row;
   }
 }
@@ -219,7 +219,7 @@ void add_sets(Program& program, const ProgramSize& size, Random& random) {
   const auto odd = [&](const std::vector<int>& takers) {
     return size.calls_go_wrong && !takers.empty() && random.chance(10) ? random.pick(takers) : -1;
   };
-  // Of two members alone there is no smaller call that one of them could make by mistake.
+  // If only the two members of a set take part, neither can make a smaller call by mistake.
   const auto takers = [&](const SetPlan& plan, bool alone) {
     const std::vector<int>& ranks = alone ? plan.ranks : program.sets.front().ranks;
     return ranks.size() > (alone ? 2U : 1U) ? ranks : std::vector<int>();
@@ -280,7 +280,7 @@ Submission submission_of(const Program& program, int slot, int round, int rank) 
   Submission one = plan.first;
   if (const auto vary = row_of(one.kind).vary) {
     const auto member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
-    // Every other member changes at a time.
+    // At each change, half of the members change their rows.
     const int turn = plan.changes > 0 ? (round / plan.changes + member) / 2 : 0;
     vary(one, {.member = member, .members = static_cast<int>(ranks.size()), .turn = turn});
   } else if (plan.changes > 0 && !one.shape.empty()) {
@@ -301,7 +301,7 @@ bool submits(const Program& program, const Unit& unit, int rank) {
 
 engine::Call odd_call(const Program& program, const CallPlan& call) {
   if (!call.members_only) return {.kind = engine::Call::Kind::kStopTimeline};
-  // With one other member, who waits in the right call: so nothing else is held up.
+  // The odd call needs one other member, which waits in the right call. No other rank is held up.
   const std::vector<int>& ranks = program.sets[static_cast<std::size_t>(call.set)].ranks;
   const int other = ranks.front() == call.odd ? ranks.back() : ranks.front();
   return {.kind = engine::Call::Kind::kAddSet,
@@ -328,7 +328,7 @@ int rounds_of(const Program& program, const Unit& unit, int rank) {
   return std::max(0, unit.rounds - set.behind[static_cast<std::size_t>(member)]);
 }
 
-// Some rank waits for the tensor, and some for its rival.
+// True if some rank waits for the tensor, and another rank for its rival.
 bool meets_rival(const Program& program, const Unit& unit) {
   if (program.slots[static_cast<std::size_t>(unit.slots.front())].rival < 0) return false;
   bool waits[2] = {false, false};

@@ -1,4 +1,4 @@
-// Seeded random choices; the same on every machine (std's distributions are not).
+// Seeded random choices. They are the same on every machine, unlike the distributions of the standard library.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class Random {
   const T& pick(const std::vector<T>& from) {
     return from[static_cast<std::size_t>(below(from.size()))];
   }
-  // An independent stream, so that what one part draws does not change what another part sees.
+  // An independent stream. Draws of one part therefore do not change the draws of another part.
   Random fork() { return Random(engine_() ^ 0x9E3779B97F4A7C15ULL); }
 
  private:

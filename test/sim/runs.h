@@ -1,4 +1,4 @@
-// One seed from start to end, and how to run it again.
+// Runs one seed from start to end, and gives the command that repeats the run.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct RunWishes {
 struct RunResult {
   std::vector<std::string> findings;
   std::string scenario;
-  std::string command;  // that runs it again
+  std::string command;  // repeats the run
   long events = 0;
-  long held = 0;  // looks of the leader at more than it may have queued
+  long held = 0;  // how often the leader found too many bytes queued
   bool mutant_struck = false;
   [[nodiscard]] bool ok() const { return findings.empty(); }
   [[nodiscard]] std::string text() const;

@@ -57,7 +57,7 @@ Scenario make_scenario(std::uint64_t seed, const Wishes& wishes) {
   s.ranks = wishes.ranks.value_or(random_ranks(seed, random));
   const bool faulty = random.chance(50);
   s.fault = wishes.fault.value_or(faulty ? static_cast<Fault>(random.between(1, kNumFaults - 1)) : Fault::kNone);
-  s.settings.deadlock_time = 0;  // programs of the simulation have no threads to be asked for
+  s.settings.deadlock_time = 0;  // simulated programs have no threads that could be asked
   s.settings.cache_capacity = random.pick(std::vector<std::uint64_t>{0, 1, 3, 8, 1024});
   s.settings.fusion_threshold = random.pick(std::vector<std::uint64_t>{0, 64, 1 << 20});
   s.settings.stall_warning_time = random.chance(50) ? 10 : 0;
@@ -66,7 +66,7 @@ Scenario make_scenario(std::uint64_t seed, const Wishes& wishes) {
   s.most_time = random.pick(std::vector<Duration>{Duration(0), microseconds(100), milliseconds(5)});
   s.most_think = random.pick(std::vector<Duration>{Duration(0), microseconds(100), milliseconds(10)});
   s.congestion = random.chance(30) ? random.between(1, 40) : 0;
-  s.heavy = Random(~seed).chance(50);  // drawn apart, for seeds that have failed before it was
+  s.heavy = Random(~seed).chance(50);  // has its own stream, so that older failing seeds stay the same
   s.bursts = random.chance(40);
   s.scatter_gather = random.chance(85);
   s.sees_ends = random.chance(70);

@@ -1,4 +1,4 @@
-// One run, made from its seed: the job, its program, its network and what goes wrong.
+// One run, made from its seed: the job, its program, its network and its fault.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace distrun::sim {
 
-// What ends the job before its time.
+// The fault that ends the job early.
 enum class Fault {
   kNone,
   kDeath,       // a rank is killed
-  kDeaths,      // several at about the same time
+  kDeaths,      // several ranks are killed at about the same time
   kEarlyLeave,  // a rank shuts down without submitting the rest
   kEarlyExit,   // a rank closes its session without shutting down
   kAbort,       // a rank aborts the job
   kStall,       // a rank submits nothing more; stall_shutdown_time ends the job
-  kFreeze,      // a rank does not run any more; stall_shutdown_time ends the job
+  kFreeze,      // a rank stops running; stall_shutdown_time ends the job
   kDevice,      // a backend fails on one rank
 };
 inline constexpr int kNumFaults = 9;
@@ -33,15 +33,15 @@ struct Scenario {
   std::uint64_t seed = 1;
   int ranks = 1;
   engine::EngineSettings settings;
-  Duration most_delay{};  // of a message
-  Duration most_time{};   // of an operation in its backend
-  Duration most_think{};  // between two things that a rank's program does
-  int congestion = 0;     // per cent
-  bool heavy = false;     // what the leader cannot send at once is more than it may have queued
-  bool bursts = false;    // a rank submits all that it can at once
+  Duration most_delay{};  // longest delay of a message
+  Duration most_time{};   // longest time of an operation in its backend
+  Duration most_think{};  // longest time between two actions of a rank's program
+  int congestion = 0;     // per cent of sends
+  bool heavy = false;     // messages that the leader cannot send at once exceed its limit for queued bytes
+  bool bursts = false;    // a rank submits everything that it can at once
   bool scatter_gather = true;
   bool sees_ends = true;   // backends notice that a peer is gone
-  bool launcher = true;    // tells the ranks of deaths
+  bool launcher = true;    // the launcher tells the ranks of deaths
   bool impatient = false;  // ranks do not wait for the others in shutdown
   bool hasty = false;      // ranks shut down with operations in flight
   Fault fault = Fault::kNone;

@@ -1,5 +1,5 @@
-// One clock and one queue of events for all virtual ranks. What happens at the same time happens in the order in which
-// it was scheduled, so a seed always gives the same run.
+// One clock and one queue of events for all virtual ranks. Events at the same time run in the order in which they were
+// scheduled, so a seed always gives the same run.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Scheduler {
   }
   void after(Duration delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
 
-  // False if nothing is left to happen.
+  // Returns false if no event is left.
   bool run_next() {
     if (events_.empty()) return false;
     const std::function<void()> what = std::move(const_cast<Event&>(events_.top()).what);

@@ -11,11 +11,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kManyRanks = 1024;         // then members know the name of the leader's host only, to save memory
-constexpr std::size_t kHeavy = 8 << 20;  // bytes for each: few of them are more than may be queued
+constexpr int kManyRanks = 1024;         // from this size on, members know only the name of the leader's host, to save
+                                         // memory
+constexpr std::size_t kHeavy = 8 << 20;  // bytes per message; few of them exceed the limit for queued bytes
 constexpr Duration kSend = std::chrono::nanoseconds(500);
-constexpr Duration kLast = milliseconds(50);       // until a rank whose job has ended is gone
-constexpr Duration kLauncher = milliseconds(200);  // until the launcher has told all of a death
+constexpr Duration kLast = milliseconds(50);       // until a rank whose job has ended exits
+constexpr Duration kLauncher = milliseconds(200);  // until the launcher has told all ranks of a death
 
 std::string host_of(int rank) { return "node" + std::to_string(rank / 4); }
 
@@ -85,9 +86,9 @@ void Simulation::say(const std::string& what) const {
   trace_(std::to_string(at.count()) + " us: " + what);
 }
 
-// --- a rank's turns ---
+// --- steps of a rank ---
 
-// Sending takes time, in which more arrives: so a leader of many ranks answers many at once.
+// Sending takes time, and more messages arrive during it. A leader of many ranks therefore answers many at once.
 bool Simulation::is_busy(int rank) {
   Rank& self = at(rank);
   if (scheduler_.now() >= self.busy) return false;
@@ -117,7 +118,7 @@ void Simulation::set_alarm(int rank, TimePoint when) {
   self.alarm = when;
   if (when == TimePoint::max()) return;
   scheduler_.at(when, [this, rank, when] {
-    if (at(rank).alarm != when) return;  // it was set anew
+    if (at(rank).alarm != when) return;  // the alarm was set again
     at(rank).alarm = TimePoint::max();
     step(rank);
   });
@@ -153,7 +154,7 @@ void Simulation::leave(int rank) {
   step(rank);
 }
 
-// As shutdown() when its deadline has passed.
+// Does what shutdown() does when its deadline has passed.
 void Simulation::give_up_waiting(int rank) {
   Rank& self = at(rank);
   if (!self.engine || self.over || self.frozen) return;
@@ -162,7 +163,7 @@ void Simulation::give_up_waiting(int rank) {
   step(rank);
 }
 
-// The rank's part of the job is over: whatever was submitted has completed, and it goes.
+// The rank's part of the job is over: all its operations have completed, and it exits.
 void Simulation::end(int rank) {
   Rank& self = at(rank);
   if (std::exchange(self.over, true)) return;
@@ -196,9 +197,9 @@ void Simulation::remove(int rank) {
   if (!at(rank).frozen) --running_;
 }
 
-// --- what goes wrong ---
+// --- faults ---
 
-// It has left, and so the others can do without it.
+// The rank has left, so the others can continue without it.
 bool Simulation::not_needed(int rank) const {
   const Rank& self = ranks_[static_cast<std::size_t>(rank)];
   return !self.engine || self.over || self.caller->left();
@@ -208,7 +209,7 @@ void Simulation::strike() {
   const auto& culprits = scenario_.culprits;
   const auto left = [this](int rank) { return not_needed(rank); };
   const bool well = std::all_of(culprits.begin(), culprits.end(), left);
-  // What a rank does not do any more may not have been needed.
+  // With these faults the rank only omits something, and the job may not have needed it.
   const bool omits =
       scenario_.fault == Fault::kStall || scenario_.fault == Fault::kEarlyLeave || scenario_.fault == Fault::kDevice;
   oracle_.fault_struck(scheduler_.now(), well || omits, std::any_of(culprits.begin(), culprits.end(), left));
@@ -235,7 +236,7 @@ void Simulation::strike_one(int rank) {
       return step(rank);
     case Fault::kStall:
       self.caller->stop_submitting();
-      // If nobody waits for it, it need not end the job.
+      // If no rank waits for it, the stall need not end the job.
       scheduler_.after(seconds(50), [this, rank] {
         if (at(rank).engine && !at(rank).over && !at(rank).caller->left()) leave(rank);
       });

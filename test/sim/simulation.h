@@ -1,4 +1,4 @@
-// The job: virtual ranks, their programs, the network between them and what goes wrong, on one clock. Deterministic.
+// The whole job on one clock: virtual ranks, their programs, the network between them, and the fault. Deterministic.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ class Mutant;
 
 class Simulation {
  public:
-  // `mutant` may be null; outlives this, like the scenario.
+  // `mutant` may be null. The scenario and the mutant must outlive the simulation.
   Simulation(const Scenario& scenario, Mutant* mutant, std::function<void(const std::string&)> trace);
 
   void run();
@@ -44,14 +44,14 @@ class Simulation {
 
   struct Rank {
     std::unique_ptr<Provider> backends;
-    std::unique_ptr<VirtualRank> engine;  // null once it has gone
+    std::unique_ptr<VirtualRank> engine;  // null after it has exited
     std::unique_ptr<Caller> caller;
     TimePoint alarm = TimePoint::max();
-    TimePoint busy;       // until then it has no time to look again
-    bool waits = false;   // for that
-    bool acts = false;    // something is scheduled for its program
-    bool frozen = false;  // does not run any more
-    bool over = false;    // has seen the end of the job
+    TimePoint busy;       // until then it is busy sending and takes no step
+    bool waits = false;   // a step is scheduled for that time
+    bool acts = false;    // an action of its program is scheduled
+    bool frozen = false;  // has stopped running
+    bool over = false;    // has noticed the end of the job
     bool gone_alone = false;
     std::shared_ptr<engine::CallTicket> going;
   };
@@ -90,11 +90,11 @@ class Simulation {
   LogWitness witness_;
   Oracle oracle_;
   std::vector<Rank> ranks_;
-  int running_ = 0;     // ranks that are there and not frozen
-  long strike_at_ = 0;  // submissions
+  int running_ = 0;     // ranks that exist and are not frozen
+  long strike_at_ = 0;  // the fault strikes after this many submissions
   bool struck_ = false;
   long events_ = 0;
-  TimePoint moved_;  // when a program went on last
+  TimePoint moved_;  // when a program last made progress
 };
 
 }  // namespace distrun::sim

@@ -1,5 +1,5 @@
-// The engine under the simulation: seeds that must be clean, and mutants that must not. A seed that fails is printed
-// with the command that runs it again and traces it.
+// The engine in the simulation: seeds that must pass, and mutants that must be caught. For a seed that fails, the test
+// prints the command that repeats it with a trace.
 #include <catch2/catch_test_macros.hpp>
 #include <iostream>
 
@@ -8,7 +8,7 @@
 namespace distrun::sim {
 namespace {
 
-// Prints what failed as it comes; the first ones are enough.
+// Prints each failing seed at once. It stops after the first few, which are enough.
 int failures(std::uint64_t seeds, const RunWishes& wishes) {
   constexpr int kEnough = 5;
   int failed = 0;
@@ -32,8 +32,8 @@ TEST_CASE("each fault with 5 ranks") {
   }
 }
 
-// What they found: a rank that leaves in the middle of a call, and one that goes with a call in flight; a device that
-// fails a rank which has joined and goes; a silent leader that one member finds out about before another.
+// The faults that these seeds found: a rank leaves during a call, or with a call in flight. A device fails on a rank
+// that has joined and leaves. A leader is silent, and one member notices it before another.
 TEST_CASE("seeds that have failed before") {
   struct Found {
     std::uint64_t seed;

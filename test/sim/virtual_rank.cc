@@ -26,7 +26,7 @@ VirtualRank::VirtualRank(engine::EngineOptions options, std::unique_ptr<net::Con
 
 TimePoint VirtualRank::step() {
   wait_set_.begin_step();
-  // As the engine's thread, which neither spins nor yields here.
+  // Drives the loop as the engine's thread, which neither spins nor yields here.
   const Status driven = loop_.drive(
       engine::ProgressToken::Holder::kEngine, [this] { return wait_set_.would_block(); }, TimePoint::max());
   DISTRUN_CHECK(driven.ok(), "nothing interrupts a virtual rank");

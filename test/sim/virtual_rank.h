@@ -1,5 +1,5 @@
-// One rank of the job: the real engine loop with its tensor table, member, response cache, executor and (at rank 0)
-// coordinator, driven by events instead of a thread. What callers do (engine.cc) is done here without blocking.
+// One rank of the job. It has the real engine loop with its tensor table, member, response cache, executor and (on rank
+// 0) coordinator. Events drive it instead of a thread. The callers' part (engine.cc) is done here without blocking.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ namespace distrun::sim {
 
 class VirtualRank {
  public:
-  // `options` without the places, which are made here.
+  // The constructor fills the places in `options`.
   VirtualRank(engine::EngineOptions options, std::unique_ptr<net::ControlPlane> plane);
 
   Status open() { return loop_.open(); }
-  // Until it would block. When it wants to be woken; max(): by events only.
+  // Runs until the loop would block. Returns when it wants to be woken; max(): only by events.
   TimePoint step();
 
-  // --- the program's side; a step follows ---
+  // --- the program's side; each call must be followed by a step ---
   Result<std::vector<engine::HandlePtr>> submit(std::span<const engine::Submission> submissions) {
     return table_.submit(submissions, Clock::now());
   }
@@ -32,7 +32,7 @@ class VirtualRank {
   std::shared_ptr<engine::CallTicket> go();
   void abort(const Status& why) { requests_.put({.kind = engine::Request::Kind::kAbort, .why = why}); }
   void hear(net::JobEvent event) { channel_.push(std::move(event)); }
-  // As when the session is destroyed.
+  // Does what the destructor of the session does.
   void close();
 
   [[nodiscard]] bool over() const { return loop_.over(); }
@@ -47,7 +47,7 @@ class VirtualRank {
   engine::Requests requests_;
   engine::ProgressToken token_;
   engine::StopPoint stop_;
-  engine::ProgramProbe probe_;  // never asked: the deadlock_time of a simulation is 0
+  engine::ProgramProbe probe_;  // never used, because a simulation has a deadlock_time of 0
   engine::EngineLoop loop_;
 };
 

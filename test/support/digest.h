@@ -1,4 +1,4 @@
-// A digest of bytes, for tests that hold what is on the wire to docs/wire.md: FNV-1a of 64 bits.
+// A digest of bytes (FNV-1a, 64 bits), for tests that compare bytes on the wire with docs/internals/wire.md.
 #pragma once
 
 #include <cstddef>

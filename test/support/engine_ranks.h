@@ -1,4 +1,4 @@
-// A job of n engines in this process, over the fakes: ranks are threads.
+// A job of n engines in this process, over the fakes. Each rank is a thread.
 //     EngineJob job({.ranks = 4});
 //     job.run([&](int rank, engine::Engine& engine) { ... });      // makes, runs, shuts down and destroys each engine
 // Inside a rank use EXPECT and friends (ranks.h).
@@ -29,10 +29,10 @@ struct EngineJobOptions {
   bool background_thread = true;
   FakeBackendOptions backend = {};
   bool shut_down = true;                                                      // run() calls shutdown after the body
-  std::size_t messages_at_once = std::numeric_limits<std::size_t>::max();     // that the control plane takes
+  std::size_t messages_at_once = std::numeric_limits<std::size_t>::max();     // that one progress() delivers
   std::function<Status(int set, const std::vector<int>& members)> meet = {};  // before the backends of a set are made
-  std::function<void(int rank, int set)> settled = {};                        // BackendProvider::settled
-  // For CUDA tensors, of which rank r has GPU r; none: no such backend.
+  std::function<void(int rank, int set)> settled = {};                        // called by BackendProvider::settled
+  // Makes the backend for CUDA tensors; rank r has GPU r. Empty: there is no such backend.
   std::function<std::unique_ptr<backend::Backend>(int set, const std::vector<int>& members, int rank, net::WaitSet&)>
       gpu_backend = {};
 };
@@ -80,7 +80,7 @@ class EngineJob {
     });
   }
 
-  // As if the process had been killed: its connections end and its operations stop. The engine object stays.
+  // Acts as if the process had been killed: its connections end and its operations stop. The engine object stays.
   void kill(int rank) {
     control_.mark_dead(rank);
     fabric_.kill(rank);
@@ -138,7 +138,7 @@ class EngineJob {
            }};
 };
 
-// In place.
+// An in-place allreduce of `memory`.
 inline engine::Submission allreduce(const std::string& name, std::vector<float>& memory) {
   return {.name = name,
           .shape = {static_cast<std::int64_t>(memory.size())},

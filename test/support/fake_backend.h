@@ -1,6 +1,6 @@
-// A backend of n ranks in this process: contributions are copied into a shared table, and each rank computes its own
-// output from them once all are there. So nothing is written before every member has contributed (revocable), and a
-// test may kill a rank at any moment. f32 and i32 only.
+// A backend of n ranks in this process. Each rank copies its contribution into a shared table. When all contributions
+// are there, each rank computes its own output from them. Nothing is written earlier (revocable), so a test may kill a
+// rank at any moment. Only f32 and i32.
 #pragma once
 
 #include <algorithm>
@@ -20,26 +20,26 @@ namespace distrun::test {
 
 struct FakeBackendOptions {
   bool scatter_gather = true;
-  backend::MovedBy moved_by = backend::MovedBy::kMemory;  // by calls: wakes nobody
+  backend::MovedBy moved_by = backend::MovedBy::kMemory;  // kCalls: wakes no rank
   bool exclusive = false;
-  int hangs = -1;                             // this rank's data never comes
-  int starves = -1;                           // this rank has no memory for what it starts
-  std::function<void(int rank)> meddle = {};  // called where a rank has something in flight; may throw
-  std::function<bool(int rank)> holds = {};   // what a rank has in flight stays so while this is true
-  bool moves = false;                         // and moves all the time
+  int hangs = -1;                             // the data of this rank never arrives
+  int starves = -1;                           // this rank has no memory for the operations that it starts
+  std::function<void(int rank)> meddle = {};  // called when a rank has something in flight; may throw
+  std::function<bool(int rank)> holds = {};   // while this is true, the rank's operations stay in flight
+  bool moves = false;                         // with `holds`: progress() says all the time that something moved
 };
 
-// What the backends of all ranks and groups share; outlives them.
+// The state that the backends of all ranks and groups share. It must outlive them.
 class FakeFabric {
  public:
-  // Called, from the thread that caused it, when something happened that `rank` may wait for.
+  // `wake` is called when something happened that `rank` may wait for, on the thread that caused it.
   explicit FakeFabric(std::function<void(int rank)> wake) : wake_(std::move(wake)) {}
 
   // `group` is unique per process set.
   std::unique_ptr<backend::Backend> backend(int group, const std::vector<int>& members, int rank,
                                             FakeBackendOptions options = {});
 
-  // The rank's connections end: its peers see it, what needs it stands still.
+  // The rank's connections end. Its peers notice this; operations that need the rank make no more progress.
   void kill(int rank) {
     std::vector<int> peers;
     {
@@ -49,12 +49,12 @@ class FakeFabric {
     }
     for (const int peer : peers) wake_(peer);
   }
-  // Operations in flight or contributed to over the fabric's life, for tests of fusion and packing.
+  // Operations that are in flight or have a contribution, over the fabric's life. For tests of fusion and packing.
   [[nodiscard]] int operations() const {
     const MutexLock lock(mutex_);
     return operations_;
   }
-  // Of any rank, over all its groups.
+  // The most that any one rank had in flight at once, over all its groups.
   [[nodiscard]] int most_in_flight() const {
     const MutexLock lock(mutex_);
     return most_in_flight_;
@@ -215,7 +215,7 @@ class FakeBackend final : public backend::Backend {
     }
   }
 
-  // The whole sum, of which the own part is kept.
+  // Computes the whole sum and keeps this member's part of it.
   void scatter(const backend::Operation& operation, const FakeFabric::Slot& slot) const {
     const std::size_t unit = size_of(operation.dtype);
     std::vector<std::byte> whole(operation.segments.front().count * unit);

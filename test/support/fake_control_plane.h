@@ -1,5 +1,5 @@
 // The control plane of n ranks as queues in this process. A message waits in the sender's outbox until the sender calls
-// progress(), as with a socket, so that an engine that forgets to make progress fails here too.
+// progress(), as with a socket. An engine that forgets to call progress() therefore fails here too.
 #pragma once
 
 #include <atomic>
@@ -17,22 +17,22 @@ namespace distrun::test {
 
 class FakeControlGroup {
  public:
-  // `most`: messages that one progress() delivers, as if there were no room for more.
+  // `most`: how many messages one progress() delivers, as if there were no room for more.
   explicit FakeControlGroup(int size, std::size_t most = std::numeric_limits<std::size_t>::max())
       : most_(most), members_(static_cast<std::size_t>(size)) {}
 
-  // One per member; the group outlives it.
+  // Call it once for each member. The group must outlive the plane.
   std::unique_ptr<net::ControlPlane> plane(int member);
 
-  // Called, from the thread that caused it, after a message for `member` has arrived or a loss concerns it:
-  // [&] { wait_set->wake(); }.
+  // Sets the callback that wakes `member`, for instance [&] { wait_set->wake(); }. It is called after a message for
+  // `member` has arrived or a loss concerns it, on the thread that caused this.
   void on_arrival(int member, std::function<void()> wake) {
     const MutexLock lock(mutex_);
     at(member).wake = std::move(wake);
   }
 
-  // From any thread: the connections of `member` end. The leader sees `member`, the member sees the leader; if it is
-  // the leader, everybody sees it. What it had sent before can still be received.
+  // Thread-safe. The connections of `member` end. The leader notices the loss of `member`, and `member` that of the
+  // leader. If `member` is the leader, all notice it. Messages that it sent before can still be received.
   void mark_dead(int member) {
     std::vector<std::function<void()>> wakes;
     {
@@ -48,14 +48,14 @@ class FakeControlGroup {
     for (const auto& wake : wakes) wake();
   }
 
-  // From any thread: what each plane says that a peer has still to take.
+  // Thread-safe. Sets the queued bytes that each plane reports for its peers.
   void report_queued(net::Queued bytes) {
     most_queued_.store(bytes.most);
     all_queued_.store(bytes.all);
   }
 
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
-  // That `member` has sent so far.
+  // Bytes that `member` has sent so far.
   [[nodiscard]] std::size_t bytes_from(int member) {
     const MutexLock lock(mutex_);
     return at(member).sent;

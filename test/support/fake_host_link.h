@@ -1,8 +1,9 @@
-// Ranks of one host as threads of one process: HostLink without set-up, with real doorbells and real ends of file.
+// Ranks of one host as threads of one process. This is HostLink without set-up, with real doorbells and real ends of
+// file.
 //     FakeHost host(4);
-//     threads: auto link = host.link(rank, wait_set);   // wait_set may be null: then no sleeping, no deaths
-// All threads share ONE mapping of every share (TSan sees no order across aliases); it goes with the last member that
-// keeps it. The FakeHost outlives its links.
+//     threads: auto link = host.link(rank, wait_set);   // null wait_set: the link never sleeps and sees no deaths
+// All threads use ONE mapping of every share, because TSan sees no order between aliases. The mapping is freed with the
+// last member that holds it. The FakeHost must outlive its links.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -42,7 +43,7 @@ class FakeHostLink final : public HostLink {
   [[nodiscard]] std::optional<int> lost() const override { return peers_->lost(); }
   [[nodiscard]] bool gone(int world_rank) const override { return peers_->gone(world_rank); }
   [[nodiscard]] bool oversubscribed() const override { return peers_->parts().oversubscribed; }
-  // As if this rank had been killed: the others see end of file without goodbye.
+  // Acts as if this rank had been killed: the others see end of file without a goodbye.
   void die() { peers_->vanish(); }
 
  private:
@@ -52,7 +53,7 @@ class FakeHostLink final : public HostLink {
 };
 
 struct FakeHostOptions {
-  bool oversubscribed = true;  // true here, where tests run more ranks than cores: nobody spins long
+  bool oversubscribed = true;  // true, because tests run more ranks than cores: no rank spins for long
   int first_rank = 0;          // world rank of the first thread
   std::string share_error;     // not empty: every share() fails with this text, as under a memory limit
 };
@@ -70,7 +71,7 @@ class FakeHost {
     }
   }
 
-  // The link of local index `index`; once for each. From any thread.
+  // The link of the local index `index`. Call it once for each index. Thread-safe.
   std::unique_ptr<FakeHostLink> link(int index, WaitSet* wait_set) {
     HostParts parts;
     {
@@ -94,7 +95,7 @@ class FakeHost {
  private:
   friend class FakeHostLink;
   struct Share {
-    net::SharedBytes memory;  // until all members have it
+    net::SharedBytes memory;  // until all members have taken it
     std::size_t taken = 0;
   };
   using Key = std::pair<std::string, std::vector<int>>;

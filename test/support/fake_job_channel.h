@@ -1,4 +1,4 @@
-// The launcher's end of one rank's job channel, in this process.
+// The launcher's side of one rank's job channel, in this process.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -18,13 +18,13 @@ class FakeJobChannel final : public net::JobChannel {
  public:
   FakeJobChannel() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-  // The launcher says something; from any thread.
+  // Sends an event of the launcher to the rank. Thread-safe.
   void push(net::JobEvent event) {
     const MutexLock lock(mutex_);
     events_.push_back(std::move(event));
     ring();
   }
-  // The launcher is gone.
+  // The launcher's connection ends.
   void hang_up() {
     const MutexLock lock(mutex_);
     gone_ = true;
@@ -82,12 +82,12 @@ class FakeJobChannel final : public net::JobChannel {
     states_.push_back(state);
     return {};
   }
-  // What this rank has said of waits, each time.
+  // Each report of this rank about what it waits for.
   [[nodiscard]] std::vector<std::vector<net::RankWait>> waits() const {
     const MutexLock lock(mutex_);
     return waits_;
   }
-  // Its answers to kStacksAsked.
+  // This rank's answers to kStacksAsked.
   [[nodiscard]] std::vector<net::ProgramState> states() const {
     const MutexLock lock(mutex_);
     return states_;
@@ -96,7 +96,7 @@ class FakeJobChannel final : public net::JobChannel {
     const MutexLock lock(mutex_);
     return stops_;
   }
-  // The ranks whose loss has ended the session, as this rank has said.
+  // The ranks whose loss ended the session, as this rank reported.
   [[nodiscard]] std::vector<int> lost() const {
     const MutexLock lock(mutex_);
     return lost_;
@@ -105,22 +105,22 @@ class FakeJobChannel final : public net::JobChannel {
     const MutexLock lock(mutex_);
     return losses_;
   }
-  // Its operations that make no progress.
+  // This rank's reports of operations that make no progress.
   [[nodiscard]] std::vector<net::RankFailure> stuck() const {
     const MutexLock lock(mutex_);
     return stuck_;
   }
-  // What this rank has said of its own failures.
+  // This rank's reports about its own failures.
   [[nodiscard]] std::vector<net::RankFailure> failures() const {
     const MutexLock lock(mutex_);
     return failures_;
   }
-  // What it has said of other ranks that stall or left.
+  // This rank's reports about other ranks that stall or left.
   [[nodiscard]] std::vector<net::RankFailure> failures_of_others() const {
     const MutexLock lock(mutex_);
     return of_others_;
   }
-  // Whom this rank has reported.
+  // The ranks that this rank reported as stalled.
   [[nodiscard]] std::vector<int> stalled() const {
     const MutexLock lock(mutex_);
     return stalled_;

@@ -1,4 +1,4 @@
-// The store as a table in this process. All ranks (threads) share one object, as they share one server.
+// The store as a table in this process. All ranks (threads) share one object, as they would share one server.
 #pragma once
 
 #include <algorithm>
@@ -70,7 +70,7 @@ class FakeStore : public net::Store {
     return lost_;
   }
 
-  // Called with what is about to be set, on the thread that sets it. Before there is a second thread.
+  // Calls `look` before each set(), on the thread that sets. Install it before a second thread starts.
   void before_set(std::function<void(const std::string& key, const std::string& value)> look) {
     before_set_ = std::move(look);
   }
@@ -80,7 +80,7 @@ class FakeStore : public net::Store {
     return values_.size() + counters_.size();
   }
 
-  // The server is gone: every call that waits, and every later one, returns `why`.
+  // The server has ended: every waiting call and every later call returns `why`.
   void fail(const Status& why) {
     const MutexLock lock(mutex_);
     if (lost_.ok()) lost_ = why;

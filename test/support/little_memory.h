@@ -1,14 +1,14 @@
-// For programs that replace operator new, to see what happens where memory ends (link little_memory).
+// For programs that replace operator new, to test what happens when memory runs out (link little_memory).
 #pragma once
 
 #include <utility>
 
 namespace distrun::test {
 
-// Of this thread, after which operator new throws; -1: as many as there is memory for.
+// The number of allocations after which operator new throws on this thread; -1: no limit.
 extern thread_local long allocations_left;
 
-// While it lives there is memory, for what is not tested.
+// While an object of this class lives, there is no limit. For code that is not under test.
 class PlentyOfMemory {
  public:
   PlentyOfMemory() = default;

@@ -1,4 +1,4 @@
-// What the kernel has been told about memory of this process.
+// Reads which advice (madvise) the kernel has for memory of this process.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,10 +14,10 @@
 
 namespace distrun::test {
 
-// Whether this kernel has huge pages of that kind.
+// Whether this kernel has transparent huge pages.
 inline bool has_huge_pages() { return ::access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0; }
 
-// Memory that nothing has touched or spoken of, in a mapping of its own.
+// Memory in its own mapping, which no code has touched and for which no advice was given.
 class Fresh {
  public:
   explicit Fresh(std::size_t bytes)
@@ -35,7 +35,7 @@ class Fresh {
   void* all_;
 };
 
-// Whether the mapping that `address` lies in is marked for huge pages ("hg" in /proc/self/smaps).
+// Whether the mapping that contains `address` is marked for huge pages ("hg" in /proc/self/smaps).
 inline bool wants_huge_pages(const void* address) {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
   std::ifstream maps("/proc/self/smaps");

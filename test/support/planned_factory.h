@@ -1,4 +1,4 @@
-// Backends that do nothing, whose factories do what a test has planned: they are chosen, fail or are missing.
+// Backends that do nothing. Their factories follow the test's plan: they are chosen, fail or are missing.
 #pragma once
 
 #include <memory>
@@ -30,12 +30,12 @@ struct PlannedBackend {
   std::string name;
   int score = 0;
   int fails_on = -1;           // member index whose create() fails
-  int unavailable_on = -1;     // member index that does not offer it
-  bool too_slow = false;       // create() fails at its deadline, as it does where that has passed
-  int older_on = -1;           // member index on which it has no allgather
-  bool unmet_setting = false;  // why it is not available: a setting
-  std::string leaves = {};     // how the keys begin that it leaves in the store
-  bool protects = false;       // what goes to other hosts
+  int unavailable_on = -1;     // member index that does not offer this backend
+  bool too_slow = false;       // create() fails at its deadline
+  int older_on = -1;           // member index whose version has no allgather
+  bool unmet_setting = false;  // it is not available because of a setting
+  std::string leaves = {};     // prefix of the keys that it leaves in the store
+  bool protects = false;       // whether it protects traffic to other hosts
 };
 
 class PlannedFactory : public backend::Factory {

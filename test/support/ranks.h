@@ -1,5 +1,5 @@
-// Ranks as threads: n threads run one function, each with its own rank, in one process and one debugger.
-// Catch2's macros may be used by the main thread only; inside a rank use EXPECT, EXPECT_EQ and EXPECT_OK, which throw.
+// Ranks as threads: n threads run one function, each with its own rank, in one process and one debugger. Only the main
+// thread may use Catch2's macros. Inside a rank use EXPECT, EXPECT_EQ and EXPECT_OK, which throw.
 #pragma once
 
 #include <condition_variable>
@@ -20,19 +20,19 @@
 namespace distrun::test {
 
 struct RanksOptions {
-  double watchdog_seconds = 50;  // below ctest's 60, so that the text below is seen
-  // Called once, by the first rank that throws: wake whatever the other ranks wait for (FakeStore::fail, ...).
+  double watchdog_seconds = 50;  // below ctest's 60, so that the watchdog's message is seen
+  // The first rank that throws calls this once. It must wake whatever the other ranks wait for (FakeStore::fail, ...).
   std::function<void()> on_failure = {};
 };
 
 namespace detail {
 
-// What the rank threads and the waiting main thread share.
+// The state that the rank threads and the waiting main thread share.
 class RanksState {
  public:
   explicit RanksState(int size) : running_(static_cast<std::size_t>(size), true), left_(size) {}
 
-  // True for the first rank that fails.
+  // Returns true for the first rank that fails.
   bool finished(int rank, std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     running_[static_cast<std::size_t>(rank)] = false;
@@ -44,7 +44,7 @@ class RanksState {
     return true;
   }
 
-  // A stuck thread cannot be ended from outside, so the process ends here with a core instead of hanging.
+  // A stuck thread cannot be ended from outside. The process therefore aborts here with a core dump instead of hanging.
   void wait_or_abort(TimePoint deadline) {
     std::unique_lock lock(mutex_);
     if (changed_.wait_until(lock, deadline, [this] { return left_ == 0; })) return;
@@ -114,8 +114,7 @@ void expect_ok(const Result<T>& result, const char* expression, SourceLocation w
 
 }  // namespace detail
 
-// Returns when fn(0) ... fn(n - 1) have all returned. The first exception is thrown again, its text prefixed with the
-// rank.
+// Returns when fn(0) ... fn(n - 1) have all returned. Throws the first exception again, with the rank before its text.
 inline void run_ranks(int n, const std::function<void(int)>& fn, const RanksOptions& options = {}) {
   detail::RanksState state(n);
   std::vector<std::jthread> threads;

@@ -1,4 +1,4 @@
-// A store server in a process of its own, for tests whose ranks are forked processes. Fork before making threads.
+// A store server in its own process, for tests whose ranks are forked processes. Fork before starting threads.
 #pragma once
 
 #include <poll.h>
@@ -38,7 +38,7 @@ class StoreProcess {
     REQUIRE(got > 0);
     address_.assign(buffer, static_cast<std::size_t>(got));
   }
-  // The server ends when the last copy of the pipe is closed: at the latest when all ranks have ended.
+  // The server ends when the last copy of the pipe is closed, at the latest when all ranks have ended.
   ~StoreProcess() {
     life_.reset();
     ::waitpid(child_, nullptr, 0);

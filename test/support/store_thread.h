@@ -1,4 +1,4 @@
-// A real StoreServer on a thread of its own, as the launcher's loop runs it, for tests whose ranks are threads.
+// A real StoreServer on its own thread, run as the launcher's loop runs it. For tests whose ranks are threads.
 #pragma once
 
 #include <poll.h>
@@ -35,7 +35,7 @@ class StoreThread {
   StoreThread& operator=(const StoreThread&) = delete;
   ~StoreThread() { stop(); }
 
-  // The launcher dies: connections end, nothing is said. Also the end of a test.
+  // Acts as if the launcher died: connections end without a message. It is also how a test ends the server.
   void stop() {
     if (!thread_.joinable()) return;
     const std::uint64_t one = 1;
@@ -53,7 +53,7 @@ class StoreThread {
     world.store = address_;
     return world;
   }
-  // One rank's connection; throws when it is refused.
+  // Opens the connection of one rank. Throws if it is refused.
   [[nodiscard]] std::unique_ptr<net::StoreClient> connect(int rank) const {
     auto client = net::StoreClient::connect(world(rank), key_, deadline_after(40));
     if (!client.ok()) throw std::runtime_error(client.status().message());
@@ -64,7 +64,7 @@ class StoreThread {
     const MutexLock lock(mutex_);
     server_->publish(event);
   }
-  // Waits until a notice fits and returns it; throws after 40 s.
+  // Waits until a notice satisfies `fits` and returns it. Throws after 40 s.
   net::StoreNotice wait_for(const std::function<bool(const net::StoreNotice&)>& fits) {
     const MutexLock lock(mutex_);
     const TimePoint deadline = deadline_after(40);

@@ -1,4 +1,4 @@
-// A file that takes a few bytes and no more, until somebody reads them: a pipe with a name, as a disk that is stuck.
+// A named pipe that behaves like a stuck disk: it takes a few bytes and no more until a test reads them.
 #pragma once
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ class StuckDisk {
     size_ = ::fcntl(reader_.get(), F_SETPIPE_SZ, 4096);
     DISTRUN_CHECK(size_ >= 4096, "a small pipe");
   }
-  // Who still writes gets an error, and so ends.
+  // A writer that still writes gets an error, and so ends.
   ~StuckDisk() {
     ::unlink(path().c_str());
     ::rmdir(folder_);
@@ -37,7 +37,7 @@ class StuckDisk {
 
   [[nodiscard]] std::string path() const { return std::string(folder_) + "/t.json"; }
 
-  // Somebody writes more than it takes, and has got stuck.
+  // Waits until a writer has filled the pipe and is blocked.
   void wait_until_full() const {
     const TimePoint until = deadline_after(30);
     int held = 0;
@@ -48,7 +48,7 @@ class StuckDisk {
     DISTRUN_CHECK(held == size_, "a full pipe");
   }
 
-  // What is written until the writer closes it.
+  // Reads everything until the writer closes the pipe.
   std::string read_all() {
     std::string text;
     std::array<char, 65536> part;

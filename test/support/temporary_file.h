@@ -1,4 +1,4 @@
-// Files of tests: what is in one, and one that goes with the test.
+// Files of tests: reading one, and one that is removed with the test.
 #pragma once
 
 #include <unistd.h>
@@ -27,7 +27,8 @@ class TemporaryFile {
   [[nodiscard]] std::string text() const { return slurp(path_); }
 
  private:
-  char path_[64] = "/tmp/distrun-test-XXXXXX";  // a name that the tests beside know as no job's
+  char path_[64] = "/tmp/distrun-test-XXXXXX";  // this prefix does not look like a job's files to tests that run at the
+                                                // same time
 };
 
 }  // namespace distrun::test

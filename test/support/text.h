@@ -1,4 +1,4 @@
-// Texts in tests.
+// Helpers for texts in tests.
 #pragma once
 
 #include <string_view>
