@@ -1,4 +1,4 @@
-"""Running jobs under the real `distrun` command, and proving that nothing is left of them."""
+"""Runs jobs under the real `distrun` command, and checks that they leave nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from started_tests import pytest_runtest_logstart, use_default_signals  # noqa: 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "test/e2e/programs"
 MARKER = "FAULTS_JOB_MARKER"
-CACHES = ("torchinductor_",)  # that frameworks keep among temporary files
+CACHES = ("torchinductor_",)  # frameworks keep these caches among the temporary files
 
 use_default_signals()
 
 
 def launcher_path() -> str:
-    """The `distrun` that TEST_DISTRUN names, else the one beside this Python, the newest build's, the one on PATH."""
+    """Path of `distrun`: from TEST_DISTRUN, else beside this Python, else the newest build, else from PATH."""
     if named := os.environ.get("TEST_DISTRUN"):
         return named
     beside = Path(sys.executable).parent / "distrun"
@@ -45,26 +45,27 @@ def launcher_path() -> str:
 
 
 def build_flags() -> list[str]:
-    """Of a compiler, for programs of C and C++."""
+    """Flags for compiling C and C++ programs against distrun."""
     out = subprocess.run([launcher_path(), "--cflags", "--libs"], capture_output=True, text=True, check=True).stdout
     return shlex.split(out)
 
 
 @cache
 def backends() -> dict[str, str]:
-    """What `distrun check` says of each backend."""
+    """What `distrun check` reports for each backend."""
     done = subprocess.run([launcher_path(), "check", "--build", "--json"], capture_output=True, text=True, timeout=60)
     return dict(json.loads(done.stdout)["backends"])
 
 
 def needs_backend(name: str) -> pytest.MarkDecorator:
-    """Skips, saying why, where this installation has no plug-in `name`."""
+    """Skips the test, with the reason, if this installation has no plug-in `name`."""
     says = backends().get(name, "no plug-in")
     return pytest.mark.skipif("no plug-in" in says, reason=f"{name}: {says}")
 
 
 def marked_processes(marker: str) -> list[int]:
-    """Pids whose environment carries the job's marker (zombies have none and do not count)."""
+    """Pids of the processes that have the job's marker in their environment. Zombies have none, so they do not
+    count."""
     found = []
     needle = f"{MARKER}={marker}".encode()
     for entry in Path("/proc").iterdir():
@@ -79,7 +80,7 @@ def marked_processes(marker: str) -> list[int]:
 
 
 def end_marked(marker: str, processes: list[subprocess.Popen[str]]) -> None:
-    """Ends the processes and whatever carries their marker. Nobody waits for a pipe that something else still holds."""
+    """Kills the processes and all others with their marker. Waits for no pipe that another process holds open."""
     for pid in {*marked_processes(marker), *(process.pid for process in processes if process.poll() is None)}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -91,7 +92,7 @@ def end_marked(marker: str, processes: list[subprocess.Popen[str]]) -> None:
 
 
 def signal_waits(pid: int, number: int) -> bool:
-    """Whether a signal that was sent to the process has not been delivered yet."""
+    """Whether a signal that was sent to the process is still pending."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -101,19 +102,19 @@ def signal_waits(pid: int, number: int) -> bool:
 
 
 def agent_of(launcher: int) -> int:
-    """The agent of a job on this host alone."""
+    """The pid of the agent of a job that runs on this host only."""
     return int(subprocess.check_output(["pgrep", "-P", str(launcher), "-f", "distrun agent"], text=True).split()[0])
 
 
 def shared_files() -> set[str]:
-    """What lies where everybody may write, of those names that could be ours: others run beside the tests. Shared
-    memory has no name; test/cluster looks at all of its hosts' own /dev/shm."""
+    """Files in /tmp with names that distrun could use. The test compares them before and after, because other programs
+    run beside the tests. Shared memory has no name here; test/cluster checks /dev/shm of each of its hosts."""
     found = {str(path) for path in Path("/tmp").glob("*distrun*")}
     return {path for path in found if not path.startswith(("/tmp/distrun-test-", "/tmp/distrun-package-"))}
 
 
 class Job:
-    """One `distrun` run; its output is collected by threads so that tests can wait for lines."""
+    """One run of `distrun`. Threads collect its output, so that tests can wait for lines."""
 
     def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         self.marker = uuid.uuid4().hex
@@ -155,7 +156,7 @@ class Job:
     def wait_lines(
         self, pattern: str, count: int = 1, timeout: float = 60.0, errors: bool = False
     ) -> list[re.Match[str]]:
-        """Waits until `count` lines of standard output, or error, match; fails with all output if they do not come."""
+        """Waits until `count` lines of standard output (or error) match. If they do not come, fails with all output."""
         lines, reader = (self.err, self._readers[1]) if errors else (self.out, self._readers[0])
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -168,12 +169,13 @@ class Job:
                 self._changed.wait(0.2)
 
     def ranks(self, count: int) -> dict[int, int]:
-        """Rank to pid, once `count` ranks have said `ready RANK PID`."""
+        """Waits until `count` ranks have printed `ready RANK PID`, and returns the pid of each rank."""
         found = self.wait_lines(r"ready (\d+) (\d+)", count)
         return {int(match[1]): int(match[2]) for match in found}
 
     def signal(self, number: int) -> None:
-        """To the launcher, and waits until it has taken it: of two equal signals that wait, the kernel keeps one."""
+        """Sends the signal to the launcher and waits until it is not pending: the kernel merges equal pending
+        signals."""
         self.process.send_signal(number)
         deadline = time.monotonic() + 60
         while self.process.poll() is None and signal_waits(self.process.pid, number):
@@ -181,7 +183,7 @@ class Job:
             time.sleep(0.01)
 
     def finish(self, timeout: float = 60.0) -> int:
-        """Waits for the launcher, then for every process of the job to be gone; no file of the job may be left."""
+        """Waits until the launcher and all processes of the job have ended. Fails if a file of the job is left."""
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -214,7 +216,8 @@ StartJob = Callable[..., Job]
 
 @pytest.fixture
 def start_job() -> Iterator[StartJob]:
-    """start_job("-np", "2", program, ..., env={...}): a running Job; killed at the end of the test if need be."""
+    """start_job("-np", "2", program, ..., env={...}) returns a running Job, which the fixture kills at the end of the
+    test."""
     jobs: list[Job] = []
 
     def start(*arguments: str | Path, env: dict[str, str] | None = None) -> Job:

@@ -1,4 +1,4 @@
-"""What goes wrong without a kill: exceptions, early leaves, mismatches, stalls, signals, limits, strangers."""
+"""Failures other than a killed rank: exceptions, early exits, mismatches, stalls, signals, limits, foreign clients."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_rank_that_cannot_write_where_it_receives_is_the_cause(faults) -> None
 
 
 def test_leaving_early_is_named(faults) -> None:  # type: ignore[no-untyped-def]
-    job = faults("leaves", "-x", "DISTRUN_SHUTDOWN_TIMEOUT=300", size=3)  # nobody waits for that
+    job = faults("leaves", "-x", "DISTRUN_SHUTDOWN_TIMEOUT=300", size=3)  # no rank waits this long
     assert job.finish(60) == 76, job.text
     assert len(re.findall(r"raised [02] RankLeft ranks=\[1\] tensor=allreduce.needed", job.text)) == 2, job.text
 
@@ -60,7 +60,7 @@ def test_leaving_early_is_named(faults) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("late", ["", "1"])
 @pytest.mark.parametrize("apart", ["0", "2"])
 def test_leaving_far_apart_is_no_failure(faults, apart: str, late: str, explicit: str, control: str) -> None:  # type: ignore[no-untyped-def]
-    """One rank leaves long before or after the others: a warning that names who has not left, and a job that worked."""
+    """One rank leaves long before or after the others. distrun names those that have not left, and the job succeeds."""
     variables = {"APART": apart, "APART_LATE": late, "APART_EXPLICIT": explicit, "SIZE": "3"}
     settings = {"DISTRUN_SHUTDOWN_TIMEOUT": "0.5", "DISTRUN_CONTROL": control}
     passed = [word for name, value in {**variables, **settings}.items() for word in ("-x", f"{name}={value}")]
@@ -139,7 +139,7 @@ def test_forgotten_tensor_is_named(faults, tmp_path: Path) -> None:  # type: ign
 
 
 def test_ctrl_c_gets_through(faults) -> None:  # type: ignore[no-untyped-def]
-    """Within a second on a machine that is not overloaded."""
+    """Ctrl-C takes effect within one second on a machine that is not overloaded."""
     job = faults("interrupted")
     pids = job.ranks(2)
     time.sleep(0.3)
@@ -156,7 +156,7 @@ def test_sigterm_handler_runs_in_a_blocked_wait(faults, tmp_path: Path) -> None:
     pids = job.ranks(2)
     time.sleep(0.3)
     os.kill(pids[0], signal.SIGTERM)
-    job.wait_lines("handler ran")  # rank 1 has not submitted it: the wait is blocked
+    job.wait_lines("handler ran")  # rank 1 has not submitted the operation: the wait blocks
     seen.touch()
     assert job.finish() == 0, job.text
     assert "done 0 True" in job.text
@@ -185,7 +185,7 @@ def test_unknown_setting_is_a_warning_with_the_nearest_name(faults) -> None:  # 
 
 
 def assert_tcp_for_lack_of_memory(job: Job, why: str) -> None:
-    """The choice and its reason, which both ranks tell; "tcp" alone is in every start-up line."""
+    """Both ranks report the choice of tcp and its reason. "tcp" alone proves nothing: each start-up line has it."""
     assert job.finish() == 0, job.text
     assert len(re.findall(r"sum 2$", job.text, re.MULTILINE)) == 2, job.text
     choice = rf"process set 0: cpu: tcp .*not shm: .*\d+ bytes of shared memory do not fit: {why}"
@@ -200,7 +200,7 @@ def test_a_limit_of_files_means_the_next_backend(faults) -> None:  # type: ignor
 
 
 def test_a_memory_limit_means_the_next_backend(faults) -> None:  # type: ignore[no-untyped-def]
-    """The ranks' own memory and the control plane's fit, a window of 128 MiB besides them does not."""
+    """The limit is enough for the ranks' own memory and the control plane, but not for a window of 128 MiB as well."""
     settings = ("-x", "DISTRUN_LOG_LEVEL=info", "-x", "DISTRUN_SHM_WINDOW=16MiB")
     with limited_memory(128 << 20) as group:
         job = faults("limited", *settings, "-x", f"CGROUP={group}")
@@ -209,7 +209,7 @@ def test_a_memory_limit_means_the_next_backend(faults) -> None:  # type: ignore[
 
 @pytest.mark.parametrize("whole_job", [True, False])
 def test_memfd_refused_means_the_next_backend(python: str, programs: Path, whole_job: bool) -> None:
-    """For the launcher too, which hands the job's key down, or for the ranks alone."""
+    """memfd_create fails in the launcher too, which passes the job's key on, or in the ranks only."""
     refuse = [python, str(programs / "without_call.py"), "memfd_create"]
     job = [launcher_path(), "-np", "2", "-x", "DISTRUN_LOG_LEVEL=info"]
     program = [python, str(programs / "faults.py"), "no_memfd"]
@@ -247,7 +247,7 @@ def test_forked_child_gets_a_clear_error(faults) -> None:  # type: ignore[no-unt
 
 
 def test_a_rank_that_loses_its_connection_to_the_launcher_is_named(faults) -> None:  # type: ignore[no-untyped-def]
-    """By all ranks and by the launcher; the launcher is not gone, as a rank alone would have it."""
+    """All ranks and the launcher name the rank. No rank says that the launcher is gone."""
     job = faults("cut_off", size=3)
     assert job.finish() == 1, job.text
     named = r"raised [012] \w+ ranks=\[1\] .*rank 1 \(\S+\) has lost its connection"
@@ -257,7 +257,7 @@ def test_a_rank_that_loses_its_connection_to_the_launcher_is_named(faults) -> No
 
 @pytest.mark.parametrize("late", [(), ("-x", "LATE_HEAD=1")], ids=["", "seen at once"])
 def test_a_killed_rank_that_takes_long_to_be_gone_is_the_cause(faults, late: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
-    """The others end before it with an exception, which follows from it."""
+    """The other ranks end before it, with an exception that its death has caused."""
     job = faults("takes_long_to_be_gone", *late, size=3)
     assert job.finish() == 137, job.text
     assert re.search(r"rank 1 on host \S+ \(pid \d+\) was killed by signal 9", job.text), job.text
@@ -265,7 +265,7 @@ def test_a_killed_rank_that_takes_long_to_be_gone_is_the_cause(faults, late: tup
 
 
 def test_a_shell_that_outlives_the_process_of_its_rank(start_job: StartJob, python: str) -> None:
-    """No network of one host has failed."""
+    """The ranks share one host, so no message may blame the network."""
     program = "import os, distrun; distrun.init(); os._exit(0)"
     job = start_job("-np", "2", "--oversubscribe", "sh", "-c", f"{python} -c '{program}'; sleep 7")
     job.finish()
@@ -323,7 +323,7 @@ def test_16_threads_submit(faults, backend: str) -> None:  # type: ignore[no-unt
 
 
 def test_strangers_on_every_port(faults, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """The job is unaffected, holds no memory for them, and tells of them."""
+    """The job runs on, allocates no memory for the foreign connections, and reports them."""
     seen = tmp_path / "seen"
     job = faults("works", "--backend", "tcp", "-x", "DISTRUN_CONTROL=tcp", "-x", f"SEEN={seen}")
     processes = [*job.ranks(2).values(), job.process.pid, agent_of(job.process.pid)]
@@ -347,13 +347,13 @@ def test_more_ranks_than_files_may_be_open() -> None:
 
 
 def test_strangers_at_agents_that_wait_for_another(start_job: StartJob, tmp_path: Path) -> None:
-    """Until all are there, each listens for the others' probes."""
+    """Each agent listens for the others' probes until all agents are there."""
     go = tmp_path / "go"
     carrier = f'sh -c "test {{host}} != n3 || until test -e {go}; do sleep 0.05; done; {{agent}}"'
     hosts = ("--network", "lo", "--launch-with", carrier, "-H", "n1:1,n2:1,n3:1")
     job = start_job("-x", "DISTRUN_LOG_LEVEL=info", *hosts, "sh", "-c", "echo done $RANK")
     deadline = time.monotonic() + 60
-    while len(ports := listening_ports(marked_processes(job.marker))) < 3:  # the head's and two agents'
+    while len(ports := listening_ports(marked_processes(job.marker))) < 3:  # of the head and of two agents
         assert time.monotonic() < deadline and job.process.poll() is None, job.text
         time.sleep(0.05)
     before = {pid: memory(pid) for pid in ports.values()}

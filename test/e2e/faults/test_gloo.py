@@ -1,4 +1,4 @@
-"""Gloo's calls block, and who is no neighbour of a dead rank does not notice: distrun ends them."""
+"""Gloo's calls block, and a rank that is no neighbour of the dead one notices nothing. distrun ends these calls."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d
 def test_five_ranks_and_a_dead_one(
     start_job: StartJob, python: str, programs: Path, victim: int, stopped: int | None
 ) -> None:
-    """Another one may be stopped, so that no news comes around the ring: all others get the cause, within 2 s on a
-    machine that is not overloaded."""
+    """Rank `stopped` may be stopped, so that nothing travels around the ring. All other ranks get the cause, within 2 s
+    on a machine that is not overloaded."""
     job = start_job("-np", "5", "--oversubscribe", "--grace", "5", "--backend", "gloo", python, programs / "loop.py")
     pids = job.ranks(5)
     time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Ranks that wait for each other: what is shown of them while they wait, and when the job ends."""
+"""Ranks that wait for each other: the reports while they wait and when the job ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEADLOCK = ("--deadlock-time", "3", "--stall-warning-time", "0")
 
 
 def stacks(job: Job) -> list[str]:
-    """The lines of the first report of where ranks are."""
+    """The lines of the first report on where the ranks are."""
     job.wait_lines("where the ranks are", errors=True)
     time.sleep(0.5)
     lines = [line.removeprefix("distrun: ") for line in job.err]
@@ -88,7 +88,7 @@ def test_an_exception_that_waits_is_named(hangs, way: str, tmp_path: Path) -> No
     job = hangs("unwinds", way, options=(*WARNS, "--timeout", "5", "--report", str(report)))
     assert job.finish(60) == 124, job.text
     said = r"handling ValueError: a bad sample on rank 1 \(\S*hangs.py:\d+\)"
-    assert len(re.findall(said, job.text)) == 3, job.text  # with the first report of the wait, and at the end
+    assert len(re.findall(said, job.text)) == 3, job.text  # once in the first report of the wait, then at the end
     facts = json.loads(report.read_text())
     named = [stack for stack in facts["stacks"] if stack["exception"]]
     assert [stack["exception"] for stack in named] == ["ValueError: a bad sample on rank 1"], facts
@@ -153,7 +153,7 @@ def test_the_programs_own_signals_and_faulthandler_are_left_alone(hangs) -> None
 def test_ctrl_backslash_shows_all_ranks_and_the_job_goes_on(hangs) -> None:  # type: ignore[no-untyped-def]
     job = hangs("evaluates", size=3, seconds=4)
     job.ranks(3)
-    time.sleep(1.5)  # they wait by then
+    time.sleep(1.5)  # by then the other ranks wait
     job.signal(signal.SIGQUIT)
     shown = "\n".join(stacks(job))
     assert re.search(r"rank 1 \(\S+\) is in no operation", shown), shown

@@ -1,4 +1,4 @@
-"""A rank killed at a random moment: the others raise RankLost naming it, the exit code is 137, nothing is left."""
+"""A rank is killed at a random moment. The others raise RankLost naming it, the exit code is 137, nothing is left."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cluster.rig import children_in
 
 from ..conftest import StartJob, agent_of, needs_backend
 
-PHASES = 10  # per backend
+PHASES = 10  # for each backend
 MOMENTS = 6  # between the start and the end of sessions
-LIMIT = 5.0  # seconds until the others are told; within 2 on a machine that is not overloaded
+LIMIT = 5.0  # seconds until the other ranks get the error; within 2 on a machine that is not overloaded
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
 
 
 def assert_told(text: str, victim: int) -> list[int]:
-    """Returns who was told."""
+    """Checks each rank's error, and returns the ranks that got one."""
     raised = list(re.finditer(RAISED, text))
     for match in raised:
         assert match[2] == "RankLost", text
@@ -70,7 +70,8 @@ def test_killed_while_nothing_runs(
 def test_killed_while_the_others_leave(
     start_job: StartJob, python: str, programs: Path, tmp_path: Path, victim: int
 ) -> None:
-    """They have done their work: they leave at once without an error, and the launcher says what happened."""
+    """The other ranks have done their work: they leave at once without an error. The launcher reports the killed
+    rank."""
     words = ("shutdown", str(victim), "KILL")
     job = start_job("-np", "3", "--oversubscribe", python, programs / "phases.py", *words, env={"SEEN": str(tmp_path)})
     assert job.finish() == 137, job.text
@@ -81,8 +82,8 @@ def test_killed_while_the_others_leave(
 
 
 def test_killed_at_random_moments(start_job: StartJob, python: str, programs: Path) -> None:
-    """Sessions follow each other, so the moments fall into init, operations and shutdown alike. Whoever is between two
-    sessions is ended at once, and nobody else by force."""
+    """Sessions follow each other, so the moments fall into init, operations and shutdown alike. A rank between two
+    sessions is ended at once. No other rank is ended by force."""
     for moment in range(MOMENTS):
         chance = random.Random(moment)
         size = chance.choice([2, 3])
@@ -94,7 +95,7 @@ def test_killed_at_random_moments(start_job: StartJob, python: str, programs: Pa
         before = time.monotonic()
         os.kill(pids[victim], signal.SIGKILL)
         assert job.finish() == 137, job.text
-        assert time.monotonic() - before < 3 * LIMIT, job.text  # by force they end after half the grace period
+        assert time.monotonic() - before < 3 * LIMIT, job.text  # ranks are killed after half the grace period
         told = assert_told(job.text, victim)
         assert told == all_but(victim, size) or "ended by distrun" in job.text, job.text
 
@@ -103,14 +104,14 @@ def test_killed_at_random_moments(start_job: StartJob, python: str, programs: Pa
 def test_a_stopped_agent_does_not_hold_the_launcher(
     start_job: StartJob, python: str, programs: Path, signals: int, grace: str
 ) -> None:
-    """It has until the end of the grace period, or the second signal, and 2 s."""
+    """The agent has until the end of the grace period or the second signal, and then 2 s."""
     job = start_job("-np", "2", "--grace", grace, python, programs / "loop.py")
     job.ranks(2)
     os.kill(agent_of(job.process.pid), signal.SIGSTOP)
     before = time.monotonic()
     job.signal(signal.SIGTERM)
     if signals > 1:
-        time.sleep(1.1)  # what comes sooner is part of the first
+        time.sleep(1.1)  # an earlier signal counts as the same request
         job.signal(signal.SIGTERM)
     assert job.finish(30) == 143, job.text  # well within the longer grace period
     assert time.monotonic() - before > 2
@@ -119,8 +120,8 @@ def test_a_stopped_agent_does_not_hold_the_launcher(
 
 @contextlib.contextmanager
 def held(pid: int) -> Iterator[None]:
-    """Nothing ends the first process of a pid namespace before all in there are gone, and a dead child of ours in there
-    stays until it is waited for: as if the kernel kept the process in a system call."""
+    """Keeps the process, as if the kernel held it in a system call. `pid` is the first process of a pid namespace, so
+    it ends only after all others in there. Our child in there stays a zombie until we wait for it."""
     namespace = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     with children_in(namespace):
         child = subprocess.Popen(["true"])
@@ -145,7 +146,7 @@ def test_a_process_that_cannot_be_killed_is_named_and_the_launcher_ends(start_jo
         job.process.send_signal(signal.SIGTERM)
         assert job.process.wait(30) == 143, job.text
         assert time.monotonic() - before < 15
-        # It has no environment any more that would tell whose it is.
+        # The process has no environment any more, so its rank is unknown.
         [named, *_] = re.findall(r"these processes cannot be killed.*: (.*)", job.text)
         assert named == f"sleep pid {found[0]}", job.text
     job.finish()

@@ -1,6 +1,6 @@
-"""A rank that can have no more threads or descriptors: the others hear it at once, which rank, and what it lacks.
+"""A rank can have no more threads or descriptors. The others learn at once which rank this is, and what it lacks.
 
-It lives on, so that its end tells them nothing.
+The rank lives on, so that they do not learn it from its end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..conftest import Job, StartJob, needs_backend
 
 REFUSED = r"refused (\d) ([\d.]+) (\w+): (.*)"
 OPTIONS = ("-np", "3", "--oversubscribe")
-# Those that wait look once in a second; the rest is for a machine that is overloaded. Before, it was 300 s.
+# Waiting ranks check once a second. The rest is for an overloaded machine. Without the report they waited 300 s.
 SOON = 30.0
 NO_THREAD = r"is the limit of processes \(ulimit -u, or pids.max of the container\) reached"
 NO_FILE = r"Too many open files|more files may be opened; raise `ulimit -Hn`"
@@ -56,9 +56,9 @@ def check(job: Job, what: str) -> None:
 @pytest.mark.parametrize(
     ("backend", "when", "more", "what"),
     [
-        case("tcp", "init", 0, NO_THREAD),  # the engine's
-        case("gloo", "init", 2, NO_THREAD),  # the group's
-        case("gloo", "init", 3, NO_THREAD),  # Gloo's own
+        case("tcp", "init", 0, NO_THREAD),  # the thread of the engine
+        case("gloo", "init", 2, NO_THREAD),  # the thread of the group
+        case("gloo", "init", 3, NO_THREAD),  # a thread of Gloo's own
         case("gloo", "set", 0, NO_THREAD),
     ],
 )
@@ -75,9 +75,9 @@ def test_a_rank_without_threads(
 @pytest.mark.parametrize(
     ("backend", "when", "more", "what"),
     [
-        case("tcp", "init", 3, NO_FILE),  # right behind the channel to the launcher
-        case("tcp", "init", 5, NO_FILE),  # the control plane
-        case("gloo", "init", 8, NO_FILE),  # the group's thread
+        case("tcp", "init", 3, NO_FILE),  # the first one after the channel to the launcher
+        case("tcp", "init", 5, NO_FILE),  # for the control plane
+        case("gloo", "init", 8, NO_FILE),  # for the group's thread
         case("gloo", "init", 10, NO_FILE),
         case("tcp", "set", 0, NO_FILE),
         case("gloo", "set", 0, NO_FILE),
@@ -95,7 +95,7 @@ def test_a_rank_without_descriptors(
 def test_a_rank_that_has_a_socket_to_the_launcher_and_nothing_else(
     start_job: StartJob, python: str, programs: Path, tmp_path: Path
 ) -> None:
-    """It cannot use the store, so the launcher hears why, and ends the job."""
+    """The rank cannot use the store, so it sends the reason to the launcher, which ends the job."""
     job = start_job(*OPTIONS, "--grace", "1", python, programs / "lacks.py", tmp_path, "init", "files", "1")
     assert job.finish() == 1, job.text
     assert re.search(r"rank 1 on host \S+ \(pid \d+\) failed: the launcher's channel cannot .*: Too many", job.text)

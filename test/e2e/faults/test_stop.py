@@ -1,4 +1,4 @@
-"""A stopped rank (SIGSTOP): every other rank and the launcher's report name it, and the job ends at the limit."""
+"""A rank is stopped by SIGSTOP. All other ranks and the launcher's report name it, and the job ends at the limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from ..conftest import Job, StartJob, needs_backend
 
-# Short limits, and a launcher that does not wait long for a rank that cannot end by itself.
+# Short limits. The launcher does not wait long for a rank that cannot end by itself.
 LIMITS = {"DISTRUN_STALL_WARNING_TIME": "0.5", "DISTRUN_STALL_SHUTDOWN_TIME": "1.5", "DISTRUN_START_TIMEOUT": "15"}
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause="
 MOMENTS = 10  # for each backend
@@ -26,9 +26,9 @@ def arguments(size: int, backend: str, *more: str) -> list[str]:
 
 
 def assert_named(job: Job, victim: int, told: int, *, leaving: bool = False) -> None:
-    """So many others raised, and named the victim alone; the report does, as the first cause.
+    """`told` other ranks raised an error that names only the victim. The report names it as the first cause.
 
-    leaving: the first to wait too long ends the job, and one that hears of that while it leaves has left.
+    leaving: the first rank that waits too long ends the job. Ranks that are leaving by then have left without an error.
     """
     code = job.finish(60)
     assert code not in (0, 70), job.text
@@ -47,7 +47,7 @@ def assert_named(job: Job, victim: int, told: int, *, leaving: bool = False) -> 
 @pytest.mark.parametrize("backend", ["shm", "tcp", pytest.param("gloo", marks=needs_backend("gloo"))])
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_stopped_in_mid_operation(start_job: StartJob, python: str, programs: Path, backend: str, size: int) -> None:
-    """With DataLoader workers alive; rank 0, which coordinates, and another one."""
+    """DataLoader workers are alive. The victim is rank 0, which coordinates, and then the last rank."""
     for victim in (0, size - 1):
         job = start_job(
             *arguments(size, backend), "-x", "FAULTS_WORKERS", python, programs / "loop.py", env={"FAULTS_WORKERS": "1"}
@@ -70,12 +70,12 @@ def test_stopped_while_nothing_runs(
 
 def test_stopped_in_a_process_set_without_the_coordinator(start_job: StartJob, python: str, programs: Path) -> None:
     job = start_job(*arguments(3, "shm"), python, programs / "phases.py", "subset", "2", "STOP")
-    assert_named(job, 2, 1)  # rank 0 is not in that set
+    assert_named(job, 2, 1)  # rank 0 is not in this set
 
 
 @pytest.mark.parametrize("backend", ["shm", pytest.param("gloo", marks=needs_backend("gloo"))])
 def test_stopped_while_a_process_set_is_made(start_job: StartJob, python: str, programs: Path, backend: str) -> None:
-    """Its members' engines make backends and answer nobody: the agent tells which of them cannot run."""
+    """The members' engines create backends and answer no messages. The agent reports which of them cannot run."""
 
     def run(moment: int) -> None:
         job = start_job(*arguments(5, backend), python, programs / "sets.py")
@@ -112,7 +112,7 @@ def test_stopped_at_random_moments(start_job: StartJob, python: str, programs: P
         os.kill(pids[victim], signal.SIGSTOP)
         assert_named(job, victim, size - 1)
 
-    # They wait for their limits most of the time.
+    # The jobs spend most of their time waiting for their limits.
     with ThreadPoolExecutor(5) as pool:
         list(pool.map(run, range(MOMENTS)))
 

@@ -1,4 +1,4 @@
-"""Jobs with the Pythons that have TensorFlow, JAX and other versions of them: scripts/test makes them."""
+"""Runs jobs with the Pythons that have TensorFlow, JAX and other versions of them. scripts/test creates these."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Completed = subprocess.CompletedProcess[str]
 RunFramework = Callable[..., Completed]
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-# For programs that compile much and compute little.
+# For programs that compile a lot and compute little.
 COMPILE_FAST = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
-JOB_SECONDS = 150  # of one job, which distrun then ends
-TWO_JOBS = 2 * (JOB_SECONDS + 20) + 20  # of a test that runs one after the other
+JOB_SECONDS = 150  # distrun ends a job after this time
+TWO_JOBS = 2 * (JOB_SECONDS + 20) + 20  # for a test that runs one job after the other
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,8 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def run_with(default: str | Path) -> RunFramework:
-    """run("-np", "2", program="jax_psum.py", words=("ours",)): distrun with that Python, or `python=`, to its end.
-    `alone`: the ranks are processes of their own, not forks."""
+    """Returns run("-np", "2", program="jax_psum.py", words=("ours",)), which runs a job to its end with the Python
+    `default`.
+
+    `python=` selects another Python. `alone`: the ranks are processes of their own, not forks of a server."""
 
     def run(
         *options: str,
@@ -46,7 +48,7 @@ def run_with(default: str | Path) -> RunFramework:
     ) -> Completed:
         distrun = [launcher_path(), *options, "--timeout", str(JOB_SECONDS)]
         environment = {**os.environ, **QUIET, **env}
-        # With roles of TensorFlow the launcher starts programs of its own beside this one.
+        # With --tf-roles the launcher starts programs of its own beside this one.
         alone = alone or any(option.startswith("--tf") for option in options)
         command = [*distrun, *forked.command(str(python), PROGRAMS / program, environment, alone=alone), *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=JOB_SECONDS + 20, env=environment)
@@ -56,20 +58,20 @@ def run_with(default: str | Path) -> RunFramework:
 
 @pytest.fixture(scope="session")
 def framework_python() -> str:
-    """With the newest TensorFlow. Another environment's: environment_python("tensorflow-2.15")."""
+    """The Python with the newest TensorFlow. For another environment: environment_python("tensorflow-2.15")."""
     return str(environment_python("tensorflow"))
 
 
 @pytest.fixture
 def run_framework(framework_python: str) -> RunFramework:
-    """Jobs with the newest TensorFlow."""
+    """Runs jobs with the newest TensorFlow."""
     return run_with(framework_python)
 
 
 def assert_trained(done: Completed, least: float) -> None:
-    """An MNIST example has printed what its Report promises, and has learned."""
+    """Checks that an MNIST example has printed the lines of its Report, and that its accuracy is above `least`."""
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^\[=+ *\] \d+/\d+$", done.stdout, re.MULTILINE), done.stdout  # the bar
+    assert re.search(r"^\[=+ *\] \d+/\d+$", done.stdout, re.MULTILINE), done.stdout  # the progress bar
     assert re.findall(r"^\[0\] epoch \d: loss \d+\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE), done.stdout
     accuracies = re.findall(r"^\[\d+\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)
     assert len(accuracies) == 1 and float(accuracies[0]) > least, done.stdout

@@ -1,4 +1,4 @@
-"""distrun.tensorflow with the real TensorFlow: many checks in each program, since importing it takes seconds."""
+"""distrun.tensorflow with the real TensorFlow. Each program has many checks, because the import takes seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_operations(run_framework: RunFramework, ranks: int, monkeypatch: pytest
     monkeypatch.setenv("DISTRUN_STALL_WARNING_TIME", "0.5")
     done = run_framework("-np", str(ranks), "--oversubscribe", program="tf_ops.py")
     assert_passed(done, ranks)
-    if ranks > 1:  # one rank lacks a variable: the stall report says which and who
+    if ranks > 1:  # one rank lacks a variable: the stall report names the variable and the rank
         late = r"waiting for rank 0 \(\S+\) to submit broadcast 'broadcast\.variable\.odd',"
         assert re.search(late, done.stderr), done.stderr
 
@@ -51,7 +51,7 @@ def test_loops_over_datasets(run_framework: RunFramework, ranks: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("version", ["2.15", "2.18", "2.20"])
 def test_the_same_native_file_with_other_versions(run_framework: RunFramework, version: str, tmp_path: Path) -> None:
-    """The newest TensorFlow's is the one that is hashed here: there is no other."""
+    """The file that is hashed here is the one for the newest TensorFlow. There is no other."""
     python = str(environment_python(f"tensorflow-{version}"))
     done = run_framework("-np", "2", program="tf_ops.py", python=python)
     assert_passed(done, 2)
@@ -116,7 +116,7 @@ def test_ctrl_c_ends_a_job_that_waits_in_a_graph(start_job: StartJob, framework_
 
 
 def test_an_operation_in_flight_at_exit(run_framework: RunFramework) -> None:
-    """A rank whose thread waits in a graph ends; the other has left, which is what the operation fails with."""
+    """A rank ends while its thread waits in a graph. The operation fails because the other rank has left."""
     done = run_framework("-np", "2", program="tf_ends.py", words=("in flight",), alone=True)
     assert done.stdout.count("ends") == 2, done.stdout + done.stderr
     assert done.returncode in (0, 1, 76) and "signal" not in done.stderr, done.stderr

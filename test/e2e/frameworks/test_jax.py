@@ -1,4 +1,4 @@
-"""distrun.jax; and jax.distributed, which finds the job by it, or unmodified with --mimic. With the real JAX."""
+"""distrun.jax and jax.distributed with the real JAX. jax.distributed finds the job through distrun, or by --mimic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_jax(jax_python: str) -> RunFramework:
 
 def assert_found_each_other(done: Completed) -> None:
     assert done.returncode == 0, done.stderr
-    # Gloo, which JAX uses between CPUs, says that it is connected.
+    # JAX uses Gloo between CPUs, and Gloo prints that it is connected.
     lines = [line for line in done.stdout.splitlines() if "[Gloo]" not in line]
     assert sorted(lines) == ["[0] process 0 of 2: 3.0", "[1] process 1 of 2: 3.0"]
 
@@ -34,7 +34,7 @@ def assert_found_each_other(done: Completed) -> None:
     [((), "ours"), (("--mimic", "openmpi"), "theirs"), (("--mimic", "slurm"), "theirs"), ((), "address")],
 )
 def test_processes_find_each_other(run_jax: RunFramework, options: tuple[str, ...], word: str) -> None:
-    """Also where the script names the coordinator's address itself, as scripts for torchrun do; past any proxy."""
+    """Also if the script itself gives the coordinator's address, as scripts for torchrun do. A proxy is not used."""
     nobody = {"http_proxy": "http://127.0.0.1:9"}
     assert_found_each_other(run_jax("-np", "2", *options, program="jax_psum.py", words=(word,), env=nobody))
 
@@ -59,9 +59,9 @@ def test_without_the_launcher_the_cure_is_named(jax_python: str) -> None:
 
 @pytest.mark.parametrize(("ranks", "options"), [(1, ()), (2, ()), (3, ("--backend", "tcp"))])
 def test_operations(run_jax: RunFramework, ranks: int, options: tuple[str, ...]) -> None:
-    """At once, in compiled programs, their gradients and errors: jax_ops.py says which."""
+    """Operations outside and inside compiled programs, their gradients and errors; jax_ops.py has the list."""
     program = str(ROOT / "test/python/programs/jax_ops.py")
-    env = {**COMPILE_FAST, "DISTRUN_STALL_WARNING_TIME": "3"}  # so long calls of other numbers of arrays wait
+    env = {**COMPILE_FAST, "DISTRUN_STALL_WARNING_TIME": "3"}  # so long do calls with different numbers of arrays wait
     done = run_jax("-np", str(ranks), "--oversubscribe", *options, program=program, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == ranks
@@ -80,7 +80,7 @@ def test_optimizers_and_programs_in_flight(run_jax: RunFramework, name: str, ran
     ("ranks", "version"), [(1, "jax"), (2, "jax"), pytest.param(2, "jax-0.6", marks=pytest.mark.full)]
 )
 def test_plain_mistakes(run_jax: RunFramework, ranks: int, version: str) -> None:
-    """Refused with argument and value; barriers, join and objects in compiled functions too."""
+    """Mistakes are refused with the argument and its value. So are barriers, join and objects in compiled functions."""
     program, python = str(ROOT / "test/python/programs/jax_mistakes.py"), environment_python(version)
     done = run_jax("-np", str(ranks), "--oversubscribe", program=program, python=python, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -89,7 +89,7 @@ def test_plain_mistakes(run_jax: RunFramework, ranks: int, version: str) -> None
 
 @pytest.mark.parametrize("version", ["jax", pytest.param("jax-0.6", marks=pytest.mark.full)])
 def test_programs_that_are_scheduled_differently(run_jax: RunFramework, version: str) -> None:
-    """Without the order of the program the ranks wait for each other in different operations."""
+    """Without the order of the program, the ranks would wait for each other in different operations."""
     done = run_jax("-np", "2", program="jax_order.py", python=environment_python(version))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("in_a_loop done") == 2, done.stdout
@@ -105,7 +105,7 @@ def test_several_devices_of_a_rank(run_jax: RunFramework) -> None:
 
 @pytest.mark.parametrize("version", ["jax", pytest.param("jax-0.6", marks=pytest.mark.full)])
 def test_the_way_of_programs_on_gpus(run_jax: RunFramework, version: str) -> None:
-    """By the native handler where the job moves CUDA tensors, else by way of the host."""
+    """The native handler is used if the job moves CUDA tensors. Otherwise the data goes through host memory."""
     plugin = ROOT / "build/dev/test/backend/plugins/fake/libdistrun_backend_nccl.so"
     if not plugin.exists():
         pytest.skip("the plug-in nccl above a fake of CUDA is not built: scripts/test does that")
@@ -142,7 +142,7 @@ def test_next_to_jax_distributed(run_jax: RunFramework) -> None:
 
 @pytest.mark.parametrize("word", ["alone", "init", "after"])
 def test_an_exception_of_a_rank_that_jax_waits_for(start_job: StartJob, jax_python: str, word: str) -> None:
-    """JAX's end of a process waits up to 300 s for the others, which wait for this one."""
+    """At exit JAX waits up to 300 s for the other processes, and these wait for this one."""
     job = start_job("-np", "2", "--grace", "2", "--timeout", "100", jax_python, PROGRAMS / "jax_raises.py", word)
     assert job.finish(120) == 1, job.text
     assert re.search(
@@ -152,7 +152,7 @@ def test_an_exception_of_a_rank_that_jax_waits_for(start_job: StartJob, jax_pyth
 
 
 def test_a_rank_that_dies_in_a_step(start_job: StartJob, jax_python: str) -> None:
-    """The other rank's compiled program ends with an error that names it, at once."""
+    """The other rank's compiled program ends at once, with an error that names the dead rank."""
     job = start_job("-np", "2", jax_python, PROGRAMS / "jax_killed.py")
     assert job.finish(120) == 137, job.text
     told = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
@@ -161,7 +161,7 @@ def test_a_rank_that_dies_in_a_step(start_job: StartJob, jax_python: str) -> Non
 
 
 def test_a_rank_with_fewer_batches_leaves(start_job: StartJob, jax_python: str) -> None:
-    """What the other waits for then fails at once, and says for whom it waited."""
+    """The operation that the other rank waits for fails at once, and names the rank that left."""
     job = start_job("-np", "2", jax_python, PROGRAMS / "jax_leaves.py")
     assert job.finish(120) == 76, job.text
     left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) (.*)", job.text)
@@ -171,7 +171,7 @@ def test_a_rank_with_fewer_batches_leaves(start_job: StartJob, jax_python: str) 
 
 @pytest.mark.parametrize("how", ["join", "end", "exit", "finally", "shutdown", "thread"])
 def test_steps_that_jax_has_not_begun_are_made_first(run_jax: RunFramework, how: str) -> None:
-    """Rank 0 comes to its end with steps dispatched that rank 1 has not made yet; they have the values of both."""
+    """Rank 0 reaches its end with dispatched steps that rank 1 has not run yet. They have the values of both ranks."""
     done = run_jax("-np", "2", program="jax_in_flight.py", words=(how,), alone=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"left after {how}") == 2, done.stdout
@@ -186,7 +186,7 @@ def test_steps_that_an_older_version_has_not_begun_are_made_first(run_jax: RunFr
 
 
 def test_shutdown_after_an_exception_waits_for_no_step(start_job: StartJob, jax_python: str) -> None:
-    """The other rank waits in a barrier, and would never make it."""
+    """The other rank waits in a barrier and would never run the step."""
     job = start_job("-np", "2", jax_python, PROGRAMS / "jax_in_flight.py", "raises")
     assert job.finish(60) != 0
     assert "ValueError: before the barrier" in job.text and "RankLeft" in job.text, job.text

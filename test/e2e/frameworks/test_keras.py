@@ -1,4 +1,4 @@
-"""distrun.keras on Keras's three backends: TensorFlow and JAX from environments of their own, PyTorch from .venv."""
+"""distrun.keras on Keras's three backends: TensorFlow and JAX in environments of their own, PyTorch in .venv."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from environments import environment_python
 from ..conftest import PROGRAMS, ROOT, StartJob
 from .conftest import COMPILE_FAST, RunFramework, assert_trained, run_with
 
-# Of keras_fit.py; the others are of what Keras 3 alone has.
+# Checks of keras_fit.py that also run with legacy Keras. The others are about features of Keras 3.
 LEGACY = (
     "check_equal_to_a_single_process",
     "check_models_that_are_built_in_the_first_step",
@@ -33,7 +33,7 @@ LEGACY = (
     "check_nan_of_one_rank_is_everybodys",
     "check_a_rank_without_batches_joins",
 )
-# Of keras_fit.py: where what is right hangs on Keras's backend.
+# Checks of keras_fit.py whose correct result depends on Keras's backend.
 BACKENDS = (
     "check_equal_to_a_single_process",
     "check_models_that_are_built_in_the_first_step",
@@ -47,7 +47,7 @@ BACKENDS = (
     "check_a_rank_without_batches_joins",
     "check_values",
 )
-# Of keras_gradients.py.
+# Checks of keras_gradients.py.
 ROWS = ("check_rows_of_a_table", "check_an_embedding")
 FIT = ROOT / "test/python/programs/keras_fit.py"
 CLASSES = ROOT / "test/python/programs/keras_classes.py"
@@ -88,7 +88,7 @@ def test_fit(run_keras: RunFramework, ranks: int) -> None:
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"], indirect=True)
 def test_fit_where_backends_differ(run_keras: RunFramework) -> None:
-    """What the plain run has of test_fit on these."""
+    """The part of test_fit that the plain (not full) test run makes on these backends."""
     done = run_keras("-np", "2", program=FIT, words=BACKENDS, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == 2
@@ -96,7 +96,7 @@ def test_fit_where_backends_differ(run_keras: RunFramework) -> None:
 
 @pytest.mark.parametrize("backend", ["tensorflow"], indirect=True)
 def test_gradients_of_tables(run_keras: RunFramework) -> None:
-    """What the plain run has of these programs' keras_gradients.py on TensorFlow, which alone has tf.IndexedSlices."""
+    """The plain test run's part of keras_gradients.py, on TensorFlow: the only backend with tf.IndexedSlices."""
     done = run_keras("-np", "3", "--oversubscribe", program=GRADIENTS, words=ROWS, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == 3
@@ -142,7 +142,7 @@ def test_mnist(run_keras: RunFramework) -> None:
 def test_a_rank_killed_in_fit(start_job: StartJob, keras_python: str) -> None:
     job = start_job("-np", "2", keras_python, PROGRAMS / "keras_killed.py")
     assert job.finish(150) == 137, job.text
-    # From the signal to the text, within what one step takes: the launcher may tell before the connection does.
+    # From the signal to the error, within one step. The launcher's notice may arrive before the connection closes.
     told = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
     assert told and float(told[1]) < 2, job.text
     assert "RankLost ranks=(1,)" in told[2] and "SIGKILL" in told[2], job.text
@@ -152,8 +152,8 @@ def test_a_rank_killed_in_fit(start_job: StartJob, keras_python: str) -> None:
 def test_a_rank_that_lacks_something(
     start_job: StartJob, backend: str, keras_python: str, lacks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rank 0 ends; what rank 1 waits for fails at once and is named. On JAX gradients are one call: of one array on
-    rank 0, which is no group, and of two on rank 1."""
+    """Rank 0 ends. The operation that rank 1 waits for fails at once, and the error names it. On JAX the gradients are
+    one call. It has one array on rank 0, so no group, and two arrays on rank 1."""
     monkeypatch.setenv("DISTRUN_STALL_WARNING_TIME", "2")
     job = start_job("-np", "2", *forked.command(keras_python, PROGRAMS / "keras_leaves.py"), lacks)
     mismatch = lacks == "variable" and backend == "jax"

@@ -1,4 +1,4 @@
-"""distrun.mxnet, with the real MXNet: scripts/test --full makes its environment."""
+"""distrun.mxnet with the real MXNet. scripts/test --full creates its environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_mxnet() -> RunFramework:
 
 @pytest.mark.parametrize(("ranks", "options"), [(1, ()), (2, ()), (3, ("--oversubscribe",)), (2, ("--backend", "tcp"))])
 def test_operations(run_mxnet: RunFramework, ranks: int, options: tuple[str, ...]) -> None:
-    """Arrays, trainers, optimizers and errors: mxnet_ops.py says which."""
+    """Arrays, trainers, optimizers and errors; mxnet_ops.py has the list."""
     done = run_mxnet("-np", str(ranks), *options, program=ROOT / "test/python/programs/mxnet_ops.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == ranks

@@ -1,4 +1,4 @@
-"""Unmodified tf.distribute scripts find their cluster: with the real TensorFlow."""
+"""Unmodified tf.distribute scripts find their cluster, with the real TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_workers_of_a_mirrored_strategy(
 
 @pytest.mark.timeout(TWO_JOBS)
 def test_keras_3_fit_of_a_mirrored_strategy(run_framework: RunFramework, framework_python: str) -> None:
-    """Losses, metrics, predictions and weights of three models, after fit(), are those of one process."""
+    """After fit(), losses, metrics, predictions and weights of three models equal those of one process."""
     program = "tf_keras_mwms.py"
     done = run_framework("-np", "2", "--tf-keras3-mwms", "--tag", "none", program=program)
     assert done.returncode == 0, done.stderr
@@ -69,7 +69,7 @@ def test_the_chiefs_failure_is_the_jobs(run_framework: RunFramework) -> None:
 
 
 def test_a_server_that_cannot_start_ends_the_job(start_job: StartJob, python: str) -> None:
-    """The Python of these tests has no TensorFlow, and the chief's program does not need it."""
+    """The Python of these tests has no TensorFlow. The chief's program does not need it."""
     job = start_job("-np", "3", "--tf-roles", "chief=1,worker=1,ps=1", python, "-c", "import time; time.sleep(60)")
     assert job.finish(30) == 1
     assert "ps and worker ranks run a TensorFlow server, but" in job.text

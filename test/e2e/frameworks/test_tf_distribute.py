@@ -1,4 +1,4 @@
-"""The examples of tf.distribute's strategies. They hold no line for distrun, which writes TF_CONFIG for them."""
+"""The examples for tf.distribute's strategies. They have no line for distrun, which writes TF_CONFIG for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = ROOT / "examples/tf_distribute"
 
 
 def losses(done: Completed) -> dict[int, float]:
-    """By epoch, of a job that went well and whose rank 0 alone has told."""
+    """The loss of each epoch. Checks that the job succeeded and that only rank 0 printed."""
     assert_trained(done, 0.8)
     lines = re.findall(r"^\[0\] epoch (\d): loss (\d\.\d+), \d+ samples/s$", done.stdout, re.MULTILINE)
     return {int(epoch): float(loss) for epoch, loss in lines}
@@ -23,7 +23,7 @@ def losses(done: Completed) -> dict[int, float]:
 
 @pytest.fixture(scope="module")
 def first_loss() -> list[float]:
-    """Of the first epoch on one device, once that has run: what the others compute together is the same."""
+    """The loss of the first epoch on one device, once that test has run. The other strategies must compute the same."""
     return []
 
 
@@ -43,7 +43,7 @@ def test_strategies_of_one_process(
     done = run_framework("-np", "1", program=str(EXAMPLES / example), words=("--epochs", "1", *words))
     found = losses(done)
     assert list(found) == [1]
-    if first_loss:  # Keras's fit() shuffles by itself
+    if first_loss:  # Keras's fit() shuffles in its own order
         assert found[1] == pytest.approx(first_loss[0], rel=0.02 if "--fit" in words else 1e-3)
     else:
         first_loss.append(found[1])
@@ -54,7 +54,8 @@ def test_strategies_of_one_process(
 def test_a_custom_loop_goes_on_from_its_checkpoint(
     run_framework: RunFramework, first_loss: list[float], tmp_path: Path
 ) -> None:
-    """First two workers by RING, then a chief and a worker by AUTO; only the chief's files are kept."""
+    """The first job has two workers with RING, the second a chief and a worker with AUTO. Only the chief keeps
+    files."""
     program, checkpoints = str(EXAMPLES / "mwms_custom_loop.py"), ("--checkpoints", str(tmp_path))
     first = losses(run_framework("-np", "2", "--tf", program=program, words=("--epochs", "1", *checkpoints)))
     assert list(first) == [1]
@@ -68,7 +69,7 @@ def test_a_custom_loop_goes_on_from_its_checkpoint(
 
 
 def test_a_parameter_server_cluster(run_framework: RunFramework, tmp_path: Path) -> None:
-    """Only chief and evaluator run the program; the servers end with the chief, and nothing is left."""
+    """Only chief and evaluator run the program. The servers end with the chief, and nothing is left."""
     done = run_framework("-v", "-np", "5", "--oversubscribe", "--tf-roles", "chief=1,worker=2,ps=1,evaluator=1",
                          program=str(EXAMPLES / "parameter_server.py"),
                          words=("--epochs", "2", "--checkpoints", str(tmp_path)))  # fmt: skip
@@ -82,7 +83,7 @@ def test_a_parameter_server_cluster(run_framework: RunFramework, tmp_path: Path)
 @pytest.mark.full
 @pytest.mark.timeout(TWO_JOBS)
 def test_legacy_fit_goes_on_after_a_killed_worker(tmp_path: Path) -> None:
-    """By BackupAndRestore, when the job is started again: the epochs that are done are not done again."""
+    """After a second start, BackupAndRestore skips the epochs that are done."""
     run = run_with(environment_python("tf-keras"))
 
     def start(*words: str) -> Completed:

@@ -1,4 +1,4 @@
-"""The command's promises with small programs as ranks: exit codes, environment, output, and that nothing is left."""
+"""The command with small programs as ranks: exit codes, environment, output, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_modules_that_are_there_are_found_and_imported_by_nobody_else(tmp_path: 
 
 
 def test_a_look_for_a_module_that_hangs_ends_without_a_pidfd_too(tmp_path: Path, python: str, programs: Path) -> None:
-    """As in a container whose seccomp profile does not know that call, with Python on a file server."""
+    """As in a container whose seccomp profile does not know pidfd_open, with Python on a slow file server."""
     slow = tmp_path / "python"
     slow.write_text('#!/bin/sh\n[ "$1" != -c ] || exec sleep 100\necho started\n')
     slow.chmod(0o755)
@@ -150,7 +150,7 @@ def test_a_package_that_adds_to_its_path_may_have_more_modules_than_can_be_seen(
 
 @pytest.fixture
 def foreign_directory(tmp_path: Path) -> Path:
-    """With files of somebody else's that have the names of modules which ours import; they leave a trace when run."""
+    """A directory with files of the user, named like modules that distrun imports. Each leaves a trace if it runs."""
     for name in ("json", "statistics", "platform", "runpy", "tokenize", "tensorflow", "distrun"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'a').write('{name} ')\n")
     return tmp_path
@@ -222,7 +222,7 @@ def test_an_unknown_variable_is_warned_of_once(python: str) -> None:
 
 
 def test_output_that_cannot_be_written_is_told_and_ends_with_a_code(tmp_path: Path) -> None:
-    """A full disk does not end training; a job that fails all the same keeps its own code."""
+    """A full disk does not end training. A job that fails for another reason keeps its own exit code."""
     for script, code in (("echo out; sleep 0.5; echo out; touch done", 74), ("echo out; exit 3", 3)):
         with open("/dev/full", "w") as full:
             command = [launcher_path(), "-np", "2", "sh", "-c", script]
@@ -239,7 +239,7 @@ def test_the_last_lines_of_the_first_cause_are_of_both_streams() -> None:
 
 
 def test_a_fault_of_the_disk_is_no_reader_that_has_gone() -> None:
-    # A write to where no memory is.
+    # Writing to an unmapped address of /proc/self/mem fails with EIO.
     with open("/proc/self/mem", "w") as faulty:
         command = [launcher_path(), "-np", "1", "sh", "-c", "echo out; sleep 0.5; echo over >&2"]
         done = subprocess.run(command, stdout=faulty, stderr=subprocess.PIPE, text=True, timeout=60)
@@ -279,7 +279,7 @@ def test_ranks_that_never_call_init_may_exit_as_they_like() -> None:
 
 
 def test_a_directory_that_was_removed_is_refused(tmp_path: Path) -> None:
-    """Ranks would run in / without a word."""
+    """Otherwise ranks would run in / without any message."""
     (tmp_path / "gone").mkdir()
     command = f"cd {tmp_path}/gone && rmdir ../gone && exec {launcher_path()} -np 1 pwd"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
@@ -319,7 +319,7 @@ def test_closed_standard_descriptors_are_empty_ones(closed: str) -> None:
 
 
 def test_a_wrapper_that_closes_the_descriptor_of_the_key_is_named(python: str) -> None:
-    """Whatever opens a descriptor next gets the number of the key's."""
+    """The next descriptor that is opened gets the number of the key's descriptor."""
     init = f"exec 3<&-; exec {python} -c 'import distrun.numpy as hvd; hvd.init()'"
     done = run("-np", "2", "sh", "-c", init)
     assert done.returncode not in (0, 70), done.stdout + done.stderr
@@ -360,7 +360,7 @@ def test_a_job_that_does_not_start_leaves_the_logs_of_the_one_before(tmp_path: P
 
 
 def test_a_log_that_is_cut_while_it_is_written_goes_on_at_its_beginning(tmp_path: Path) -> None:
-    """As logrotate's copytruncate does it."""
+    """logrotate's copytruncate cuts a log in this way."""
     log = tmp_path / "rank.0.out"
     cut = f"until [ -s {log} ]; do sleep 0.01; done; : > {log}"
     done = shell("-np", "1", "--output-dir", str(tmp_path), script=f"echo a long line; {cut}; echo b")
@@ -420,7 +420,7 @@ def test_explain_says_that_a_full_name_leads_to_another_machine() -> None:
 
 
 def test_explain_shows_what_was_given(tmp_path: Path) -> None:
-    """By -x, a file, a flag and the config file, where ranks do not have it as their own or inherit it."""
+    """Variables from -x, a file, a flag and the config file, unless ranks set them themselves or inherit them."""
     (tmp_path / "env").write_text("OF_FILE=f\nINHERITED\n")
     (tmp_path / "config").write_text("log-level = info\n")
     options = ["-x", "GIVEN=g", "-x", "RANK=7", "-x", "INHERITED", "--env-file", str(tmp_path / "env"),
@@ -482,11 +482,11 @@ def test_nothing_survives_the_launcher(start_job: StartJob) -> None:
 def test_nothing_survives_the_agent(start_job: StartJob) -> None:
     job = start_job("-np", "3", "sh", "-c", READY)
     pids = job.ranks(3)
-    # Its name has the job's number; there may be none, where no group can be made.
+    # The group's name has the job's number. If no group can be made, there is none.
     group = re.search(r"(?m)^0::.*/(distrun-ranks-\S+)$", Path(f"/proc/{pids[0]}/cgroup").read_text())
     os.kill(agent_of(job.process.pid), signal.SIGKILL)
     assert job.finish() == 75
-    # os.walk passes over what others remove meanwhile.
+    # os.walk skips directories that others remove at the same time.
     groups = {name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names}
     assert group is None or group[1] not in groups, group
     assert "agent" in job.text and "SIGKILL" in job.text
@@ -523,16 +523,16 @@ except KeyboardInterrupt:
 def test_ctrl_c_reaches_a_python_program_as_one(
     start_job: StartJob, python: str, tmp_path: Path, stopped: bool
 ) -> None:
-    """Whatever code ranks then end with, the job's is Ctrl-C's."""
+    """The job's exit code is that of Ctrl-C, whatever code the ranks end with."""
     job = start_job("-np", "2", "--grace", "60", python, "-c", SAVES, f"{tmp_path}/saved.", "3")
     for pid in job.ranks(2).values():
         if stopped:
             os.kill(pid, signal.SIGSTOP)
     job.signal(signal.SIGINT)
-    assert job.finish(20) == 130, job.text  # well before TERM comes
+    assert job.finish(20) == 130, job.text  # well before TERM is sent
     assert sorted(path.name for path in tmp_path.iterdir()) == ["saved.0", "saved.1"]
     assert "interrupted; ranks get INT and 60 s to end, TERM after half of it" in job.text
-    assert "exit" not in job.text, job.text  # a rank's end is no failure to report
+    assert "exit" not in job.text, job.text  # a rank that ends is not reported as a failure
 
 
 def test_ranks_that_ignore_ctrl_c_get_term_after_half_of_the_grace_period(start_job: StartJob) -> None:
@@ -547,7 +547,7 @@ def test_ranks_that_ignore_ctrl_c_get_term_after_half_of_the_grace_period(start_
 
 @pytest.mark.parametrize("numbers", [[signal.SIGHUP] * 3, [signal.SIGTERM, signal.SIGHUP, signal.SIGTERM]])
 def test_signals_that_come_together_do_not_kill(start_job: StartJob, numbers: list[signal.Signals]) -> None:
-    """As when a terminal is closed, or a service manager ends a scope."""
+    """Several signals come together if a terminal is closed, or if a service manager ends a scope."""
     saves = "trap 'sleep 0.5; echo saved; exit 0' TERM; echo ready $RANK $$; while :; do sleep 0.1; done"
     job = start_job("-np", "2", "sh", "-c", saves)
     job.ranks(2)

@@ -1,4 +1,4 @@
-"""Agents that something else starts: `distrun --agents N` and `distrun agent --connect`."""
+"""Agents that another program starts: `distrun --agents N` and `distrun agent --connect`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
-STARTED: list[subprocess.Popen[str]] = []  # by the test that runs
+STARTED: list[subprocess.Popen[str]] = []  # by the current test
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Heads, agents and ranks end with the test, whatever it found."""
+    """Ends heads, agents and ranks with the test, whatever its result."""
     marker = uuid.uuid4().hex
     monkeypatch.setenv(MARKER, marker)
     yield
@@ -42,10 +42,10 @@ def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Head:
-    """A head that waits for its agents; `address` is where."""
+    """A head that waits for its agents at `address`."""
 
     def __init__(self, *arguments: str, output: int = subprocess.PIPE) -> None:
-        # In a group of its own, as of a shell with job control: else the kernel lets nothing stop by SIGTSTP.
+        # In its own process group, as in a shell with job control. Otherwise the kernel ignores SIGTSTP.
         self.process = subprocess.Popen(
             [launcher_path(), *arguments], stdout=output, stderr=subprocess.PIPE, text=True, preexec_fn=os.setpgrp
         )
@@ -102,7 +102,7 @@ def test_ranks_are_shared_out_evenly_and_every_agent_has_some(start: StartAgent,
 
 
 def test_without_a_number_there_is_a_rank_for_each_slot(start: StartAgent, key: Path) -> None:
-    """As with -H; one rank for each agent would leave GPUs and cores idle."""
+    """As with -H. One rank per agent would leave GPUs and cores idle."""
     named = start("-H", "localhost", "--tag", "none", "sh", "-c", "echo rank")
     slots = named.communicate(timeout=60)[0].count("rank")
     words = ["--listen", "127.0.0.1:0", "--key-file", str(key), "--network", "lo", "--tag", "none", "sh", "-c"]
@@ -115,7 +115,7 @@ def test_without_a_number_there_is_a_rank_for_each_slot(start: StartAgent, key: 
 
 
 def test_strangers_where_agents_are_to_come(start: StartAgent, key: Path) -> None:
-    """They are turned away, cost the head no memory, and the agents are welcome."""
+    """The head turns the connections away and allocates no memory for them. The agents can still connect."""
     head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
     first = agent(start, head, key, "n1")
     before = {head.process.pid: memory(head.process.pid)}
@@ -130,7 +130,7 @@ def test_strangers_where_agents_are_to_come(start: StartAgent, key: Path) -> Non
 
 
 def test_an_agent_may_come_before_its_head(start: StartAgent, key: Path) -> None:
-    # Bound, it is given to nobody else; as it does not listen, a head that shares it may.
+    # The bound port is given to no other process. It does not listen, so a head with SO_REUSEADDR may use it.
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -143,7 +143,7 @@ def test_an_agent_may_come_before_its_head(start: StartAgent, key: Path) -> None
 
 
 def test_an_agent_needs_no_standard_input(key: Path) -> None:
-    """As `ssh -n host distrun agent --connect ...` gives it: at its end from the start."""
+    """`ssh -n host distrun agent --connect ...` gives a standard input that is at its end from the start."""
     arguments = ["agent", "--connect", "127.0.0.1:1", "--key-file", str(key), "--timeout", "3"]
     with subprocess.Popen([launcher_path(), *arguments], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as early:
         assert early.stdin is not None
@@ -168,7 +168,7 @@ def test_sigterm_ends_an_agent_that_looks_for_its_head(start: StartAgent, key: P
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
 def test_what_is_typed_at_an_agent_ends_its_ranks_in_good_order(start: StartAgent, key: Path, number: int) -> None:
-    """Ctrl-C, or a terminal that is closed: all of the command's processes get it."""
+    """After Ctrl-C, or if the terminal is closed, all processes of the command get the signal."""
     script = "trap 'sleep 0.5; echo saved; exit 3' TERM; echo up; while :; do sleep 0.1; done"
     head = Head("-np", "1", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "sh", "-c", script)
     alone = agent(start, head, key, "n1")
@@ -185,7 +185,7 @@ def test_what_is_typed_at_an_agent_ends_its_ranks_in_good_order(start: StartAgen
 def test_a_notice_at_the_process_that_was_started(
     start: StartAgent, key: Path, python: str, programs: Path, name: str
 ) -> None:
-    """As a pod's first one gets it: ranks stop at the same step."""
+    """The first process of a pod gets the notice in this way. The ranks stop at the same step."""
     command = ["-np", "2", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "--preempt-signal", name]
     head = Head(*command, python, str(programs / "steps.py"), "0.01")
     alone = agent(start, head, key, "n1")
@@ -199,10 +199,11 @@ def test_a_notice_at_the_process_that_was_started(
 
 
 def test_sigterm_ends_an_agent_that_waits_for_the_others(start: StartAgent, key: Path) -> None:
-    """As a pod that is deleted; the one that comes in its place is welcome."""
+    """A pod that is deleted gets SIGTERM. The agent of its replacement can connect."""
     head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
     twins = [agent(start, head, key, "n1") for _ in range(2)]
-    wait_until(lambda: any(each.poll() is not None for each in twins))  # it is turned away since the other is there
+    # the head turns one away, because the other is there
+    wait_until(lambda: any(each.poll() is not None for each in twins))
     [first] = [each for each in twins if each.poll() is None]
     first.terminate()
     assert first.wait(10) == 128 + signal.SIGTERM
@@ -214,7 +215,7 @@ def test_sigterm_ends_an_agent_that_waits_for_the_others(start: StartAgent, key:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_head_that_waits_for_agents(key: Path, number: int) -> None:
-    """It is asked for, as the first process of a container gets none otherwise."""
+    """The head must handle the signal itself, because the first process of a container gets no others."""
     head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
     blocked = re.compile(r"SigBlk:\s*(\w+)")
     status = Path(f"/proc/{head.process.pid}/status")
@@ -226,7 +227,7 @@ def test_a_signal_ends_a_head_that_waits_for_agents(key: Path, number: int) -> N
 
 
 def test_ranks_die_with_the_agent_that_was_killed_and_the_job_says_so(start: StartAgent, key: Path) -> None:
-    seconds = f"1000.{os.getpid()}"  # of this test alone
+    seconds = f"1000.{os.getpid()}"  # this duration finds the processes of this test
     ranks = ["pgrep", "-f", f"^sleep {seconds}$"]
     head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "sleep", seconds)
     agents = [agent(start, head, key, name) for name in ("n1", "n2")]
@@ -253,7 +254,7 @@ def test_an_agent_tells_by_its_code_that_its_rank_failed(start: StartAgent, key:
 
 
 def test_a_head_that_is_stopped_for_long_finds_its_ranks(start: StartAgent, key: Path, tmp_path: Path) -> None:
-    """Ctrl-Z, while more comes to it than the connection holds: from what no stop of a rank's group reaches."""
+    """Ctrl-Z, while more output arrives than the connection holds. With setsid the writer is not stopped itself."""
     writes = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; yes $(seq -s, 99) | head -c 500000"
     script = f"echo ready >&2; exec setsid --wait sh -c '{writes}'"
     head = Head("-np", "8", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "sh", "-c", script,

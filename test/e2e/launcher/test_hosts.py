@@ -1,4 +1,4 @@
-"""Where hosts come from: files, standard input and the allocation that the command is typed in."""
+"""Sources of hosts: files, standard input, and the allocation in which the command was typed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLURM = {
 }
 
 
-# Two components, and nothing in it of GPUs that the second was asked for with.
+# A Slurm job with two components. Its variables do not show the GPUs that were requested for the second one.
 HET = {
     "SLURM_JOB_ID": "7",
     "SLURM_HET_SIZE": "2",
@@ -109,7 +109,7 @@ def test_a_broken_allocation_names_the_variable(changed: dict[str, str], text: s
     ids=["found", "-H", "--hostfile", "-np"],
 )
 def test_of_several_copies_one_starts_the_job(hosts: list[str], tmp_path: Path) -> None:
-    """As `srun -n3 distrun ...`, the way torchrun is started: three whole jobs would share the same GPUs."""
+    """`srun -n3 distrun ...` starts copies, as is usual for torchrun. Three whole jobs would share the same GPUs."""
     (tmp_path / "hosts").write_text("localhost slots=3\n")
     step = {**SLURM, "SLURM_STEP_NUM_TASKS": "3"}
     second = run(*hosts, "true", env={**step, "SLURM_PROCID": "1"}, cwd=tmp_path)
@@ -163,7 +163,7 @@ def test_a_platforms_tasks_are_told_that_each_starts_a_job() -> None:
 
 
 def test_agents_of_a_copy_are_never_refused(tmp_path: Path) -> None:
-    """srun tells them that they are tasks of a step, as it tells copies of the command."""
+    """srun gives the agents the same variables of a step as it gives copies of the command."""
     launch = "env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 sh -c {agent}"
     done = shell("--launch-with", launch, "--network", "lo", "-H", "far:2", script="echo $RANK", env={}, cwd=tmp_path)
     assert ranks_of(done.stdout) == ["0", "1"], done.stderr
@@ -189,11 +189,11 @@ def test_srun_starts_agents_without_the_options_that_the_job_was_asked_for_with(
     done = shell("-np", "1", "--network", "lo", script="echo $RANK of $WORLD_SIZE at $DISTRUN_HOST", env=job)
     assert ranks_of(done.stdout) == ["0 of 1 at alone"], done.stderr
     own = shell("--no-detect", "-np", "1", script="echo $SLURM_MEM_PER_CPU", env=job)
-    assert own.stdout == "[0] 100\n"  # the ranks keep them
+    assert own.stdout == "[0] 100\n"  # the ranks keep these variables
 
 
 def test_after_sbatch_export_none_ranks_on_other_hosts_have_what_the_host_gives_them(tmp_path: Path) -> None:
-    """srun does as its variable says, which sbatch --export=NONE sets: its tasks then have none of these."""
+    """sbatch --export=NONE sets SLURM_EXPORT_ENV, and srun obeys it: its tasks then have none of these variables."""
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\nshift 7\n[ "$SLURM_EXPORT_ENV" = NONE ] && exec env -i PATH="$PATH" "$@"\nexec "$@"\n')
     srun.chmod(0o755)
@@ -209,7 +209,7 @@ def test_an_image_without_srun_is_told_what_to_do_about_it(tmp_path: Path) -> No
 
 
 def test_an_image_on_each_host_as_the_page_has_it(tmp_path: Path) -> None:
-    """With what ssh does: the words it gets are one line for a shell there."""
+    """Does what ssh does: it joins its words to one line for a shell on the other host."""
     page = (Path(__file__).resolve().parents[3] / "docs/launch.md").read_text()
     [line] = re.findall(r"--launch-with ('ssh \{host\} singularity .*?') python", page)
     for name, text in {
@@ -226,7 +226,7 @@ def test_an_image_on_each_host_as_the_page_has_it(tmp_path: Path) -> None:
 
 
 def test_a_folder_for_temporary_files_counts_where_it_is(tmp_path: Path) -> None:
-    """A scheduler may have made TMPDIR on the first host alone."""
+    """A scheduler may have created TMPDIR on the first host only."""
     launch = ["--launch-with", f"env TMPDIR={tmp_path} TMP=/no/more sh -c {{agent}}", "--network", "lo", "-H", "far:1"]
     here = {"TMPDIR": "/no/such/job.7", "TMP": "/no/such/job", "TEMP": "/usr"}
     script = "echo $TMPDIR ${TMP-none} $TEMP"
@@ -242,7 +242,7 @@ def test_a_folder_for_temporary_files_counts_where_it_is(tmp_path: Path) -> None
 
 @pytest.mark.full
 def test_an_agent_that_needs_more_than_a_minute_to_start() -> None:
-    """As where an image is unpacked first; what says so is shown, and --start-timeout waits."""
+    """An image may have to be unpacked first. Its messages are shown, and --start-timeout allows more time."""
     unpack = "echo INFO: Converting SIF file to temporary sandbox... >&2; sleep 63; "
     words = ["--launch-with", f'sh -c "{unpack}"{{agent}}', "--network", "lo", "-H", "far:1", "echo", "here"]
     patient = [launcher_path(), "--start-timeout", "80", *words]
@@ -255,7 +255,7 @@ def test_an_agent_that_needs_more_than_a_minute_to_start() -> None:
 
 
 def test_an_agent_elsewhere_raises_its_limit_of_open_files() -> None:
-    """ssh gives 1024, and an agent has several for each rank; the ranks have the user's own."""
+    """ssh gives a limit of 1024, and an agent needs several descriptors per rank. Ranks keep the user's own limit."""
     launch = ["--launch-with", 'sh -c "ulimit -Sn 80; "{agent}', "--network", "lo", "-H", "far:20"]
     done = shell(*launch, script="ulimit -Sn")
     assert done.returncode == 0, done.stderr
@@ -315,7 +315,7 @@ def test_ranks_that_do_not_fit_show_the_table_and_the_cure(tmp_path: Path) -> No
     "words", [["-H", ""], ["--hostfile="], ["--tf-roles", ""], ["--output-dir", ""]], ids=lambda words: words[0]
 )
 def test_an_empty_value_is_no_option_left_out(words: list[str]) -> None:
-    """A variable of the shell that was not set; the job would run here instead of there."""
+    """A variable of the shell was not set. Without the error, the job would run here instead of there."""
     done = run(*words, "true")
     assert done.returncode == 64 and "has an empty value" in done.stderr, done.stderr
 

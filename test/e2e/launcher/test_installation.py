@@ -1,4 +1,4 @@
-"""Where the command finds the parts of its installation: --cflags, --libs, check."""
+"""How the command finds the parts of its installation: --cflags, --libs, check."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_flags_of_a_wheel_with_and_without_a_target_of_its_own(tmp_path: Path, p
 
 
 def test_of_several_pythons_installations_the_last_counts(tmp_path: Path) -> None:
-    """As after an upgrade of the system: they have their command in one place."""
+    """After an upgrade of the system, several Pythons share one place for commands."""
     command = tmp_path / "bin/distrun"
     homes = [tmp_path / f"lib/python3.{minor}/site-packages/distrun" for minor in (10, 11, 12)]
     for name in ("bin", *(f"{home}/{folder}" for home in homes for folder in ("lib", "include/distrun"))):
@@ -48,7 +48,7 @@ def test_of_several_pythons_installations_the_last_counts(tmp_path: Path) -> Non
     for home in (*homes, homes[1]):
         library = home / "lib/libdistrun.so"
         library.touch()
-        while library.stat().st_ctime_ns <= changed:  # the kernel's clock for files has ticks
+        while library.stat().st_ctime_ns <= changed:  # the kernel's clock for file times has a coarse resolution
             library.touch()
         changed = library.stat().st_ctime_ns
         (home / "include/distrun/distrun.h").touch()

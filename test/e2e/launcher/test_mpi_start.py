@@ -1,4 +1,4 @@
-"""`distrun --mpi` with a program of the test's in place of mpirun: what it may print, and how its end is noticed."""
+"""`distrun --mpi` with a script of the test in place of mpirun: which output is allowed, and how its end is noticed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from ..conftest import launcher_path
 from .test_hosts import HET
 
-# `mpirun -np 2 ... /bin/sh -c WRAPPER ...`: two ranks here, each with the line that came on standard input.
+# Stands for `mpirun -np 2 ... /bin/sh -c WRAPPER ...`. It starts two ranks here and gives each the line from its input.
 STARTS = """
 read -r key
 until [ "$1" = /bin/sh ]; do shift; done
@@ -34,7 +34,7 @@ BANNER = "echo 'Permission denied to all but staff. Idle sessions are timed out 
 
 
 def apart(mpirun: str) -> str:
-    """The same on two hosts of one rank each, which are both this machine."""
+    """The same on two hosts with one rank each. Both hosts are this machine."""
     return mpirun.replace("LOCAL_SIZE=2", "LOCAL_SIZE=1").replace("LOCAL_RANK=$rank", "LOCAL_RANK=0")
 
 
@@ -47,7 +47,7 @@ def forward(source: socket.socket, sink: socket.socket) -> None:
 
 @contextmanager
 def two_machines(mpirun: str, folder: Path) -> Iterator[str]:
-    """The same on two hosts, where the wrapper of rank 1 comes to the head from an address that the head's is not."""
+    """The same on two hosts. The wrapper of rank 1 connects to the head from another address than the head's."""
 
     def relay() -> None:
         with suppress(OSError), ExitStack() as stack:
@@ -97,7 +97,7 @@ def test_a_banner_is_no_fault_of_ssh(tmp_path: Path) -> None:
 
 
 def test_what_mpirun_says_after_the_start_is_passed_on(tmp_path: Path) -> None:
-    """Of a fatal error of MPI its launcher has the text, and may tell it when the ranks have ended."""
+    """MPI's launcher has the text of a fatal error of MPI, and may print it after the ranks have ended."""
     said = "printf '*** An error occurred in MPI_Recv\\n*** MPI_ERR_TRUN' >&2; sleep 0.3; printf 'CATE: too short' >&2"
     done = run_with(tmp_path, STARTS + said)
     assert done.returncode == 0, done.stderr
@@ -113,7 +113,7 @@ def test_what_the_shell_has_left_of_torchrun_contradicts_nothing(tmp_path: Path)
 
 
 def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> None:
-    """Without --mpi they are asked for their GPUs."""
+    """Without --mpi, distrun asks the hosts for their GPUs."""
     job = {**HET, "SLURM_TASKS_PER_NODE_HET_GROUP_1": "1"}
     done = run_with(tmp_path, apart(STARTS), options=("--network", "lo"), **job)
     assert done.returncode == 0, done.stderr
@@ -122,7 +122,7 @@ def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> 
 
 
 def test_what_is_true_on_this_host_only_stays_with_its_ranks(tmp_path: Path) -> None:
-    """MPI's launcher hands on its variables to all hosts, and these count for a host's own there."""
+    """MPI's launcher passes its variables to all hosts. On another host they would replace that host's own values."""
     seen = f"echo ${{DISPLAY-none}} >{tmp_path}/seen\n"
     there = STARTS.replace(" PMIX_RANK=$rank", " PMIX_RANK=$rank XDG_RUNTIME_DIR=there")
     own = {"DISPLAY": ":7", "XDG_RUNTIME_DIR": "here"}
@@ -138,7 +138,7 @@ def test_what_is_true_on_this_host_only_stays_with_its_ranks(tmp_path: Path) -> 
 
 
 def test_a_host_by_a_name_that_distrun_does_not_know_for_this_one_s(tmp_path: Path) -> None:
-    """Open MPI may, and starts the wrappers here without ssh."""
+    """Open MPI may know this host by a name that distrun does not know. It starts the wrappers here without ssh."""
     own = {"CUDA_VISIBLE_DEVICES": "2,3", "DISPLAY": ":7"}
     look = "echo $RANK $CUDA_VISIBLE_DEVICES $DISPLAY"
     options = ("--network", "lo", "-H", "this-one-on-ib:2")
@@ -148,7 +148,7 @@ def test_a_host_by_a_name_that_distrun_does_not_know_for_this_one_s(tmp_path: Pa
 
 
 def test_devices_that_srun_gave_a_task_are_its_own(tmp_path: Path) -> None:
-    """Also on the head's host, which may have all of them."""
+    """Also on the head's host, whose own variable may list all devices."""
     given = STARTS.replace(" PMIX_RANK=$rank", " PMIX_RANK=$rank CUDA_VISIBLE_DEVICES=$rank")
     own = {"CUDA_VISIBLE_DEVICES": "0,1", "ZE_AFFINITY_MASK": "2,3"}
     look = "echo $RANK $CUDA_VISIBLE_DEVICES ${ZE_AFFINITY_MASK-none}"
@@ -164,7 +164,7 @@ def test_devices_that_srun_gave_a_task_are_its_own(tmp_path: Path) -> None:
 
 
 def test_wrappers_are_told_how_long_the_launcher_waits(tmp_path: Path) -> None:
-    """The key comes once all hosts are there, and one may be late by as much as --start-timeout allows."""
+    """The key comes after all hosts have connected. One of them may be late by --start-timeout."""
     words = f"printf '%s\\n' \"$@\" >{tmp_path}/words\n"
     for options, seconds in (((), "60"), (("--start-timeout", "600"), "600")):
         done = run_with(tmp_path, words + STARTS, options=options)
@@ -238,7 +238,7 @@ def test_a_job_ends_with_mpirun_without_a_pidfd(tmp_path: Path, without_pidfd: l
     assert end - last < 10, "mpirun, which had ended long ago, was waited for"
 
 
-# What it has started stays behind in a session of its own, and it does not end of TERM itself.
+# Does not end at TERM. A child of it stays behind in a session of its own.
 SLOW = """
 trap '' TERM
 echo $$ >FOLDER/pids
@@ -373,7 +373,7 @@ def test_the_first_process_of_a_container_hears_signals_while_mpirun_starts(tmp_
 
 
 def test_the_report_names_mpirun_if_it_is_killed(tmp_path: Path) -> None:
-    """It has status 75: what the ranks need on a host has gone, and the program has not failed."""
+    """The status is 75: a service that the ranks need on a host is gone. The program itself has not failed."""
     report = tmp_path / "report.json"
     killed = "echo $$ >FOLDER/mpirun.pid\n".replace("FOLDER", str(tmp_path)) + STARTS
     script = f"sleep 1; [ $RANK = 0 ] && kill -9 $(cat {tmp_path}/mpirun.pid); exec sleep 1000"

@@ -1,4 +1,4 @@
-"""What the user sees: equal lines as one, a terminal, readers that are slow or go away, memory, input, a debugger."""
+"""Output as the user sees it: folded lines, terminals, slow or closed readers, memory, input, a debugger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .test_command import shell
 
 @pytest.mark.parametrize("all_of_them", [True, False])
 def test_what_others_write_after_the_first_cause(tmp_path: Path, all_of_them: bool) -> None:
-    """One line each in the report; --all-errors shows it as it comes."""
+    """The report has one line of each. With --all-errors all of it is shown as it comes."""
     others = f"trap 'echo first of $RANK >&2; echo last of $RANK >&2; exit 4' TERM; : > {tmp_path}/up$RANK"
     first = f"until [ -e {tmp_path}/up1 ] && [ -e {tmp_path}/up2 ]; do sleep 0.02; done; echo the cause >&2; exit 3"
     script = f'[ "$RANK" = 0 ] && {{ {first}; }}; {others}; while :; do sleep 0.05; done'
@@ -38,7 +38,7 @@ def test_what_others_write_after_the_first_cause(tmp_path: Path, all_of_them: bo
 
 
 def read_all(fd: int) -> str:
-    """What comes from a pseudoterminal until its last writer has gone, which is an error there."""
+    """Reads a pseudoterminal until its last writer has closed it, which is an error (EIO) for the reader."""
     out = b""
     while True:
         try:
@@ -50,7 +50,7 @@ def read_all(fd: int) -> str:
         out += piece
 
 
-# Whatever the terminal is in which the tests are started.
+# The same variables, whatever the terminal is in which the tests are started.
 TERMINAL = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
 
 
@@ -103,7 +103,7 @@ ELSEWHERE = ["--launch-with", "sh -c {agent}", "--network", "lo", "-H", "far:1"]
     ids=["a host's silence", "the agents' lease"],
 )
 def test_a_disk_that_takes_nothing_for_a_while_ends_no_job(tmp_path: Path, seconds: int, size: int) -> None:
-    """3.5 s of silence are a lost host, and an agent that hears nothing for 15 s ends its ranks."""
+    """A host that is silent for 3.5 s is lost. An agent that hears nothing for 15 s ends its ranks."""
     os.mkfifo(tmp_path / "rank.0.out")
     taken = []
 
@@ -133,7 +133,7 @@ def test_a_dead_disk_does_not_hold_who_interrupts_twice(tmp_path: Path, insists:
     job.terminate()
     assert b"ranks get TERM" in job.stderr.readline()
     if insists:
-        time.sleep(1.1)  # what comes sooner is part of the first
+        time.sleep(1.1)  # an earlier signal counts as the same request
         job.terminate()
     try:
         if not insists:
@@ -175,7 +175,7 @@ SAME_AND_OWN = "echo same; echo mine $RANK; echo end"
 
 
 def at_once(ranks: int, folder: Path, script: str) -> str:
-    """The script, once all ranks have started: a line waits only a moment for the other ranks' copies."""
+    """Runs the script after all ranks have started. A line waits only a moment for the equal lines of other ranks."""
     others = " && ".join(f"[ -e {folder}/up{rank} ]" for rank in range(ranks))
     return f": > {folder}/up$RANK; until {others}; do sleep 0.01; done; {script}"
 
@@ -205,7 +205,7 @@ def test_timestamps_stand_before_the_tag_everywhere(tmp_path: Path) -> None:
                        (errors.decode(), "distrun: rank 0 "), (merged, "distrun: rank 0 ")]:  # fmt: skip
         found = re.search(stamp + line, text)
         assert found, text
-        # What the file says is to the millisecond.
+        # The file has timestamps in milliseconds.
         assert before - timedelta(milliseconds=1) <= datetime.fromisoformat(found[1]) <= datetime.now()
     assert (tmp_path / "rank.0.out").read_text() == "out\n"
 
@@ -255,12 +255,12 @@ def test_a_reader_that_is_stuck_does_not_hold_who_interrupts_twice(number: signa
     job = start("-np", "2", "yes")
     assert job.stdout is not None and job.stderr is not None
     job.stdout.readline()
-    time.sleep(0.5)  # then more waits than the pipe holds
+    time.sleep(0.5)  # by then more output waits than the pipe holds
     job.send_signal(number)
     name = number.name.removeprefix("SIG")
     assert f"ranks get {name} and 10 s" in job.stderr.readline().decode()
     if number != signal.SIGINT:
-        time.sleep(1.1)  # what comes sooner is part of the first
+        time.sleep(1.1)  # an earlier signal counts as the same request
     job.send_signal(number)
     try:
         assert job.wait(15) == 128 + number
@@ -313,7 +313,7 @@ def test_a_reader_that_goes_away_is_told_of(tmp_path: Path) -> None:
 
 
 def peak(pid: int) -> int:
-    """MiB."""
+    """Largest resident memory of a process so far, in MiB; 0 if it has ended."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -323,7 +323,7 @@ def peak(pid: int) -> int:
 
 
 def watch_peaks(job: subprocess.Popen[bytes], peaks: dict[int, int]) -> Callable[[], None]:
-    """Launcher and agent, until they end."""
+    """Records the peaks of launcher and agent until they end. Returns a function that waits for that."""
 
     def watch() -> None:
         while job.poll() is None:
@@ -346,7 +346,8 @@ def watch_peaks(job: subprocess.Popen[bytes], peaks: dict[int, int]) -> Callable
     ids=["plain", "fold", "files", "gibibyte"],
 )
 def test_much_output_and_a_slow_reader_need_no_memory(options: list[str], each: int, tmp_path: Path) -> None:
-    """What piles up does so with the first megabytes that nobody reads. `each`: bytes of one rank."""
+    """The reader is slow for the first megabytes only. If buffers grow without limit, they do it then. `each`: bytes
+    per rank."""
     if "--output-dir" in options:
         options = ["--output-dir", str(tmp_path)]
     script = f"yes a line of a log as ranks write them, of rank $((RANK % 2)) | head -c {each}"
@@ -404,13 +405,13 @@ def test_refusals(arguments: list[str], text: str) -> None:
 
 
 class Keyboard:
-    """A terminal with somebody before it; `shell` starts the launcher and its arguments there."""
+    """A terminal with a user. `shell` runs there and starts the launcher with its arguments."""
 
     def __init__(self, *arguments: str, shell: tuple[str, ...] = ()) -> None:
         self.fd, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (31, 97))
         self.before = termios.tcgetattr(theirs)
-        # setsid -c gives the launcher this terminal as its own, as a shell does.
+        # setsid -c makes this the controlling terminal of the launcher, as a shell does.
         self.process = subprocess.Popen(
             ["setsid", "-c", *shell, launcher_path(), *arguments],
             stdin=theirs,
@@ -425,7 +426,7 @@ class Keyboard:
         os.write(self.fd, text.encode())
 
     def wait_for(self, text: str, seconds: float = 60.0) -> None:
-        """And forgets what came before it."""
+        """Waits for the text in the output, and drops the output up to its end."""
         deadline = time.monotonic() + seconds
         while text not in self.text:
             ready, _, _ = select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))
@@ -434,8 +435,8 @@ class Keyboard:
         self.text = self.text.split(text, 1)[1]
 
     def interrupt_prompt(self, prompt: str) -> None:
-        """By Ctrl-C, which is of the prompt and not of the job. Python itself loses one that comes after it has written
-        the prompt and before it sleeps (1 of 16 beside load, without distrun): who sees nothing types it again."""
+        """Types Ctrl-C, which interrupts the prompt and not the job. Python loses a Ctrl-C between writing the prompt
+        and sleeping (1 of 16 under load, also without distrun). So this types it again if no prompt follows."""
         for _ in range(20):
             self.type("\x03")
             try:
@@ -512,7 +513,7 @@ def test_a_prompt_is_seen_before_it_is_answered() -> None:
 
 
 def test_ctrl_z_where_nobody_could_let_the_job_go_on() -> None:
-    """As under `ssh -t host distrun` or in a container: the kernel stops no program there, so ranks go on."""
+    """Under `ssh -t host distrun` or in a container, the kernel stops no program there. The ranks go on."""
     script = "trap 'echo goes on; exit 0' CONT; echo up; while :; do sleep 0.1; done"
     job = Keyboard("-np", "2", "--no-fold", "sh", "-c", script)
     for _ in range(2):
@@ -523,8 +524,8 @@ def test_ctrl_z_where_nobody_could_let_the_job_go_on() -> None:
     assert job.finish() == 0
 
 
-# `stty tostop; job &`, and `fg` once a line has been typed, which the job has seen: as bash, it sends no SIGCONT to one
-# that runs.
+# `stty tostop; job &`. After a line has been typed, which the job has seen, `fg`. Like bash, `fg` sends no SIGCONT to a
+# job that runs.
 IN_BACKGROUND = """
 import os, select, signal, sys, termios, time
 usual = termios.tcgetattr(0)

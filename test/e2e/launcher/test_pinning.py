@@ -1,4 +1,4 @@
-"""Cores and GPUs: what --explain plans on copied trees of other machines, and what ranks here are really pinned to."""
+"""Cores and GPUs: plans of --explain for copied /proc and /sys trees of other machines, and the real pinning here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(path: Path, text: str) -> None:
 
 @pytest.fixture
 def four_gpus(tmp_path: Path) -> Path:
-    """16 cores on two NUMA nodes, two GPUs near each."""
+    """A tree of a machine with 16 cores on two NUMA nodes and two GPUs near each node."""
     write(tmp_path / "proc/self/status", "Cpus_allowed_list:\t0-15\n")
     for node in (0, 1):
         write(tmp_path / f"sys/devices/system/node/node{node}/cpulist", f"{8 * node}-{8 * node + 7}\n")

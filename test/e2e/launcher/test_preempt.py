@@ -1,4 +1,4 @@
-"""A notice that the job is about to be ended: all ranks stop at the same step, in the time that its sender gives."""
+"""A notice that the job will be ended soon. All ranks stop at the same step, in the time that the notice gives."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_without_grace_there_is_no_limit_after_a_notice(start_job: StartJob, pyt
         "import os, time; import distrun.numpy as hvd; hvd.init()\n"
         "print('ready', hvd.rank(), os.getpid(), flush=True)\n"
         "while not hvd.should_stop(): pass\n"
-        "time.sleep(10.5); print('saved', flush=True)"  # longer than ranks have otherwise
+        "time.sleep(10.5); print('saved', flush=True)"  # longer than the grace period
     )
     job = start_job("-np", "2", "--preempt-signal", "USR1", python, "-c", program)
     job.ranks(2)
@@ -63,7 +63,7 @@ def test_without_grace_there_is_no_limit_after_a_notice(start_job: StartJob, pyt
 
 
 def test_ranks_may_end_with_a_code_that_has_the_job_started_again(start_job: StartJob, python: str) -> None:
-    """As docs/launch.md has it, with a rank that takes longer to save."""
+    """The program of docs/launch.md, with one rank that takes longer to save."""
     program = (
         "import os, sys, time; import distrun.numpy as hvd; hvd.init()\n"
         "print('ready', hvd.rank(), os.getpid(), flush=True)\n"
@@ -97,7 +97,7 @@ def test_a_second_sigterm_means_it(start_job: StartJob, python: str, programs: P
     job.signal(signal.SIGTERM)
     job.signal(signal.SIGTERM)
     job.wait_lines("got SIGTERM; ranks get TERM and 60 s to end", errors=True)
-    time.sleep(1.1)  # what comes sooner is part of it
+    time.sleep(1.1)  # an earlier signal counts as the same notice
     job.signal(signal.SIGTERM)
     assert job.finish(30) == 143, job.text  # well within the grace period
 
@@ -111,7 +111,8 @@ def test_programs_that_do_not_use_distrun_get_the_signal(start_job: StartJob) ->
 
 @pytest.mark.parametrize("first", ["agent", "launcher"])
 def test_a_notice_at_many_processes_is_one(start_job: StartJob, first: str) -> None:
-    """As a batch system gives it. Ranks that cannot be told to stop get TERM and the grace period, and no KILL."""
+    """A batch system signals many processes. Ranks that do not use distrun get TERM and the grace period, and no
+    KILL."""
     saves = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready $RANK $$; while :; do sleep 0.1; done"
     job = start_job("-np", "2", "--preempt-signal", "TERM", "sh", "-c", saves)
     job.ranks(2)
@@ -152,8 +153,8 @@ def test_the_launcher_s_own_notice_may_follow_an_agent_s(start_job: StartJob, py
 def test_one_that_is_read_after_the_ranks_have_left_is_the_same_notice(
     start_job: StartJob, python: str, tmp_path: Path, number: signal.Signals, last: str
 ) -> None:
-    """As on a busy machine: a batch system gives the notice to all processes, and the launcher does not run before the
-    ranks have stopped."""
+    """As on a busy machine: a batch system signals all processes, and the launcher does not run before the ranks have
+    stopped."""
     program = (
         "import os, pathlib, sys, threading; import distrun.numpy as hvd; hvd.init(); rank = hvd.rank()\n"
         "print('ready', rank, os.getpid(), flush=True)\n"

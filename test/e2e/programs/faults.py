@@ -1,4 +1,4 @@
-"""Small programs that go wrong in one way each: `faults.py NAME`. test/e2e/faults runs them."""
+"""Small programs, each with one failure: `faults.py NAME`. test/e2e/faults runs them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def report(error: distrun.DistrunError) -> None:
 
 
 def raises() -> None:
-    """Rank 1 raises; the others are blocked in an operation that needs it."""
+    """Rank 1 raises while the others are blocked in an operation that needs it."""
     hvd.init()
     if hvd.rank() == 1:
         time.sleep(0.3)
@@ -43,7 +43,7 @@ def raises() -> None:
 
 
 def leaves() -> None:
-    """Rank 1 ends in good order; the others need it."""
+    """Rank 1 ends normally, but the others need it."""
     hvd.init()
     if hvd.rank() == 1:
         sys.exit(0)
@@ -55,7 +55,7 @@ def leaves() -> None:
 
 
 def apart() -> None:
-    """APART=rank leaves 2.5 s before, or with APART_LATE=1 after, all others, which work in the meantime."""
+    """Rank APART leaves 2.5 s before all others, or after them with APART_LATE=1. The others work in the meantime."""
     others = [rank for rank in range(int(os.environ["SIZE"])) if rank != int(os.environ["APART"])]
     hvd.init()
     workers = hvd.add_process_set(others)
@@ -73,7 +73,7 @@ def apart() -> None:
 
 
 def unfinished() -> None:
-    """Rank 1 leaves, and one of its operations never completes; rank 0 works without it."""
+    """Rank 1 leaves with an operation that never completes. Rank 0 works without it."""
     hvd.init()
     own = hvd.add_process_set([0])
     try:
@@ -97,7 +97,7 @@ def absent() -> None:
 
 
 def exits() -> None:
-    """Rank 1 gives up with a code of its own; the others need it."""
+    """Rank 1 exits with code 3, but the others need it."""
     hvd.init()
     if hvd.rank() == 1:
         sys.exit(3)
@@ -105,7 +105,7 @@ def exits() -> None:
 
 
 def vanishes() -> None:
-    """Rank 1 exits with 0 without leaving."""
+    """Rank 1 exits with 0 without a shutdown."""
     hvd.init()
     if hvd.rank() == 1:
         os._exit(0)
@@ -113,7 +113,7 @@ def vanishes() -> None:
 
 
 def mismatch() -> None:
-    """Shapes, then dtypes differ; every rank gets the error, and the next operation works."""
+    """Shapes differ, then dtypes. Every rank gets the error, and the next operation works."""
     hvd.init()
     rank = hvd.rank()
     for name, value in (
@@ -129,7 +129,7 @@ def mismatch() -> None:
 
 
 def wait_for_the_test() -> None:
-    """Until the test has seen what it waits for, and says so by a file."""
+    """Waits until the test creates the file SEEN, after it has seen what it waits for."""
     deadline = time.monotonic() + 100
     while not Path(os.environ["SEEN"]).exists():
         assert time.monotonic() < deadline, "the test has not seen it"
@@ -137,7 +137,7 @@ def wait_for_the_test() -> None:
 
 
 def forgets() -> None:
-    """Rank 1 submits `forgotten` when the stall report has named both."""
+    """Rank 1 submits `forgotten` after the stall report has named the rank and the tensor."""
     hvd.init()
     if hvd.rank() == 1:
         wait_for_the_test()
@@ -146,7 +146,7 @@ def forgets() -> None:
 
 
 def interrupted() -> None:
-    """Blocked for ever in an all-reduce; Ctrl-C must get through."""
+    """Blocks for ever in an all-reduce. Ctrl-C must interrupt it."""
     hvd.init()
     begin = time.monotonic()
     try:
@@ -160,7 +160,7 @@ def interrupted() -> None:
 
 
 def sigterm() -> None:
-    """A handler of the user's runs while the all-reduce is blocked, and the all-reduce goes on."""
+    """A signal handler of the user runs while the all-reduce blocks, and then the all-reduce goes on."""
     hvd.init()
     handled = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: (handled.set(), print("handler ran", flush=True)))
@@ -172,9 +172,9 @@ def sigterm() -> None:
 
 
 def starved() -> None:
-    """Rank 1 has no memory for what it is to get. The others end before it does."""
+    """Rank 1 has no memory for the output. The others end before it does."""
     hvd.init()
-    hvd.allreduce(np.ones(4, np.float32), name="x")  # all that distrun needs itself is there
+    hvd.allreduce(np.ones(4, np.float32), name="x")  # now distrun has all the memory that it needs itself
     block = np.ones(64 << 20, np.uint8)
     if hvd.rank() == 1:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
@@ -188,7 +188,7 @@ def starved() -> None:
 
 
 def unusable() -> None:
-    """Rank 1 takes a broadcast into memory that it can only read, and would go on: torch checks no tensor for that."""
+    """Rank 1 receives a broadcast into read-only memory and would go on. torch does not check tensors for this."""
     import torch
 
     import distrun.torch as hvd_torch
@@ -204,7 +204,7 @@ def unusable() -> None:
 
 
 def limited() -> None:
-    """No file of this process may grow beyond 64 KiB, unless CGROUP has another limit: shared memory is refused, and
+    """No file of this process may grow beyond 64 KiB, unless CGROUP sets another limit. Shared memory is refused, and
     training goes on."""
     if cgroup := os.environ.get("CGROUP"):
         (Path(cgroup) / "cgroup.procs").write_text("0")
@@ -217,7 +217,7 @@ def limited() -> None:
 
 
 def no_memfd() -> None:
-    """The sum, with the reason why it was not made in shared memory."""
+    """Prints the sum. The log has the reason why it was not made in shared memory."""
     hvd.init()
     print(f"sum {hvd.allreduce(np.ones(1000, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
 
@@ -229,7 +229,7 @@ def open_things() -> tuple[int, int, int]:
 
 
 def again() -> None:
-    """init and shutdown 100 times: no thread, descriptor or memory is lost."""
+    """Runs init and shutdown 100 times. No thread, descriptor or memory may leak."""
     before = (0, 0, 0)
     for turn in range(100):
         hvd.init()
@@ -245,7 +245,7 @@ def again() -> None:
 
 
 def forks() -> None:
-    """A forked child gets a clear error; the parent is unharmed."""
+    """A forked child gets a clear error, and the parent is not affected."""
     hvd.init()
     child = os.fork()
     if child == 0:
@@ -260,11 +260,11 @@ def forks() -> None:
 
 
 def claims() -> None:
-    """Other processes claim this rank's place, with the job's key and with a wrong one: they are refused, the first by
-    the holder's name, and the job is unharmed."""
+    """Other processes claim the place of rank 0, with the job's key and with a wrong one. Both are refused, the first
+    one with the holder's name. The job is not affected."""
     import subprocess
 
-    with open(f"/proc/self/fd/{os.environ['DISTRUN_KEY_FD']}", "rb") as file:  # init takes it away
+    with open(f"/proc/self/fd/{os.environ['DISTRUN_KEY_FD']}", "rb") as file:  # init closes this descriptor
         key = file.read()
     claim = """
 import distrun.numpy as hvd
@@ -287,20 +287,20 @@ except hvd.DistrunError as error:
                     capture_output=True, text=True, timeout=60,
                 )  # fmt: skip
             said = done.stderr.strip().splitlines()[-1]
-            assert done.stdout == "usable True\n", done.stdout  # the job has not ended
+            assert done.stdout == "usable True\n", done.stdout  # the error has not ended the job
             print(f"claimant with the {kind} key ended with {done.returncode}: {said}", flush=True)
         print(f"holder {os.getpid()}", flush=True)
     print(f"sum {hvd.allreduce(np.ones(1, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
 
 
 def keys_held() -> list[str]:
-    """The descriptors of this process that lead to a job's key."""
+    """The descriptors of this process that refer to a job's key."""
     paths = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     return [path for path in paths if os.path.lexists(path) and "distrun-key" in os.readlink(path)]
 
 
 def holds_no_key() -> None:
-    """After init, also in a world of one and where init has failed, no descriptor leads to the key."""
+    """After init no descriptor refers to the key, also in a world of one and after a failed init."""
     assert len(keys_held()) == 1
     if os.environ.get("BAD_SETTING"):
         os.environ["DISTRUN_FUSION_THRESHOLD"] = "many"
@@ -316,7 +316,7 @@ def holds_no_key() -> None:
 
 
 def guest_asks() -> None:
-    """A rank that never calls init starts a program as another user, and passes all descriptors on."""
+    """A rank that never calls init starts a program as another user and passes all descriptors to it."""
     import subprocess
 
     path = f"/proc/self/fd/{os.environ['DISTRUN_KEY_FD']}"
@@ -329,7 +329,7 @@ def guest_asks() -> None:
 
 
 def starts() -> None:
-    """A rank starts processes that call init: as they are, and in each way that the error of the first names."""
+    """A rank starts processes that call init: first unchanged, then in each way that the first one's error suggests."""
     import subprocess
 
     hvd.init()
@@ -345,7 +345,7 @@ def starts() -> None:
 
 
 def end_connection() -> None:
-    """Of this rank to the launcher."""
+    """Shuts down this rank's connection to the launcher."""
     for name in os.listdir("/proc/self/fd"):
         try:
             connection = socket.socket(fileno=os.dup(int(name)))
@@ -357,7 +357,7 @@ def end_connection() -> None:
 
 
 def cut_off() -> None:
-    """A firewall ends rank 1's connection to the launcher; ranks stay for a while when they have heard of it."""
+    """A firewall cuts rank 1's connection to the launcher. The ranks stay for a while after they have heard of it."""
     hvd.init()
     if hvd.rank() == 1:
         end_connection()
@@ -371,9 +371,9 @@ def cut_off() -> None:
 
 
 def takes_long_to_be_gone() -> None:
-    """Rank 1 is killed: the kernel has closed its connections, and takes a while for the memory it had.
+    """Rank 1 is killed. The kernel has closed its connections, and takes a while to free its memory.
 
-    With LATE_HEAD the launcher, which is the parent of the rank's agent, is not run until all others are gone."""
+    With LATE_HEAD the launcher, the parent of the rank's agent, does not run until all others have ended."""
     hvd.init()
     pids = hvd.allgather(np.array([os.getpid()], np.int32), name="pids")
     if hvd.rank() == 1:
@@ -383,18 +383,18 @@ def takes_long_to_be_gone() -> None:
         if head:
             os.kill(head, signal.SIGSTOP)
         end_connection()
-        for other in others:  # it is gone after them
+        for other in others:  # this rank ends after them
             select.select([other], [], [])
         if head:
             os.kill(head, signal.SIGCONT)
-            time.sleep(1)  # so that the launcher sees the others' ends before that of this rank
+            time.sleep(1)  # the launcher sees the ends of the others before that of this rank
         os.kill(os.getpid(), signal.SIGKILL)
     while True:
         hvd.allreduce(np.ones(4, np.float32), name="x")
 
 
 def works() -> None:
-    """Reduces until the test has seen what it waits for; is ready when it has the memory that it needs."""
+    """Reduces until the test creates the file SEEN. Is ready after it has allocated the memory that it needs."""
     hvd.init()
     for step in itertools.count():
         if step == 20:
@@ -432,7 +432,7 @@ def threads() -> None:
 
 
 def crashes() -> None:
-    """The memory of rank 1's tensor is taken away; its main thread waits for nothing of ours, so another one faults."""
+    """Rank 1's tensor becomes inaccessible. Its main thread waits outside distrun, so a thread of distrun faults."""
     hvd.init()
     tensor = np.frombuffer(mmap.mmap(-1, 1 << 20), np.float32)
     if hvd.rank() == 1:

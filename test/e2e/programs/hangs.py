@@ -1,4 +1,4 @@
-"""Ranks that wait for each other in the ways that the first argument names. Rank 1 is the odd one."""
+"""Ranks wait for each other, in the way that the first argument names. Rank 1 differs from the others."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def wait_for(name: str) -> None:
 
 
 def crosswise() -> None:
-    """Two operations, each of which a part of the ranks submits."""
+    """Two operations. Only a part of the ranks submits each of them."""
     wait_for("a" if hvd.rank() == 1 else "b")
 
 
 def kinds() -> None:
-    """Another kind of wait on each rank."""
+    """Each rank waits in another kind of operation."""
     ways: list[Callable[[], object]] = [
         lambda: hvd.allreduce_async(ONE, name="a").wait() if hasattr(hvd, "allreduce_async") else wait_for("a"),
         lambda: hvd.add_process_set([0, 1]),
@@ -43,7 +43,7 @@ def kinds() -> None:
 
 
 def in_a_set() -> None:
-    """Ranks 0 and 1 wait in a set of theirs, rank 2 in the global one."""
+    """Ranks 0 and 1 wait in a process set that they share, rank 2 in the global one."""
     pair = hvd.add_process_set([0, 1])
     if hvd.rank() == 2:
         wait_for("all")
@@ -52,7 +52,7 @@ def in_a_set() -> None:
 
 
 def evaluates() -> None:
-    """Rank 1 sleeps, as one that loads from a slow disk, and then goes on."""
+    """Rank 1 sleeps, like a rank that loads from a slow disk, and then goes on."""
     if hvd.rank() == 1:
         time.sleep(SECONDS)
     wait_for("x")
@@ -60,7 +60,7 @@ def evaluates() -> None:
 
 
 def computes() -> None:
-    """Rank 1 waits while another thread of it computes what it waits for."""
+    """Rank 1 waits while another thread of it computes the tensor."""
 
     def work() -> None:
         end = time.monotonic() + SECONDS
@@ -78,7 +78,7 @@ def computes() -> None:
 
 
 def limited() -> None:
-    """Rank 1 waits with a limit of its own, and then does its part."""
+    """Rank 1 waits with a time limit, and then submits the operation of the others."""
     if hvd.rank() == 1:
         handle = hvd.allreduce_async(ONE, name="mine")
         try:
@@ -105,7 +105,7 @@ def fails() -> None:
 
 
 def unwinds() -> None:
-    """Rank 1 fails, and calls an operation on the way of the exception; the others are elsewhere."""
+    """Rank 1 raises an exception and calls an operation while it unwinds. The others wait in another operation."""
     way = sys.argv[2]
     if hvd.rank() != 1:
         wait_for("step")
@@ -136,7 +136,7 @@ def unwinds() -> None:
 
 
 def holds_the_lock() -> None:
-    """C code that does not give Python's lock back."""
+    """C code that does not release Python's GIL."""
     if hvd.rank() == 1:
         ctypes.PyDLL(None).sleep(int(SECONDS))
     wait_for("x")
@@ -144,7 +144,7 @@ def holds_the_lock() -> None:
 
 
 def has_handlers() -> None:
-    """A program that uses every signal itself, and faulthandler."""
+    """A program with its own handlers for every signal, and with faulthandler."""
     import faulthandler
     import signal
 
@@ -157,7 +157,7 @@ def has_handlers() -> None:
 
 
 def late() -> None:
-    """Rank 1 comes late to init()."""
+    """Rank 1 calls init() late."""
     if int(os.environ["RANK"]) == 1:
         print(f"ready 1 {os.getpid()}", flush=True)
         time.sleep(SECONDS)

@@ -1,4 +1,4 @@
-"""A callback of a compiled program calls what waits for that program: it raises, and the rank goes on."""
+"""A callback of a compiled program calls a function that waits for this program. It raises, and the rank goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def leave(_: jax.Array) -> None:
 
 
 def step(x: jax.Array) -> jax.Array:
-    # More than the 1000 operations below which JAX runs a program at once.
+    # More than 1000 operations: smaller programs run synchronously in JAX.
     total = hvd.allreduce(x @ x, op=hvd.Sum, name="step")
     io_callback(leave, None, total[0, 0])
     return total + 1

@@ -1,4 +1,4 @@
-"""A rank is done before its steps are: JAX has them still in front of it where the script joins or ends."""
+"""A script joins or ends while JAX still has dispatched steps to run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import distrun.jax as hvd
 STEPS = 10
 
 hvd.init()
-# More than the 1000 operations below which JAX runs a program at once.
+# More than 1000 operations: smaller programs run synchronously in JAX.
 step = jax.jit(lambda x: hvd.allreduce((x @ x)[0, 0], op=hvd.Sum, name="step"))
 x = jnp.ones((64, 64))
 how = sys.argv[1]
@@ -35,7 +35,7 @@ if how == "raises":
     finally:
         hvd.shutdown()
 if hvd.rank() == 1:
-    time.sleep(1)  # the other one is through with its script by now
+    time.sleep(1)  # by now the other rank has reached the end of its script
     dispatch()
     found = [float(one) for one in kept]
     assert found == [64.0 * hvd.size()] * STEPS, found

@@ -1,4 +1,4 @@
-"""Rank 1 has a batch more than rank 0, which ends without join."""
+"""Rank 1 has one batch more than rank 0, which ends without join."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ step = jax.jit(lambda x: hvd.allreduce(x, name="gradient"))
 try:
     for _ in range(2 + (hvd.rank() == 1)):
         jax.block_until_ready(step(jnp.ones(3)))
-except Exception as failure:  # a ValueError, where the program is dispatched at once
+except Exception as failure:  # a ValueError, if JAX runs the program synchronously
     error = hvd.error_of(failure)
     assert error is not None
     print(f"told {time.time()} {type(error).__name__} ranks={error.ranks} {failure}", flush=True)

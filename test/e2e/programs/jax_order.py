@@ -1,4 +1,4 @@
-"""Two ranks whose batches differ in size, for which XLA would schedule the step differently."""
+"""Two ranks have batches of different sizes, for which XLA would schedule the step differently."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def metrics(w: jax.Array, x: jax.Array) -> Result:
 
 
 def in_the_loss(w: jax.Array, x: jax.Array) -> Result:
-    """Operations under grad and under vmap, and what comes after them."""
+    """Operations under grad and vmap, and operations after them."""
 
     def loss(w: jax.Array) -> Any:
         value, h = f(w, x)

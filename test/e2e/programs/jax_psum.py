@@ -1,6 +1,6 @@
-"""A sum over all processes, after jax.distributed.initialize() or, with the word ours, distrun's.
+"""A sum over all processes. Calls jax.distributed.initialize() or, with the word ours, distrun's.
 
-With the word address the first with an address that is none of JAX's variables.
+With the word address, calls JAX's with an address that is in none of JAX's variables.
 """
 
 from __future__ import annotations

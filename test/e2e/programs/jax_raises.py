@@ -1,5 +1,5 @@
-"""Rank 1 raises an exception while rank 0 waits for it in a collective of JAX's. With the word init both have called
-distrun's init before, with after later.
+"""Rank 1 raises an exception while rank 0 waits for it in a collective of JAX. With the word init, both have called
+distrun's init before; with after, they call it later.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ killed_at = 0.0
 
 
 def strike(batch: int, logs: object) -> None:
-    """Both ranks look at the clock in the same batch: rank 1 does not come to the next one."""
+    """Both ranks read the clock in the same batch. Rank 1 does not reach the next batch."""
     global killed_at
     if batch == 5:
         killed_at = time.monotonic()

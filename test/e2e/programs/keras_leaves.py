@@ -1,4 +1,4 @@
-"""Rank 1's model has a variable that rank 0's lacks, or rank 0 has a batch less, or not the callback that averages."""
+"""Rank 1 has more than rank 0: a variable of the model, a batch, or the callback that averages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Legacy Keras in a session of TensorFlow 1: distrun.keras says at once that it cannot."""
+"""Legacy Keras in a session of TensorFlow 1. distrun.keras refuses this at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`lacks.py FOLDER WHEN threads MORE GROUP | files MORE`: rank 1 can have MORE threads, or descriptors, at most.
+"""`lacks.py FOLDER WHEN threads MORE GROUP | files MORE`: rank 1 can have at most MORE more threads, or descriptors.
 
-WHEN is `init`, or `set`: before a process set is made. GROUP is a cgroup with a limit of processes. Rank 1 lives on
-until the others are done, which make files in FOLDER, so that its end tells them nothing.
+WHEN is `init`, or `set` for the time before a process set is made. GROUP is a cgroup that can limit processes. The
+other ranks create a file in FOLDER when they are done. Rank 1 lives until then, so that they do not learn of it from
+its end.
 """
 
 from __future__ import annotations
@@ -49,6 +50,6 @@ except Exception as error:
     print(f"refused {rank} {seconds:.1f} {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
 if rank != 1:
     open(f"{folder}/{rank}", "w").close()
-# It looks without a descriptor, which it cannot have.
+# os.path.exists needs no descriptor. This rank can have no more.
 while rank == 1 and not all(os.path.exists(f"{folder}/{other}") for other in (0, 2)) and time.monotonic() - begin < 60:
     time.sleep(0.1)

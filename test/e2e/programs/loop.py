@@ -1,4 +1,4 @@
-"""Reduces for ever (or ARGV[1] steps), telling its pid first and, when the job fails, what it was told.
+"""Reduces for ever, or ARGV[1] steps. Prints its pid first and, if the job fails, the error that it gets.
 
 Lines: `ready RANK PID`, `raised RANK TYPE ranks=[..] host=.. cause=.. seconds=..`, `done RANK`.
 With FAULTS_WORKERS=1 each rank keeps a forked child alive, as a DataLoader would.
@@ -25,7 +25,7 @@ def main() -> int:
         time.sleep(3600)
     print(f"ready {rank} {os.getpid()}", flush=True)
     small = np.ones(1, np.float32)
-    middle = np.ones(1 << 17, np.float32)  # of a way of its own on some backends
+    middle = np.ones(1 << 17, np.float32)  # some backends use another path for this size
     large = np.ones(1 << 20, np.float32)
     last = time.monotonic()
     try:

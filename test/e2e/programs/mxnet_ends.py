@@ -1,4 +1,4 @@
-"""How training with MXNet sees another rank's end, and what one rank has of its own. The first argument says which."""
+"""Training with MXNet when another rank ends, or when one rank differs. The first argument selects the case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOW = sys.argv[1]
 
 
 class Training:
-    """A layer with one weight, whose gradient is the mean of the batch."""
+    """A layer with one weight. Its gradient is the mean of the batch."""
 
     def __init__(self, more: bool = False) -> None:
         self.layer = mx.gluon.nn.Dense(1, use_bias=more, in_units=4)
@@ -39,7 +39,7 @@ def batch(value: float) -> Any:
 
 
 def killed() -> None:
-    """Rank 1 dies in mid-step; the others hear of it and say when."""
+    """Rank 1 dies in the middle of a step. The others get the error and print the time."""
     training = Training()
     training.step(batch(1))
     hvd.barrier()
@@ -54,7 +54,7 @@ def killed() -> None:
 
 
 def leaves() -> None:
-    """Rank 1 has a batch more than rank 0, which ends without join."""
+    """Rank 1 has one batch more than rank 0, which ends without join."""
     training = Training()
     try:
         for _ in range(2 + (hvd.rank() == 1)):
@@ -65,7 +65,7 @@ def leaves() -> None:
 
 
 def joins() -> None:
-    """The same with join: the last batch is averaged with zeros, as Horovod does."""
+    """The same with join. The last batch is averaged with zeros, as in Horovod."""
     training = Training()
     for _ in range(2 + (hvd.rank() == 1)):
         training.step(batch(1))
@@ -75,19 +75,19 @@ def joins() -> None:
 
 
 def lacks() -> None:
-    """Rank 1's layer has a bias that the others lack: it hears who has left without that."""
+    """Rank 1's layer has a bias that the others lack. Its error names the rank that left without submitting it."""
     Training(more=hvd.rank() == 1).step(batch(1))
 
 
 def spreads(value: float) -> None:
-    """What is no number on one rank is none on any: all ranks can skip the step together."""
+    """Infinity or NaN on one rank reaches all ranks, so they can all skip the step."""
     training = Training()
     training.step(batch(value if hvd.rank() == 0 else 1.0))
     assert not np.isfinite(training.weight()).any(), training.weight()
 
 
 def overflows() -> None:
-    """float16: each rank's gradient fits, their sum does not."""
+    """float16: each rank's gradient is finite, but their sum is not."""
     gradient = mx.nd.full((3,), 60000 if hvd.rank() == 0 else 10000, dtype="float16")
     assert np.isinf(hvd.allreduce(gradient, op=hvd.Sum).asnumpy()).all()
 

@@ -1,4 +1,4 @@
-"""Says which native files of distrun an operation of distrun.jax uses."""
+"""Prints the native files of distrun that an operation of distrun.jax uses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`phases.py PHASE VICTIM SIGNAL`: the victim sends itself STOP or KILL in that phase; for `sessions` the test does, at
-any moment. SEEN is a folder of the test's in which the ranks leave marks for each other.
+"""`phases.py PHASE VICTIM SIGNAL`: the victim sends itself STOP or KILL in that phase. In the phase `sessions` the test
+sends it, at any moment. SEEN is a folder of the test where the ranks leave marks for each other.
 
 Lines: `ready RANK PID`, `raised RANK TYPE ranks=[..] host=.. cause=.. seconds=..`, `left RANK waited=.. seconds=..`.
-The seconds are from where the victim struck, if it did so by itself, else from where the rank began to wait.
+The seconds count from the victim's signal if it sent it itself, else from the moment when the rank began to wait.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ def seconds_since_then() -> float:
 
 
 def begin() -> None:
-    """The next call may wait for others."""
+    """Called before a call that may wait for other ranks."""
     global waiting_since
     waiting_since = time.monotonic()
 
 
 def strike_when_others_wait() -> None:
-    """The victim, a moment after all others have come here; they go on into what they then wait in."""
+    """The victim sends the signal a moment after all others have come here. They go on into the call in which they then
+    wait."""
     assert SEEN is not None
     (SEEN / str(RANK)).touch()
     if RANK != VICTIM:
@@ -64,7 +65,7 @@ def reduce() -> None:
 
 
 def sessions() -> None:
-    """init, a few operations and shutdown, again and again."""
+    """Runs init, a few operations and shutdown again and again."""
     for turn in range(1000):
         begin()
         hvd.init()
@@ -77,10 +78,10 @@ def sessions() -> None:
 
 
 def subset() -> None:
-    """Ranks 1 and 2 work in a process set of their own, while rank 0, which coordinates, is busy elsewhere."""
+    """Ranks 1 and 2 work in their own process set, while rank 0, which coordinates, is busy."""
     workers = hvd.add_process_set([1, 2])
     if RANK == 0:
-        time.sleep(60)  # the job ends long before
+        time.sleep(60)  # the job ends long before this
         return
     threading.Timer(0.2, strike).start()
     while True:

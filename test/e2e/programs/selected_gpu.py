@@ -1,7 +1,7 @@
-"""Says which GPU is selected after `distrun.torch.init()` where the machine seems to have as many as the argument says.
+"""Prints the GPU that `distrun.torch.init()` selects on a machine that seems to have as many GPUs as the argument says.
 
-A second argument is what the script sets CUDA_VISIBLE_DEVICES to after init(), as scripts for Horovod do; where a third
-is there, CUDA has read the variable before that.
+A second argument is the script's value of CUDA_VISIBLE_DEVICES after init(), as scripts for Horovod set it. With a
+third argument, CUDA has read the variable before.
 """
 
 import os
@@ -28,7 +28,7 @@ before = len(torch.cuda._queued_calls)
 import distrun  # noqa: E402
 import distrun.torch as hvd  # noqa: E402
 
-distrun.init()  # as another front end does, which leaves the GPU to this one
+distrun.init()  # as another front end does; it leaves the choice of the GPU to distrun.torch
 hvd.init()
 queued = len(torch.cuda._queued_calls)
 hvd.init()
@@ -36,7 +36,7 @@ assert len(torch.cuda._queued_calls) == queued, "a second init() selects again"
 if sys.argv[2:]:
     os.environ["CUDA_VISIBLE_DEVICES"] = sys.argv[2]
 torch.cuda.device_count = count
-for call, _ in torch.cuda._queued_calls[before:]:  # as PyTorch does at the first use of CUDA
+for call, _ in torch.cuda._queued_calls[before:]:  # PyTorch runs these calls at the first use of CUDA
     call()
 print(f"selected {selected} of {count()}")
 hvd.shutdown()

@@ -1,4 +1,4 @@
-"""Makes and removes a process set of all ranks from 2 on, for ever, telling its pid first and at the end what it heard.
+"""Makes and removes a process set of ranks 2 and up, for ever. Prints its pid first and its error at the end.
 
 Lines: `ready RANK PID`, `raised RANK TYPE ranks=[..] host=.. cause=..`.
 """

@@ -1,7 +1,7 @@
-"""Trains until it is told to stop: steps.py [SECONDS PER STEP [free|stubborn]]; says `ready RANK PID` after ten steps
-and `stopped RANK STEP`.
+"""Trains until should_stop(): steps.py [SECONDS PER STEP [free|stubborn]]. Prints `ready RANK PID` after ten steps and
+`stopped RANK STEP` at the end.
 
-`free` ranks never wait for each other; `stubborn` ones go on.
+`free` ranks never wait for each other. `stubborn` ones do not stop.
 """
 
 import os

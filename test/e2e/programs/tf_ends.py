@@ -1,4 +1,5 @@
-"""How TensorFlow programs see the end of another rank, a signal, and their own end. The first argument says which."""
+"""TensorFlow programs when another rank ends, at a signal, and at their own end. The first argument selects the
+case."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def step(x):  # type: ignore[no-untyped-def]
 
 
 def killed(run) -> None:  # type: ignore[no-untyped-def]
-    """Rank 1 dies in mid-step; the others hear of it and say when."""
+    """Rank 1 dies in the middle of a step. The others get the error and print the time."""
     x = tf.ones([4])
     for _ in range(3):
         run(x)
@@ -39,7 +40,7 @@ def killed(run) -> None:  # type: ignore[no-untyped-def]
 
 
 def lacks(wrap) -> None:  # type: ignore[no-untyped-def]
-    """Rank 0 has a variable less, and ends: the others hear which one, and for whom they waited."""
+    """Rank 0 has one variable less, and ends. The others' error names the variable and the rank."""
     names = ["a", "b"] if hvd.rank() == 0 else ["a", "b", "odd"]
     variables = [tf.Variable(float(hvd.rank()), name=name) for name in names]
     try:
@@ -53,7 +54,7 @@ def lacks(wrap) -> None:  # type: ignore[no-untyped-def]
 
 
 class Stopped(Exception):
-    """What this program's handler of SIGUSR1 raises."""
+    """The exception of this program's handler of SIGUSR1."""
 
 
 def stop(*_: object) -> None:
@@ -61,7 +62,7 @@ def stop(*_: object) -> None:
 
 
 def interrupted() -> None:
-    """A handler that returns runs at once, and the operation goes on; one that raises ends the wait at once."""
+    """A handler that returns runs at once, and the operation goes on. A handler that raises ends the wait at once."""
     handled = Path(sys.argv[2])
     signal.signal(signal.SIGUSR2, lambda *_: handled.touch())
     signal.signal(signal.SIGUSR1, stop)
@@ -89,7 +90,7 @@ def interrupted() -> None:
 
 
 def left_in_handler() -> None:
-    """A handler leaves the job in an operation that the other rank never makes."""
+    """A handler calls shutdown during an operation that the other rank never submits."""
     left = Path(sys.argv[2])
 
     def leave(*_: object) -> None:
@@ -128,13 +129,13 @@ def main() -> None:
     elif HOW == "left":
         left_in_handler()
     elif HOW == "stuck":
-        # Ctrl-C at the launcher must end this.
+        # Ctrl-C at the launcher must end this wait.
         print("stuck", flush=True)
         if hvd.rank() == 0:
             tf.function(step)(tf.ones([2]))
         time.sleep(100)
     elif HOW == "in flight":
-        # Another thread waits in a graph when the program ends.
+        # Another thread waits in a graph while the program ends.
         if hvd.rank() == 0:
             graph = tf.function(step)
             threading.Thread(target=lambda: graph(tf.ones([2])), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Every data operation on one small tensor and what comes of it; for tf_ops.py and tf_v1.py."""
+"""Every data operation on one small tensor, and the expected results. For tf_ops.py and tf_v1.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def equal(found, wanted) -> None:  # type: ignore[no-untyped-def]
 
 
 def every_operation(x):  # type: ignore[no-untyped-def]
-    """x: [2] times rank + 1."""
+    """x has shape [2] and the value [1, 2] times rank + 1."""
     size = hvd.size()
     rows = tf.repeat(x[None], hvd.rank() + 1, 0)
     back, received = hvd.alltoall(tf.repeat(x[None], size, 0), splits=[1] * size)

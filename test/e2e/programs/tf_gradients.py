@@ -1,4 +1,5 @@
-"""The gradients of one process that computes the sum of all ranks' losses. Part of tf_ops.py and tf_v1.py."""
+"""Gradients must equal those of one process that computes the sum of all ranks' losses. Part of tf_ops.py and
+tf_v1.py."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def given(rank: int, rows: int):  # type: ignore[no-untyped-def]
 
 
 def loss_of(output, rank: int):  # type: ignore[no-untyped-def]
-    """Another one on each rank, whose gradient depends on the output."""
+    """A loss that differs between the ranks. Its gradient depends on the output."""
     return tf.reduce_sum(tf.sin(output)) * (rank + 2.0) + tf.reduce_sum(tf.square(output))
 
 
@@ -30,7 +31,8 @@ def slices_of(x, rank: int):  # type: ignore[no-untyped-def]
 
 
 def cases(ranks: list[int], members: hvd.ProcessSet, **options):  # type: ignore[no-untyped-def]
-    """Name, operation, and what the member at a place gets of all members' tensors; rows differ from rank to rank."""
+    """Yields a name, an operation, and a function that computes its result from all members' tensors for the member at
+    a place. The numbers of rows differ between the ranks."""
     every, last = len(ranks) + 1, ranks[-1]
 
     def share(total, place: int):  # type: ignore[no-untyped-def]
@@ -86,7 +88,7 @@ def in_one_process(whole, ranks: list[int]):  # type: ignore[no-untyped-def]
 
 
 def gradients_of_one_process(members: hvd.ProcessSet, wrap) -> None:  # type: ignore[no-untyped-def]
-    """Called by the set's members."""
+    """The members of the set call this."""
     ranks = list(members.ranks)
     x = tf.Variable(given(hvd.rank(), len(ranks) + 2 + hvd.rank()))
 
@@ -105,7 +107,7 @@ def gradients_of_one_process(members: hvd.ProcessSet, wrap) -> None:  # type: ig
 
 
 def gradients_in_a_graph() -> None:
-    """Of TensorFlow 1."""
+    """Gradients in a graph of TensorFlow 1."""
     tf1, ranks = tf.compat.v1, list(range(hvd.size()))
     mine = given(hvd.rank(), len(ranks) + 2 + hvd.rank())
     for options in ({}, {"gradient": "horovod"}):

@@ -1,7 +1,7 @@
-"""Keras 3's fit, evaluate and predict of two workers are those of one process on the whole batches.
+"""fit, evaluate and predict of Keras 3 with two workers give the results of one process on the whole batches.
 
-An unmodified script: distrun --tf-keras3-mwms mends Keras. With the word "alone" it is that one process, and looks at
-the patch's refusals as well. Both print what they end with.
+An unmodified script: distrun --tf-keras3-mwms patches Keras. With the word "alone" it is this one process, and also
+checks what the patch refuses. Both print their results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ strategy = None if ALONE else tf.distribute.MultiWorkerMirroredStrategy()
 
 
 class Ends(keras.callbacks.Callback):
-    """Counts what callbacks are told."""
+    """Counts the calls of callbacks that have the metrics."""
 
     epochs = 0
 
@@ -36,7 +36,7 @@ def dense() -> Any:
 
 
 def late() -> Any:
-    """Its shapes are known with the first batch."""
+    """The shapes are known after the first batch."""
     return keras.Sequential([keras.layers.Dense(6, activation="tanh"), keras.layers.Dense(1)])
 
 
@@ -53,7 +53,7 @@ def convolution() -> Any:
 
 
 def check_other_kerases() -> None:
-    """One with another kind of trainer is refused, one without the faults is left alone."""
+    """A Keras with another kind of trainer is refused. A Keras without the faults is left unchanged."""
     from distrun.tensorflow import patch_keras_mwms
 
     known = trainer._collective_all_reduce_multi_worker
@@ -72,7 +72,8 @@ def check_other_kerases() -> None:
 
 
 def by_position(values: Any) -> list[float]:
-    """Their sum, and one that changes where values change places; without cancellation, which would need tolerance."""
+    """The sum of the absolute values, and a sum that changes if values change places. Signed values could cancel each
+    other, which would need a tolerance."""
     sizes = np.abs(np.asarray(values, np.float64)).ravel()
     return [float(sizes.sum()), float(sizes @ np.arange(1, len(sizes) + 1))]
 

@@ -1,6 +1,6 @@
 """Legacy Keras's fit() under MultiWorkerMirroredStrategy, unmodified, with BackupAndRestore in the folder argv[1].
 
-With "dies" worker 1 is killed in epoch 3 of 4; started again without it, all go on where the backup is.
+With "dies", worker 1 is killed in epoch 3 of 4. After a second start without it, all workers continue from the backup.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ assert "tf_keras" in tf.keras.Model.__module__
 
 
 class Epochs(tf.keras.callbacks.Callback):
-    """Says which it begins."""
+    """Prints each epoch when it begins."""
 
     current = 0
 
@@ -35,7 +35,7 @@ class Epochs(tf.keras.callbacks.Callback):
         print(f"task {me} epoch {self.current}", flush=True)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """After a batch together, so that the other has made its backup of epoch 2."""
+        """Ends after a batch of both workers, so the other one has already written its backup of epoch 2."""
         if self.current == 3 and me == 1 and "dies" in sys.argv:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""How the op library gets into TensorFlow, and what init does. The argument says what is unusual; one rank."""
+"""How TensorFlow loads the op library, and what init does. The argument selects the unusual condition; one rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def library() -> Path:
 
 
 def second_copy() -> None:
-    """TensorFlow would take it and fail at every operation: init says what is wrong."""
+    """TensorFlow would load the second copy, and every operation would fail. init reports the mistake."""
     with tempfile.TemporaryDirectory() as folder:
         tf.load_op_library(shutil.copy(library(), folder))
     import distrun.tensorflow as hvd
@@ -37,7 +37,8 @@ def second_copy() -> None:
 
 
 def loaded_too_early() -> None:
-    """The constructor has run, so TensorFlow finds no operations: the slower path, with one warning."""
+    """The library's constructor ran too early, so TensorFlow finds no operations in it. distrun takes the slower path,
+    with one warning."""
     ctypes.CDLL(str(library()))
     import distrun.tensorflow as hvd
     from distrun.tensorflow import _execution
@@ -56,7 +57,7 @@ def loaded_too_early() -> None:
 
 
 def gpu() -> None:
-    """init's choice of the GPU, on made-up ones."""
+    """init's choice of the GPU among fake devices."""
     from distrun.tensorflow import _start
 
     class Device:
@@ -80,10 +81,10 @@ def gpu() -> None:
     else:
         raise AssertionError("a rank without a GPU was not refused")
     last = devices.pop()
-    _start.select_gpu([2])  # the one that it sees is its own
+    _start.select_gpu([2])  # a process that sees only one GPU uses this one
     devices.append(last)
     assert chosen == [devices[1]]
-    visible = devices[:1]  # what the program has chosen before
+    visible = devices[:1]  # the program has chosen this before
     _start.select_gpu([2])
     visible = devices
     assert chosen == [devices[1]]
@@ -101,7 +102,7 @@ def gpu() -> None:
 
 
 def chosen_at_init() -> None:
-    """The way to run operations, once for the process; what runs none works before it."""
+    """init chooses the way to run operations, once per process. Calls that run no operation work before it."""
     import distrun
     import distrun.tensorflow as hvd
     from distrun.tensorflow import _execution, _native
@@ -124,7 +125,7 @@ def chosen_at_init() -> None:
 
 
 def tf_config() -> None:
-    """Stays with --tf, and goes without."""
+    """TF_CONFIG stays with --tf, and is removed without it."""
     import distrun.tensorflow as hvd
 
     for keep in (True, False):
@@ -138,7 +139,8 @@ def tf_config() -> None:
 
 
 def tf_config_of_a_platform() -> None:
-    """Without distrun's own variables it is not ours: one worker's stays, and one of several workers is refused."""
+    """Without distrun's variables TF_CONFIG belongs to the platform. For one worker it stays; for several, init
+    refuses."""
     import distrun
     import distrun.tensorflow as hvd
 
@@ -160,7 +162,8 @@ def tf_config_of_a_platform() -> None:
 
 
 def horovods_modules() -> None:
-    """By the paths at which programs look for them; those of Keras only where they ask for it."""
+    """Horovod's modules at the paths that programs import. The Keras modules are loaded only when a program imports
+    them."""
     import distrun.tensorflow as hvd
     from distrun.tensorflow.mpi_ops import Sum
 

@@ -1,4 +1,4 @@
-"""Layers of a rank's own beside those of all ranks, under the tapes. Part of tf_ops.py."""
+"""Layers that are local to a rank, beside layers that all ranks share, under the tapes. Part of tf_ops.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distrun.tensorflow.functions import variable_names
 
 
 def partial_tape() -> None:
-    """A layer of this rank's own beside one of all ranks."""
+    """A layer local to this rank, beside one that all ranks share."""
     bias, mean = tf.Variable(tf.zeros([2])), (hvd.size() + 1) / 2
     with hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[]) as part:
         loss = bias * (hvd.rank() + 1.0)
@@ -40,7 +40,8 @@ def partial_tape() -> None:
 
 
 def the_scale_of_local_gradients() -> None:
-    """By the number of ranks, unless the program asks for the opposite; of a table's rows too."""
+    """Local gradients are divided by the number of ranks, unless the program turns this off. So are the rows of a
+    table."""
     own, table = dense_layers(1)[0], tf.keras.layers.Embedding(3, 2)
     table.build([None])
     for options, shared_by in (({}, hvd.size()), ({"scale_local_gradients": False}, 1)):
@@ -55,7 +56,8 @@ def the_scale_of_local_gradients() -> None:
 
 
 def they_are_held() -> None:
-    """So that no later variable has the address by which they are known."""
+    """The tape holds its local variables. It knows them by address, and a later variable must not get the same
+    address."""
     tape = hvd.DistributedGradientTape(tf.GradientTape())
     variable = tf.Variable(1.0)
     seen = weakref.ref(variable)
@@ -73,7 +75,8 @@ def dense_layers(number: int) -> list[tf.keras.layers.Layer]:
 
 
 def other_numbers_of_them() -> None:
-    """In front of layers that all ranks have: tables of an embedding, say, of which each rank has its own."""
+    """A different number of local layers on each rank, before the shared layers. One example is local embedding
+    tables."""
     own, shared = dense_layers(hvd.rank() + 1), dense_layers(2)
     variables = [one for layer in (*own, *shared) for one in layer.trainable_variables]
     factors = [1.0] * 2 * len(own) + [1.0, 2.0, 3.0, 4.0]
@@ -92,7 +95,8 @@ def other_numbers_of_them() -> None:
 
 
 def values_of_variables() -> None:
-    """What Keras passes on as gradients of float8's scales are their new values: the largest of all ranks'."""
+    """For scales of float8, Keras passes new values in place of gradients. The result is the largest of all ranks'
+    values."""
     scale, kept, weight = tf.Variable([1.0]), tf.Variable([1.0]), tf.Variable([1.0])
     scale.overwrite_with_gradient = kept.overwrite_with_gradient = True
     for op in (hvd.Average, hvd.Sum):
@@ -105,7 +109,8 @@ def values_of_variables() -> None:
 
 
 def a_model_from_a_file() -> None:
-    """On one rank, whose variables have other paths in Keras 3 than those of a model that was made."""
+    """One rank loads its model from a file. In Keras 3 its variables then have other paths than those of a new
+    model."""
     model, optimizer = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)]), tf.keras.optimizers.Adam()
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/model.keras")
@@ -120,14 +125,15 @@ def a_model_from_a_file() -> None:
 
 
 def names_of_variables() -> None:
-    """By which errors tell people of their gradients."""
+    """Errors about gradients show these names to users."""
     model = tf.keras.Sequential([tf.keras.Input((3, 2)), tf.keras.layers.LSTM(1)])
     names = [name.rpartition("/")[2] for name in variable_names(model.trainable_variables)]
     assert names == ["kernel", "recurrent_kernel", "bias"], names
 
 
 def local_layers() -> None:
-    """Of one number on all ranks, and of others; a model that one rank has from a file; and what is no gradient."""
+    """Equal and different numbers of local layers; a model that one rank loads from a file; values that are not
+    gradients."""
     names_of_variables()
     partial_tape()
     the_scale_of_local_gradients()

@@ -1,5 +1,5 @@
-"""Loops over datasets in one tf.function. Their bodies are functions of TensorFlow's, all of one name, and nothing
-orders loops that use different variables: an operation of one must not meet another rank's of the other."""
+"""Loops over datasets in one tf.function. TensorFlow gives their bodies the same name, and does not order loops that
+use different variables. An operation of one loop must not match another rank's operation of the other loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RANK, SIZE = hvd.rank(), hvd.size()
 
 
 def later(value, rank: int):  # type: ignore[no-untyped-def]
-    """`value`, which comes late on one rank."""
+    """`value`, delayed on one rank."""
 
     def wait(given):  # type: ignore[no-untyped-def]
         time.sleep(0.02 * (rank == RANK))

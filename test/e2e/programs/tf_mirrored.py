@@ -1,4 +1,4 @@
-"""An unmodified MultiWorkerMirroredStrategy script: a custom loop; each process prints what it ends with."""
+"""An unmodified MultiWorkerMirroredStrategy script with a custom loop. Each process prints its result."""
 
 from __future__ import annotations
 

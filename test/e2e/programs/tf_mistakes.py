@@ -1,4 +1,4 @@
-"""Arguments that are none, and what is distributed twice: refused by argument and value, eagerly and in graphs."""
+"""Bad arguments, and objects that are distributed twice. Refused with argument and value, eagerly and in graphs."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def factors_and_compression() -> None:
             words = ("compression is a class with compress", "not 'fp16'")
             refused(ValueError, words, operation, compression="fp16")
         refused(ValueError, ("op is one of Sum", "'sum'"), operation, op="sum")
-    for factor in (np.array(2.0), np.float32(2.0)):  # numbers, of which the first cannot be looked up
+    for factor in (np.array(2.0), np.float32(2.0)):  # numbers; the first one is not hashable
         equal(hvd.allreduce(X, prescale_factor=factor), X * 2)
 
 
 def plain_factors_are_cheap() -> None:
-    """TensorFlow takes as long to say whether something is a tensor as a small operation takes."""
+    """tf.is_tensor takes as long as a small operation, so plain numbers must not need it."""
     with unittest.mock.patch.object(tf, "is_tensor", wraps=tf.is_tensor) as asked:
         for operation in REDUCTIONS:
             operation()
@@ -104,7 +104,7 @@ def roots_and_variables() -> None:
 
 
 def gradients() -> None:
-    """Where the tape and the optimizer are made, not in a step later."""
+    """Bad arguments are refused where the tape or optimizer is made, not later in a step."""
     one = tf.Variable(1.0)
     plain = tf.compat.v1.train.GradientDescentOptimizer(1.0)
     for make in (
@@ -128,7 +128,7 @@ def gradients() -> None:
 
 
 def twice() -> None:
-    """What would reduce twice."""
+    """Objects that would reduce twice are refused."""
     v1 = tf.compat.v1.train
     optimizer = hvd.DistributedOptimizer(v1.GradientDescentOptimizer(1.0))
     around = v1.experimental.MixedPrecisionLossScaleOptimizer(optimizer, 2.0)
@@ -148,5 +148,5 @@ gradients()
 twice()
 many = [tf.zeros([])] * 4097
 raises(hvd.InvalidArgument, "'many' has 4097 tensors, and at most 4096", hvd.grouped_allreduce, many, name="many")
-equal(hvd.allreduce(X, op=hvd.Sum), X * SIZE)  # all ranks have refused the same
+equal(hvd.allreduce(X, op=hvd.Sum), X * SIZE)  # all ranks have refused the same call, so they are still in step
 print("all checks passed", flush=True)

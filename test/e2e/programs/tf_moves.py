@@ -1,4 +1,4 @@
-"""What moves without being computed with, whatever its dtype; and lists without a tensor. Part of tf_ops.py."""
+"""Operations that only move data work for every dtype. Also lists without a tensor. Part of tf_ops.py."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def check_dtype(dtype) -> None:  # type: ignore[no-untyped-def]
 
 
 def check_seeds() -> None:
-    """Each rank makes its own of the root's, which keeps its own; how many numbers were drawn is the root's."""
+    """Each rank derives its own seed from the root's; the root keeps its own. All get the root's number of drawn
+    values."""
     rank, root = hvd.rank(), hvd.size() - 1
     dropout = tf.keras.layers.Dropout(0.5, seed=7)
     generators = [tf.random.Generator.from_seed(7), tf.random.Generator.from_seed(7, alg="threefry")]
-    generators[0].skip(3 + rank)  # CPUs draw by the first algorithm alone
+    generators[0].skip(3 + rank)  # CPUs support only the first algorithm
     states = [*dropout.variables, *(one.state for one in generators)]
     roots = hvd.broadcast_object([state.numpy().tolist() for state in states], root)
-    keys = [0, -1, -1][-len(states) :]  # of Keras 2 the layer has none
+    keys = [0, -1, -1][-len(states) :]  # Keras 2's layer has no such state
     wraps = (lambda f: f, tf.function)
     for wrap in wraps:
         wrap(lambda: hvd.broadcast_(states, root, name="seeds"))()
@@ -52,7 +53,7 @@ def check_seeds() -> None:
 
 
 def what_only_moves() -> None:
-    """Unsigned integers that the runtime has no dtype for, Keras's random seeds among them."""
+    """Unsigned integers for which the runtime has no dtype, among them Keras's random seeds."""
     rank, size = hvd.rank(), hvd.size()
     for dtype in (tf.uint16, tf.uint32, tf.uint64):
         check_dtype(dtype)
@@ -63,7 +64,7 @@ def what_only_moves() -> None:
         raise AssertionError("fractional splits were taken")
     except ValueError as error:
         assert "whole numbers" in str(error)
-    for wrap in (lambda f: f, tf.function):  # no splits at all are equal shares, as in Horovod
+    for wrap in (lambda f: f, tf.function):  # empty splits mean equal shares, as in Horovod
         output, rows = wrap(lambda: hvd.alltoall(tf.range(size * 2) // 2, splits=[]))()
         assert output.numpy().tolist() == [rank] * (2 * size) and rows.numpy().tolist() == [2] * size
     slices = tf.IndexedSlices(tf.constant([[5], [-5]]), tf.constant([0, 1]), tf.constant([2, 1]))
@@ -74,7 +75,7 @@ def what_only_moves() -> None:
 
 
 def more_rows_than_sizes_can_say() -> None:
-    """Rows of nothing are as many without the memory."""
+    """Rows without elements reach such a number without using memory."""
     many, for_each = tf.zeros([2**31, 0]), tf.zeros([2**31 * hvd.size(), 0])
     for name, function in (
         ("allgather.long", lambda: hvd.allgather(many, name="long")),

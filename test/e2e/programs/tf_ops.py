@@ -1,4 +1,4 @@
-"""distrun.tensorflow's operations on 1, 2 or 3 ranks: eager, in tf.function, with gradients, and what is refused."""
+"""distrun.tensorflow's operations on 1, 2 or 3 ranks: eager, in tf.function, with gradients, and refused calls."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ import distrun.numpy as arrays
 import distrun.tensorflow as hvd
 from distrun.tensorflow import _native
 
-tf.get_logger().setLevel("ERROR")  # it warns of many traces, which are meant
+tf.get_logger().setLevel("ERROR")  # it warns of many traces, which are intended here
 SLOWER = sys.argv[1:] == ["slower"]
-if SLOWER:  # as with a TensorFlow that the op library does not fit
+if SLOWER:  # as with a TensorFlow that does not fit the op library
 
     def not_this_one() -> None:
         raise _native.Unavailable("it is of the year 2030")
@@ -88,7 +88,7 @@ def gradients(wrap) -> None:  # type: ignore[no-untyped-def]
 
 
 def gradient_from_outside() -> None:
-    """Of a function, and of a loop in one, to a tape around it."""
+    """Gradients of a function, and of a loop in a function, for a tape around the call."""
     x = tf.Variable(RANK + 1.0)
 
     @tf.function
@@ -137,7 +137,8 @@ def sparse_and_tape() -> None:
     equal(tf.convert_to_tensor(hvd.allreduce(slices, op=hvd.Sum)), np.ones([SIZE, 2]))
     raises(NotImplementedError, "Sum or Average", hvd.allreduce, slices, op=hvd.Max)
     options = {"op": hvd.Sum, "prescale_factor": 4.0, "postscale_factor": 0.5, "compression": hvd.Compression.bf16}
-    slices = tf.IndexedSlices(slices.values * 1.003, slices.indices, slices.dense_shape)  # 1.0 in bfloat16
+    # 1.003 becomes 1.0 in bfloat16
+    slices = tf.IndexedSlices(slices.values * 1.003, slices.indices, slices.dense_shape)
     for found in (*hvd.grouped_allreduce([slices, tf.ones([SIZE, 2])], **options), hvd.allreduce(slices, **options)):
         assert found.dtype == tf.float32
         equal(tf.convert_to_tensor(found), np.ones([SIZE, 2]) * (2 * SIZE if isinstance(found, tf.Tensor) else 2))
@@ -172,7 +173,7 @@ def variables_and_objects() -> None:
 def loops_and_pruning() -> None:
     @tf.function
     def loop(x):  # type: ignore[no-untyped-def]
-        """Independent iterations, which TensorFlow would overlap."""
+        """Independent iterations, which TensorFlow would run in parallel."""
         total = tf.TensorArray(tf.float32, 20)
         for i in tf.range(20):
             total = total.write(i, hvd.allreduce(x * tf.cast(i, tf.float32), op=hvd.Sum))
@@ -187,7 +188,7 @@ def loops_and_pruning() -> None:
 
     for _ in range(3):
         only_rank_0_looks(tf.ones([4]))
-    # Another rank would wait for what was left out here.
+    # If a rank had dropped the operation whose result it does not use, the others would wait for it here.
     equal(hvd.allreduce(tf.ones([4]), op=hvd.Sum, name="looked.at"), np.ones(4) * SIZE)
 
     @tf.function
@@ -205,7 +206,7 @@ def nan_travels() -> None:
 
 
 def overflow_on_one_rank() -> None:
-    """Gradients are reduced before they are looked at, so all ranks skip the step together."""
+    """Gradients are reduced before the check for overflow, so all ranks skip the step together."""
     weight = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="ones", dtype="mixed_float16")
     weight.build([None, 1])
     inner = tf.keras.optimizers.SGD(0.5)
@@ -256,7 +257,8 @@ def mismatches() -> None:
 
 
 def a_variable_that_one_rank_lacks() -> None:
-    """The others say which, and get on when the odd rank leaves the step: here it catches up."""
+    """The stall report names the variable. The others go on when rank 0 leaves the step, here by submitting it
+    later."""
     if SIZE == 1:
         return
     names = ["a", "b"] if RANK == 0 else ["a", "b", "odd"]
@@ -271,7 +273,7 @@ def a_variable_that_one_rank_lacks() -> None:
 
 
 def layers_that_one_rank_has_more_of() -> None:
-    """Keras numbers those of a process, and names variables after them."""
+    """Keras numbers the layers of a process, and names variables after these numbers."""
     if RANK == 0:
         tf.keras.layers.Dense(1), hvd.SyncBatchNormalization()
     dense, normal = tf.keras.layers.Dense(1), hvd.SyncBatchNormalization()
@@ -328,13 +330,13 @@ def process_sets_and_join() -> None:
     def step(x):  # type: ignore[no-untyped-def]
         return hvd.allreduce(x, op=hvd.Sum)
 
-    for number in range(RANK + 2):  # uneven numbers of batches
+    for number in range(RANK + 2):  # the ranks have different numbers of batches
         have = sum(1 for r in range(SIZE) if r + 2 > number)
         equal(step(tf.ones([3])), [have] * 3)
         equal(hvd.allreduce(tf.ones([1]), op=hvd.Sum), [have])
     assert int(hvd.join()) in range(SIZE)
     equal(hvd.allreduce(tf.ones([1]), op=hvd.Sum), [SIZE])
-    # Another front end's too: after it the ranks' numbers of unnamed operations are equal again.
+    # A join through another front end also makes the ranks' numbers of unnamed operations equal again.
     for _ in range(RANK + 1):
         hvd.allreduce(tf.ones([2]))
     assert arrays.join() in range(SIZE)
@@ -361,15 +363,15 @@ def batch_norm() -> None:
     equal(layer.moving_variance, variance)
     assert np.allclose(result, (data[RANK] - mean) / tf.sqrt(variance + layer.epsilon), atol=1e-4)
     raises(ValueError, "fused", hvd.SyncBatchNormalization, fused=True)
-    again = tf.keras.layers.deserialize(tf.keras.layers.serialize(layer))  # as in a model's file
+    again = tf.keras.layers.deserialize(tf.keras.layers.serialize(layer))  # as a model's file does
     assert type(again) is hvd.SyncBatchNormalization and again.momentum == 0.0
 
-    # Two layers without a name are two.
+    # Two layers without a name must not share one.
     keras_layers = [hvd.SyncBatchNormalization(momentum=0.0) for _ in range(2)]
     model = tf.keras.Sequential(keras_layers)
     equal(tf.function(lambda x: model(x, training=True))(data[RANK]), result)
 
-    # Images, for which Keras 2 has a kernel of its own.
+    # Images: Keras 2 has a special kernel for them.
     images = tf.random.stateless_normal([SIZE, 2, 4, 4, 3], [1, 2])
     mean, variance = tf.nn.moments(tf.reshape(images, [-1, 3]), 0)
     of_images = hvd.SyncBatchNormalization(momentum=0.0)
@@ -379,7 +381,7 @@ def batch_norm() -> None:
 
 
 def later(x, rank: int):  # type: ignore[no-untyped-def]
-    """x, in a graph; on that rank after a while."""
+    """x in a graph, delayed on that rank."""
 
     def wait(value):  # type: ignore[no-untyped-def]
         time.sleep(0.2 * (rank == RANK))
@@ -391,7 +393,7 @@ def later(x, rank: int):  # type: ignore[no-untyped-def]
 
 
 def names_in_one_function() -> None:
-    """Operations of one name in one graph are told apart, in whatever order TensorFlow starts them on which rank."""
+    """Operations with the same name in one graph do not mix, in whatever order TensorFlow starts them on each rank."""
 
     @tf.function
     def both(x):  # type: ignore[no-untyped-def]
@@ -428,8 +430,9 @@ def names_in_one_function() -> None:
         return hvd.allreduce(later(x, late), op=hvd.Sum)
 
     def two_traces(function):  # type: ignore[no-untyped-def]
-        """Nothing orders these calls: what they have in common is only read."""
-        return function(tf.constant(1.0), 0), function(tf.constant(10.0), max(1, SIZE - 1))  # by two traces, alone too
+        """TensorFlow may run these calls in any order: they only read the variable that they share."""
+        # two traces, also on one rank
+        return function(tf.constant(1.0), 0), function(tf.constant(10.0), max(1, SIZE - 1))
 
     for function in (weighted, weighted_after, around):
         equal(tf.function(two_traces)(function), np.array([[1.0, 2.0], [10.0, 20.0]]) * SIZE)
@@ -440,7 +443,8 @@ def names_in_one_function() -> None:
 
 
 def functions_of_functions() -> None:
-    """TensorFlow keeps what an inner function was traced to; rank 0 traces the outer ones again, with fewer rows."""
+    """TensorFlow reuses the trace of an inner function. Rank 0 traces the outer functions again, because it has fewer
+    rows."""
 
     @tf.function
     def average(x):  # type: ignore[no-untyped-def]
@@ -458,7 +462,7 @@ def functions_of_functions() -> None:
 
     @tf.function
     def train_step(batch):  # type: ignore[no-untyped-def]
-        if not made:  # TensorFlow traces a function that makes variables twice
+        if not made:  # TensorFlow traces a function that creates variables twice
             made.append(tf.Variable(0.0))
         loss = average(made[0] + tf.reduce_max(batch))
         summed = hvd.allreduce(tf.reduce_sum(batch), op=hvd.Sum)
@@ -467,7 +471,7 @@ def functions_of_functions() -> None:
 
     @tf.function
     def parts(batch):  # type: ignore[no-untyped-def]
-        """One function on parts that are equally long on some ranks only."""
+        """One function, called on parts that have equal lengths on some ranks only."""
         return tf.reduce_sum(total(tf.reduce_sum(batch[:2]))), total(tf.reduce_sum(batch[2:]))
 
     for rows in (4, 4 - (RANK == 0)):
@@ -479,14 +483,14 @@ def functions_of_functions() -> None:
 
     @tf.function
     def evaluate(x):  # type: ignore[no-untyped-def]
-        """What it calls was numbered for another function."""
+        """`total` got its numbers when another function traced it."""
         return total(later(x, 0)), hvd.allreduce(later(x, SIZE - 1), op=hvd.Max, name="total")
 
     equal(evaluate(tf.constant(1.0)), [SIZE, 1])
 
 
 def factors_of_numpy() -> None:
-    """Their text is not a number's; the result must be."""
+    """The text of such a factor differs from that of a plain number. The result must not."""
     x = tf.Variable([2.0])
     for wrap in (lambda function: function, tf.function):
         with tf.GradientTape() as tape:
@@ -500,7 +504,7 @@ def factors_of_numpy() -> None:
 
 
 def results_keep_their_memory(wrap, mebibytes: int):  # type: ignore[no-untyped-def]
-    """Each result stays as it is while others come and go; what is returned is kept beyond shutdown."""
+    """A result stays unchanged while others come and go. The returned results stay valid after shutdown."""
     x = tf.range(mebibytes << 18, dtype=tf.float32)
     total = sum(range(1, SIZE + 1))
     reduce = wrap(lambda factor: hvd.allreduce(x * factor, op=hvd.Sum))
@@ -527,7 +531,7 @@ def results_keep_their_memory(wrap, mebibytes: int):  # type: ignore[no-untyped-
 
 
 def names_of_other_releases() -> None:
-    """What programs for Horovod use of it besides the names that it documents."""
+    """Names of Horovod that programs use although it does not document them."""
     equal(hvd.mpi_ops._allreduce(start), hvd.allreduce(start, op=hvd.Sum))
     equal(hvd._allreduce(start, "named", hvd.Average, 2.0, 0.5, process_set=hvd.global_process_set),
           hvd.allreduce(start))  # fmt: skip

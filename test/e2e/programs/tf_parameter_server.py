@@ -1,4 +1,4 @@
-"""A ParameterServerStrategy script whose chief fails, when it has used its cluster."""
+"""A ParameterServerStrategy script whose chief fails after it has used its cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations in tf.vectorized_map and in Jacobians: once for all rows, or refused. On 1 to 3 ranks."""
+"""Operations in tf.vectorized_map and in Jacobians run once for all rows, or are refused. On 1 to 3 ranks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tf_every_operation import equal, raises
 import distrun.tensorflow as hvd
 from distrun.tensorflow import _native
 
-tf.get_logger().setLevel("CRITICAL")  # TensorFlow logs what a converter refuses, as an error with its traces
+tf.get_logger().setLevel("CRITICAL")  # TensorFlow logs an error with its traces for each refusal of a converter
 SLOWER = sys.argv[2:] == ["slower"]
-if SLOWER:  # as with a TensorFlow that the op library does not fit
+if SLOWER:  # as with a TensorFlow that does not fit the op library
 
     def not_this_one() -> None:
         raise _native.Unavailable("it is of the year 2030")
@@ -27,8 +27,8 @@ if SLOWER:  # as with a TensorFlow that the op library does not fit
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 TOTAL = SIZE * (SIZE + 1) / 2
-TRACE = Path(sys.argv[1])  # of the timeline
-ONE = np.arange(15.0).reshape(5, 3)  # five rows, of which each rank has its multiple
+TRACE = Path(sys.argv[1])  # path of the timeline
+ONE = np.arange(15.0).reshape(5, 3)  # five rows; each rank has a multiple of them
 MINE = tf.constant(ONE * (RANK + 1), tf.float32)
 
 
@@ -37,7 +37,7 @@ def eager(function):  # type: ignore[no-untyped-def]
 
 
 def of_a_row(row):  # type: ignore[no-untyped-def]
-    """What depends on the row, what does not, and a group of both."""
+    """Results that depend on the row, results that do not, and a group of both."""
     first, second = hvd.grouped_allreduce([row * 2.0, tf.constant(RANK + 1)], op=hvd.Sum)
     return {
         "sum": hvd.allreduce(row, op=hvd.Sum),
@@ -94,7 +94,7 @@ def rows() -> None:
 
 
 def jacobians() -> None:
-    """Their rows are the gradients that the tape gives for each element."""
+    """The rows of a Jacobian are the gradients that the tape gives for each element."""
     x = tf.Variable([1.0, 2.0, 3.0])
     matrix = tf.Variable(tf.reshape(tf.range(6.0), [2, 3]))
     own = RANK + 1.0
@@ -127,18 +127,19 @@ def jacobians() -> None:
     summed = np.arange(6.0).reshape(2, 3) * TOTAL
     found = np.array(tape.batch_jacobian(of_rows, matrix))
     equal(found, [np.diag(2 * row) * own * SIZE for row in summed])
-    all_ask = np.eye(3) * own * SIZE  # every rank for the same element
+    all_ask = np.eye(3) * own * SIZE  # every rank asks for the same element
     equal(tape.jacobian(gathered, x), np.concatenate([all_ask * (rank == RANK) for rank in range(SIZE)]))
     equal(tape.jacobian(sent, x), all_ask * (RANK == SIZE - 1))
     equal(hvd.DistributedGradientTape(tape).jacobian(loss, x), np.eye(3) * TOTAL / SIZE)
     raises(NotImplementedError, "experimental_use_pfor=False", tape.jacobian, scattered, x)
-    owners = [[(3 * rank + index) // SIZE for rank in range(SIZE)] for index in range(3)]  # of what the shares hold
+    # owners of the elements in the shares
+    owners = [[(3 * rank + index) // SIZE for rank in range(SIZE)] for index in range(3)]
     by_element = [own * np.bincount(one, minlength=3) for one in owners]
     equal(tape.jacobian(scattered, x, experimental_use_pfor=False), by_element)
 
 
 def refused() -> None:
-    """By every rank alike, before anything is sent; what comes next finds the ranks in step."""
+    """All ranks refuse alike, before anything is sent. Afterwards the ranks are still in step."""
     operations = {
         "allgather": hvd.allgather,
         "alltoall": lambda row: hvd.alltoall(tf.repeat(row, SIZE)),
@@ -155,7 +156,7 @@ def refused() -> None:
         return hvd.allreduce(row, op=hvd.Sum) if row[0] > 4.0 else row
 
     raises(NotImplementedError, "only some rows run", lambda: tf.vectorized_map(some_rows, MINE))
-    if SIZE > 1:  # other numbers of rows
+    if SIZE > 1:  # the ranks have different numbers of rows
         more = MINE[: 2 + (RANK == 0)]
         kind = tf.errors.UnknownError if SLOWER else tf.errors.FailedPreconditionError
         raises(kind, "rank 0 (localhost) has (3, 3)", lambda: tf.vectorized_map(lambda row: hvd.allreduce(row), more))
@@ -163,7 +164,7 @@ def refused() -> None:
 
 
 def each_runs_once() -> None:
-    """By the timeline, which rank 0 writes."""
+    """Counts operations in the timeline, which rank 0 writes."""
     hvd.barrier()
     hvd.start_timeline(str(TRACE))
     tf.vectorized_map(lambda row: hvd.allreduce(row, op=hvd.Sum, name="counted") + hvd.broadcast(row, 0), MINE)

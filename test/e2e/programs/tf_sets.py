@@ -10,7 +10,7 @@ import distrun.tensorflow as hvd
 
 
 def gradients_in_a_set(members: hvd.ProcessSet, wrap) -> None:  # type: ignore[no-untyped-def]
-    """Called by its two members. Roots are ranks of the world; sums and averages are over the set."""
+    """Its two members call this. Roots are ranks of the world. Sums and averages are over the set."""
     rank, (first, second) = hvd.rank(), members.ranks
     x = tf.Variable(tf.ones([3, 2]))
     table, own = tf.Variable(tf.ones([3, 2])), tf.Variable(1.0)
