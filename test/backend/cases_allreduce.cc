@@ -1,4 +1,4 @@
-// All-reduce: every dtype and operation, in and out of place, over many and over no segments, at awkward sizes.
+// All-reduce: every dtype and operation, in-place and out-of-place, over many segments and none, at awkward sizes.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -17,7 +17,7 @@ constexpr DType kDTypes[] = {DType::kU8,  DType::kI8,   DType::kI16, DType::kI32
                              DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kBool};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
 
-// Where the elements lie: `lengths` elements per segment, each segment `gap` bytes after the one before.
+// The layout of the elements: `lengths` elements per segment, each segment `gap` bytes after the previous one.
 struct Shape {
   std::vector<std::size_t> lengths;
   bool in_place = false;

@@ -1,4 +1,4 @@
-// Several operations in flight, and what abort() promises.
+// Several operations in flight, and the guarantees of abort().
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -16,8 +16,8 @@ using backend::Segment;
 
 const Sample kSample = {.dtype = DType::kF32, .seed = 5};
 
-// An all-reduce in place that owns its memory. Another `seed` makes other values: operations that took each other's
-// place would give wrong sums.
+// An in-place all-reduce that owns its memory. Another `seed` gives other values, so the sums are wrong if operations
+// are mixed up.
 struct Flight {
   Flight(int rank, std::size_t count_in, std::uint64_t seed = 5)
       : sample{.dtype = DType::kF32, .seed = seed}, count(count_in), data(input_of(sample, rank, count_in)) {
@@ -90,7 +90,7 @@ TEST_CASE("flight: started one by one while others are on their way") {
 
 TEST_CASE("abort: completes what is in flight with the cause, and everything later") {
   for_all_sizes([](Rank& rank) {
-    // The last rank starts nothing, so that nobody else's operations can complete.
+    // The last rank starts nothing, so no operation of another rank can complete.
     const bool silent = rank.size > 1 && rank.index == rank.size - 1;
     Flight large(rank.index, large_count());
     Flight tiny(rank.index, 1);
@@ -103,12 +103,12 @@ TEST_CASE("abort: completes what is in flight with the cause, and everything lat
     rank.backend().abort(Status(Errc::kInternal, "a second cause, which is not reported"));
     for (auto& [token, status] : rank.finish()) rank.expect(is_why(status), "an operation lost the cause");
 
-    // Completed means untouched: what is written now stays.
+    // The backend does not touch the memory of completed operations: values written now must stay.
     std::fill(large.data.begin(), large.data.end(), std::byte{0x77});
     for (int i = 0; i < 20; ++i) rank.look();
     rank.expect(std::all_of(large.data.begin(), large.data.end(), [](std::byte b) { return b == std::byte{0x77}; }),
                 "memory was written after its operation had completed");
-    // Later operations are refused at once or completed with the cause.
+    // Later operations are refused at once, or complete with the cause.
     const Status refused = rank.backend().start(tiny.operation(), 9999);
     rank.expect(!refused.ok() && is_why(refused), "an operation was started after the abort");
   });
@@ -126,7 +126,7 @@ TEST_CASE("abort: from another thread, at any moment") {
       while (looks.load() < when) std::this_thread::yield();
       rank.backend().abort(kWhy);
     });
-    // A rank must keep looking until the other thread has struck, even when its operations are done.
+    // A rank must call look() until the other thread has called abort(), even if its operations are done.
     while (looks.load() < when) {
       rank.look();
       ++looks;

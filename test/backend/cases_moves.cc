@@ -23,7 +23,7 @@ Sample sample_of(DType dtype) {
   return sample;
 }
 
-// `offset` shifts the memory off its alignment; in place: the block lies where it belongs in the output.
+// `offset` shifts the memory off its alignment. In-place: the block is at its position in the output.
 struct GatherLayout {
   bool in_place = false;
   std::size_t offset = 0;
@@ -54,7 +54,7 @@ void allgather(Rank& rank, DType dtype, const std::vector<std::size_t>& counts, 
   rank.digest({result, expected.size()});
 }
 
-// Broadcasts `lengths` segments from `root`; the root works in place or out of place.
+// Broadcasts `lengths` segments from `root`. The root works in-place or out-of-place.
 struct Cast {
   DType dtype = DType::kF32;
   int root = 0;
@@ -88,7 +88,7 @@ void broadcast(Rank& rank, const std::vector<std::size_t>& lengths, const Cast& 
   rank.digest(out);
 }
 
-// Payload sizes in bytes around each boundary, all a multiple of 4.
+// Payload sizes in bytes around each boundary, all multiples of 4.
 std::vector<std::size_t> sizes_around_boundaries() {
   std::vector<std::size_t> sizes = {4, 40, 60, 4000};
   for (const std::size_t boundary : subject().boundaries) {
@@ -161,7 +161,7 @@ TEST_CASE("broadcast: many segments, empty ones among them") {
 }
 
 TEST_CASE("barrier: nobody leaves before all have come") {
-  if (subject().launched_as >= 0) return;  // there is no common counter
+  if (subject().launched_as >= 0) return;  // launched processes have no common counter
   for (const int size : group_sizes()) {
     std::atomic<int> arrived{0};
     expect_success(run_ranks(RanksAs::kThreads, size, [&](Rank& rank) {

@@ -1,4 +1,4 @@
-// Operations in which every member has a part of its own: reduce-scatter and all-to-all.
+// Operations with a separate part for each member: reduce-scatter and all-to-all.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <numeric>
@@ -25,7 +25,7 @@ Counts counts_around_boundaries() {
   return counts;
 }
 
-// Every member's part, of sizes that differ as members do; `total` elements about.
+// The part of every member, with a different size for each. The sum is about `total` elements.
 Counts uneven(std::size_t total, std::size_t size) {
   Counts counts(size);
   for (std::size_t i = 0; i < size; ++i) counts[i] = (total * ((i * 7 + 3) % 5)) / (2 * size);
@@ -64,7 +64,7 @@ void reducescatter(Rank& rank, const Sample& sample, const Counts& counts, std::
               what + ": changed the input");
 }
 
-// What member i sends to member j.
+// [i][j] is the number of elements that member i sends to member j.
 using Matrix = std::vector<Counts>;
 
 void alltoall(Rank& rank, DType dtype, const Matrix& sent, std::size_t offset = 0) {

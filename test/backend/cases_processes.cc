@@ -1,4 +1,4 @@
-// The suite's essence between processes, for fixtures that offer `forked`.
+// The most important cases again between processes, for fixtures that offer `forked`.
 #include <catch2/catch_test_macros.hpp>
 
 #include "test/backend/ranks.h"

@@ -1,4 +1,4 @@
-// The conformance suite on a plug-in that runs on distrun's own thread, and what becomes of plug-ins that are broken.
+// The conformance suite on a plug-in that runs on distrun's own thread, and the errors for broken plug-ins.
 #include <signal.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// What Gloo does when whoever comes to its port is no member of the job, and to the program around it.
+// Faults with Gloo: connections to its port from outside the job, and its side effects on the program.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -25,14 +25,14 @@
 namespace distrun::test {
 namespace {
 
-constexpr double kStarted = 60;  // for all members to come, however busy the machine
+constexpr double kStarted = 60;  // seconds for all members to connect, even on a busy machine
 constexpr int kTries = 3;
 
 std::string key_of(int attempt, int index) {
   return "gloo/0/cpu:" + std::to_string(attempt) + "/" + std::to_string(index);
 }
 
-// What a member of a group of two tells of the address at which it listens.
+// The value that a member of a group of two publishes as its address.
 std::string told_of(const sockaddr_in& address) {
   std::string told(1 + sizeof(sockaddr_storage) + sizeof(std::int64_t), '\0');
   told[0] = '+';
@@ -40,20 +40,21 @@ std::string told_of(const sockaddr_in& address) {
   return told;
 }
 
-// Greater than any address of a member, which waits for a connection from there.
+// Greater than the address of any member. A member that reads it waits for a connection from there.
 const sockaddr_in kNobody = {
     .sin_family = AF_INET, .sin_port = htons(1), .sin_addr = {htonl(0xfffffffe)}, .sin_zero = {}};
 
 Fd new_socket() { return Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-// Who of the two listens is decided by their addresses, so strangers connect to both; before a member can know where.
+// The members' addresses decide which of two members listens, so strangers connect to both. They connect before a
+// member can know the address.
 class Strangers {
  public:
   Strangers(FakeStore& store, int members, int attempts, std::string says)
       : members_(members), attempts_(attempts), says_(std::move(says)) {
     store.before_set([this](const std::string& key, const std::string& told) { look(key, told); });
   }
-  // That have come to a port and said what they say.
+  // The strangers that have connected to a port and sent their bytes.
   [[nodiscard]] const std::vector<Fd>& all() const { return all_; }
 
  private:
@@ -65,7 +66,7 @@ class Strangers {
     }
   }
 
-  // Where a member listens for each other one: a sockaddr each, behind a mark.
+  // `told` has the addresses at which a member listens, one sockaddr for each other member, after a mark.
   void come(const std::string& told) {
     const auto others = static_cast<std::size_t>(members_ - 1);
     const std::size_t length = (told.size() - 1) / others;
@@ -89,7 +90,7 @@ class Strangers {
 
 const std::string kTensor = {0, 0, '\x80', 0x3f, 0, 0, '\x80', 0x3f};  // two ones
 
-// Everything that has been sent to a connection of whose other end nothing more is to come.
+// Everything that was sent to a connection. Its peer must have finished sending.
 std::string all_of(const Fd& fd) {
   std::string all;
   char buffer[4096];
@@ -99,7 +100,7 @@ std::string all_of(const Fd& fd) {
   return all;
 }
 
-// Every TCP socket of the process.
+// Makes the send buffer of every TCP socket of the process as small as possible.
 void take_little_at_a_time() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     const int fd = std::atoi(entry.path().filename().c_str());
@@ -111,7 +112,7 @@ void take_little_at_a_time() {
   }
 }
 
-// "" for a member that has a group in which a sum is right.
+// Returns "" if the member gets a group and its sum is right, otherwise the error.
 std::string join(ThreadGroup& group, int members, int index, double patience = kStarted, std::size_t count = 100) {
   auto made = group.create(index, deadline_after(patience));
   if (!made.ok()) return made.status().message();
@@ -174,7 +175,7 @@ TEST_CASE("gloo faults: where a stranger always comes first, all members say so,
 TEST_CASE("gloo faults: a connection on which nothing comes costs its part of the time, and is named") {
   const auto fixture = subject().make(2);
   auto& group = dynamic_cast<ThreadGroup&>(*fixture);
-  // Member 1 is somebody who takes part in the store alone: its listening sockets are there, and nobody reads or sends.
+  // Member 1 exists only in the store. Its listening sockets are there, but no process reads or sends on them.
   std::vector<Fd> sockets;
   for (int attempt = 1; attempt <= kTries; ++attempt) {
     Fd& listener = sockets.emplace_back(new_socket());
@@ -195,7 +196,7 @@ TEST_CASE("gloo faults: a connection on which nothing comes costs its part of th
 TEST_CASE("gloo faults: who waits for a member's proof hears that it has died") {
   const auto fixture = subject().make(2);
   auto& group = dynamic_cast<ThreadGroup&>(*fixture);
-  // Member 1 is the test, which connects and says nothing.
+  // The test plays member 1: it connects and sends nothing.
   REQUIRE(group.store().set(key_of(1, 1), told_of(kNobody)).ok());
   Status end;
   std::thread member([&] { end = group.create(0, deadline_after(600)).status(); });
@@ -240,8 +241,8 @@ TEST_CASE("gloo faults: a lack of memory for the verdict is an error and no more
 
 TEST_CASE("gloo: whoever starts an all-reduce that is tried at once does not wait for a member that is late") {
   constexpr int kRounds = 200;
-  constexpr int kLate = 50;  // of each hundred
-  // Tiny ones, and those that go straight between members: of uneven blocks, and the largest.
+  constexpr int kLate = 50;  // of each hundred operations
+  // Tiny all-reduces, and those that members exchange directly: uneven blocks, and the largest size.
   const auto count = GENERATE(std::size_t{3}, std::size_t{5000}, std::size_t{262144});
   const auto fixture = subject().make(3);
   auto& group = dynamic_cast<ThreadGroup&>(*fixture);
@@ -308,8 +309,7 @@ TEST_CASE("gloo: all that a member has sent arrives, though it closes the group 
   for (int round = 0; round < 40; ++round) {
     const auto fixture = subject().make(kMembers);
     auto& group = dynamic_cast<ThreadGroup&>(*fixture);
-    // By a verdict all members are connected; nothing of a tensor fits into what the system holds for them from then
-    // on.
+    // At the verdict all members are connected. From then on, the buffers of the system are too small for any tensor.
     group.store().before_set([](const std::string& key, const std::string&) {
       if (key.ends_with("/verdict")) take_little_at_a_time();
     });
@@ -322,7 +322,8 @@ TEST_CASE("gloo: the program keeps its locks on files") {
   char path[] = "/tmp/distrun-test-XXXXXX";
   const Fd file(::mkstemp(path));
   REQUIRE(file.valid());
-  // Sees the lock without being a process of its own, and is not closed before: that would end the lock too.
+  // This descriptor sees the lock although it is in the same process. It stays open, because closing it would release
+  // the lock.
   const Fd onlooker(::open(path, O_RDWR | O_CLOEXEC));
   REQUIRE(onlooker.valid());
   ::unlink(path);

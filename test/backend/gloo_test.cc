@@ -26,7 +26,7 @@ const Subject& subject() {
                                .sizes = {1, 2, 3, 4, 5},
                                .make = [](int size) { return std::make_unique<ThreadGroup>(size, make); },
                                .forked = [](int size) { return std::make_unique<ProcessGroup>(size, make); },
-                               .boundaries = {4096, 65536}};  // the last: from halving and doubling to a ring
+                               .boundaries = {4096, 65536}};  // the last: from halving-doubling to a ring
   return gloo;
 }
 

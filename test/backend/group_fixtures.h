@@ -1,5 +1,5 @@
-// Group fixtures for backends that need a store and a wait set and nothing else: ranks as threads around a store in
-// memory, and ranks as processes around a store server in another one.
+// Group fixtures for backends that need only a store and a wait set. Ranks are threads with a store in memory, or
+// processes with a store server in another process.
 #pragma once
 
 #include <catch2/catch_test_macros.hpp>
@@ -28,7 +28,7 @@ inline std::vector<int> members_of(int size) {
 
 class ThreadGroup final : public GroupFixture {
  public:
-  // With settings each rank is on a host of its own.
+  // If `settings` is not null, each rank is on a different host.
   ThreadGroup(int size, BackendMaker make, const Settings* settings = nullptr)
       : make_(std::move(make)), members_(members_of(size)), settings_(settings) {
     wait_sets_.resize(members_.size());
@@ -53,12 +53,12 @@ class ThreadGroup final : public GroupFixture {
   net::World world_;
   net::JobKey key_ = net::JobKey::generate();
   FakeStore store_;
-  std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;  // [i] is touched by rank i's thread only
+  std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;  // only rank i's thread touches [i]
 };
 
 using Backends = std::vector<std::unique_ptr<backend::Backend>>;
 
-// All members' backends, for a test that drives them from one thread.
+// The backends of all members, for a test that drives them from one thread.
 inline Backends create_all(ThreadGroup& group, int size) {
   Backends backends(static_cast<std::size_t>(size));
   std::vector<std::thread> ranks;
@@ -100,7 +100,7 @@ class ProcessGroup final : public GroupFixture {
   BackendMaker make_;
   std::vector<int> members_;
   StoreProcess store_process_;
-  // What create() made for the rank whose process this is.
+  // The objects that create() made for the rank of this process.
   net::World world_;
   std::unique_ptr<net::WaitSet> wait_set_;
   std::unique_ptr<net::StoreClient> store_;

@@ -1,5 +1,5 @@
-// The conformance suite on the backend `hierarchical`: ranks as threads on faked hosts, real connections between them,
-// by TCP or, with TEST_BETWEEN_GLOO, by Gloo; and with TEST_ON_GPUS on GPUs, which are faked too. With TEST_ENCRYPT and
+// The conformance suite on the backend `hierarchical`. Ranks are threads on faked hosts, with real connections between
+// the hosts: TCP, or Gloo with TEST_BETWEEN_GLOO. With TEST_ON_GPUS the tensors are on fake GPUs. With TEST_ENCRYPT and
 // TEST_CHECKSUM the connections between hosts are protected.
 #include <condition_variable>
 #include <set>
@@ -19,11 +19,11 @@ extern const char* const kNcclPlugin;
 namespace distrun::test {
 namespace {
 
-// Small ones: everything that happens to large tensors happens to small ones, also under sanitizers.
+// Small sizes, so that small tensors take the paths of large ones. The suite is then fast under sanitizers too.
 constexpr std::size_t kSlot = 4096;
 constexpr std::size_t kPiece = 16 << 10;
 
-// Ranks on each host: a lane for everybody, hosts of different sizes, a host of one rank, three hosts.
+// Ranks on each host: a lane for every rank, hosts of different sizes, a host with one rank, three hosts.
 std::vector<int> hosts_of(int size) {
   if (size == 3) return {2, 1};
   if (size == 4) return {2, 2};
@@ -31,7 +31,7 @@ std::vector<int> hosts_of(int size) {
   return {3, 2, 3};
 }
 
-// TCP with MPI's condition: the first group that a rank makes comes to be when every rank of the job makes one.
+// TCP with MPI's condition: a rank's first group is complete only when every rank of the job makes a group.
 class StartedByAll final : public backend::Factory {
  public:
   explicit StartedByAll(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
@@ -131,7 +131,7 @@ class Hosts final : public GroupFixture {
 
  private:
   std::vector<int> members_;
-  std::vector<std::pair<std::size_t, int>> places_;  // by rank: host, index there
+  std::vector<std::pair<std::size_t, int>> places_;  // by rank: its host and its index there
   DeviceType device_ = DeviceType::kCpu;
   Settings settings_;
   backend::plugin::Plugins plugins_;
@@ -139,7 +139,7 @@ class Hosts final : public GroupFixture {
   net::JobKey key_ = net::JobKey::generate();
   FakeStore store_;
   std::vector<std::unique_ptr<FakeHost>> hosts_;
-  // [i] is touched by rank i's thread only. The wait sets outlive the links.
+  // Only rank i's thread touches [i]. The wait sets outlive the links.
   std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;
   std::vector<std::unique_ptr<FakeHostLink>> links_;
 };
@@ -151,7 +151,7 @@ const Subject& subject() {
                                        .sizes = {3, 4, 5, 8},
                                        .make = [](int size) { return std::make_unique<Hosts>(size); },
                                        .forked = {},
-                                       // A slot, and a piece, of which three make use of all stages.
+                                       // A slot, and a piece. Three pieces use all stages.
                                        .boundaries = {kSlot, kPiece}};
   return hierarchical;
 }

@@ -1,6 +1,6 @@
-// The conformance suite with ranks that a launcher has started, one process each and on any hosts: by mpirun on the
-// plug-in `mpi`, by distrun on the backend that it is told (--backend). After an abort MPI is not called any more in a
-// process, so each case about that is a run of its own.
+// The conformance suite with ranks that a launcher has started: one process each, on any hosts. mpirun starts them for
+// the plug-in `mpi`; distrun starts them with any backend (--backend). After an abort a process must not call MPI
+// again, so each test case with an abort is a separate run.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
@@ -32,7 +32,7 @@ T must(Result<T> result) {
   return *std::move(result);
 }
 
-// This process's rank, and the job's store, which the launcher or rank 0 keeps.
+// The rank of this process, and the job's store. The launcher or rank 0 runs the store.
 struct Job {
   net::World world;
   Settings settings;
@@ -84,7 +84,7 @@ struct Job {
       channel = std::move(joined.channel);
     }
   }
-  // Where a launcher is not seen, each rank would pass as a world of its own.
+  // Without a detected launcher, each rank would pass the test as a world of size 1.
   void insist_on_all(const Environment& environment) const {
     const auto told = environment.find("TEST_RANKS");
     if (told != environment.end() && told->second == std::to_string(world.size)) return;
@@ -152,9 +152,9 @@ std::vector<std::string> gather(const std::string& mine) {
   return all;
 }
 
-// Rank 0 has the store, and mpirun ends all ranks when one exits after an abort: they leave together. distrun wants to
-// hear of it. mpirun's exit code says nothing then, and one rank's "passed" nothing of the others: the last to end
-// counts, while nobody has left.
+// The ranks leave together, because rank 0 has the store, and mpirun ends all ranks when one exits after an abort.
+// distrun expects that they leave. After an abort mpirun's exit code says nothing, and "passed" of one rank says
+// nothing about the others. The last rank to end therefore counts the passed ranks, before any rank has left.
 class Leaving final : public Catch::EventListenerBase {
  public:
   using Catch::EventListenerBase::EventListenerBase;

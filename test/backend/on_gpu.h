@@ -1,4 +1,4 @@
-// A backend that gets every operation of the conformance suite on one GPU.
+// A backend that receives every operation of the conformance suite on one GPU.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace distrun::test {
 
 class OnGpu final : public backend::Backend {
  public:
-  // `name`: what it is to be called; empty: as it is.
+  // `name`: the name that it reports; empty: the name of `inner`.
   OnGpu(std::unique_ptr<backend::Backend> inner, int gpu, std::string name = {})
       : inner_(std::move(inner)),
         name_(std::move(name)),

@@ -1,4 +1,5 @@
-// The conformance suite on examples/plugin_backend, built by its own CMake project and loaded as a user's plug-in is.
+// The conformance suite on examples/plugin_backend. Its own CMake project builds it, and it is loaded as a user's
+// plug-in.
 #include "runtime/backend/plugin/loader.h"
 #include "runtime/base/settings.h"
 #include "test/backend/group_fixtures.h"
@@ -26,7 +27,7 @@ const Subject& subject() {
                                .sizes = {1, 2, 3, 4, 5, 8},
                                .make = [](int size) { return std::make_unique<ThreadGroup>(size, make); },
                                .forked = [](int size) { return std::make_unique<ProcessGroup>(size, make); },
-                               .boundaries = {32768}};  // a value in the store
+                               .boundaries = {32768}};  // the size of a value in the store
   return demo;
 }
 

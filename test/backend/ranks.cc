@@ -20,7 +20,7 @@
 namespace distrun::test {
 namespace {
 
-// Generous: only a hang reaches it, and the suite runs under sanitizers on loaded machines.
+// Large, so that only a hang reaches it: the suite runs under sanitizers on loaded machines.
 constexpr double kDeadlineSeconds = 120;
 constexpr std::size_t kMaxFailures = 5;
 
@@ -50,7 +50,7 @@ std::vector<Outcome> run_threads(int size, const Scenario& scenario) {
   return outcomes;
 }
 
-// An outcome as bytes: the digest, then the failures, each ended by a zero byte.
+// Encodes an outcome as bytes: the digest, then the failures, each ended by a zero byte.
 std::string encode(const Outcome& outcome) {
   std::string text(reinterpret_cast<const char*>(&outcome.digest), sizeof(outcome.digest));
   for (const std::string& failure : outcome.failures) text.append(failure).push_back('\0');
@@ -70,7 +70,7 @@ Outcome decode(const std::string& text) {
   return outcome;
 }
 
-// This process is one of the ranks.
+// For a launcher's ranks: this process runs as one of them.
 std::vector<Outcome> run_launched(int size, const Scenario& scenario) {
   const auto group = subject().make(size);
   const Outcome mine = run_rank(*group, subject().launched_as, size, scenario);
@@ -220,7 +220,7 @@ bool Rank::expect(bool holds, const std::string& text) {
 }
 
 void Rank::digest(std::span<const std::byte> bytes) {
-  const auto mix = [this](std::uint64_t word) {  // FNV-1a, of words: an instrumented read of one byte costs as much
+  const auto mix = [this](std::uint64_t word) {  // FNV-1a of words: sanitized reads cost as much for a byte
     outcome_.digest = (outcome_.digest ^ word) * 0x100000001b3ULL + 0x9e3779b9ULL;
   };
   for (; bytes.size() >= sizeof(std::uint64_t); bytes = bytes.subspan(sizeof(std::uint64_t))) {

@@ -1,5 +1,5 @@
-// Runs one scenario on all ranks of a group, as threads or as forked processes, and gathers what they saw.
-// Catch2's assertions are for one thread only: scenarios record failures, expect_success() asserts them afterwards.
+// Runs one scenario on all ranks of a group, as threads or as forked processes, and collects their outcomes. Only one
+// thread may use Catch2's assertions: scenarios record failures, and expect_success() asserts them afterwards.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct Outcome {
   std::uint64_t digest = 0;
 };
 
-// One rank as a scenario sees it; drives the backend the way the engine does.
+// One rank in a scenario. It drives the backend in the way the engine does.
 class Rank {
  public:
   Rank(int index, int size, backend::Backend& backend, net::WaitSet* wait_set);
@@ -34,25 +34,26 @@ class Rank {
   }
   // Returns the token, or 0 after recording a failure.
   std::uint64_t start(const backend::Operation& operation);
-  // Drives until every started operation is complete, and hands out their statuses by token.
+  // Drives the backend until every started operation is complete. Returns their statuses by token.
   std::map<std::uint64_t, Status> finish();
-  // start() and finish() of one operation that must succeed.
+  // start() and finish() for one operation that must succeed.
   void run(const backend::Operation& operation, const std::string& what);
-  [[nodiscard]] std::size_t in_flight() const { return in_flight_; }  // started and not seen to be complete
-  // One look, without blocking; true if anything moved.
+  [[nodiscard]] std::size_t in_flight() const { return in_flight_; }  // started and not known to be complete
+  // Calls progress() once without blocking. Returns true if anything moved.
   bool look();
-  void hear();  // what the wait set has, without blocking
-  // Looks until `done`, blocking in between as the engine does; false when that never came.
+  void hear();  // takes the events of the wait set without blocking
+  // Calls look() until `done`, and blocks in between as the engine does. Returns false if `done` did not become true in
+  // time.
   bool look_until(const std::function<bool()>& done);
 
   void fail(const std::string& text);
   bool expect(bool holds, const std::string& text);  // returns `holds`
-  // Adds bytes that must be the same on all ranks.
+  // Adds bytes that must be equal on all ranks.
   void digest(std::span<const std::byte> bytes);
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
 
  private:
-  [[nodiscard]] bool must_look() const;  // again, and not sleep
+  [[nodiscard]] bool must_look() const;  // the rank must look again before it may sleep
   backend::Backend& backend_;
   net::WaitSet* wait_set_;
   TimePoint deadline_;
@@ -72,8 +73,8 @@ std::vector<Outcome> run_ranks(RanksAs how, int size, const Scenario& scenario);
 // Asserts that no rank failed and all digests are equal; returns the digest.
 std::uint64_t expect_success(const std::vector<Outcome>& outcomes);
 
-// The sizes of the subject that the variable TEST_GROUP_SIZES names ("2 3 5"), or all: where it is not set, or names
-// none of them. Sanitizers take minutes over those of eight ranks.
+// The sizes of the subject that the variable TEST_GROUP_SIZES names ("2 3 5"). All sizes if it is not set, or names
+// none of them. With sanitizers, groups of eight ranks take minutes.
 std::vector<int> group_sizes();
 
 // run_ranks as threads and expect_success, for each of group_sizes().

@@ -1,4 +1,4 @@
-// The host's side of a plug-in's group, for tests of what is behind the table: what its tokens came to.
+// The host's side of a plug-in's group, for tests below the plug-in's table. It records the status of each token.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace distrun::test {
 
 struct Record {
   std::map<std::uint64_t, Status> done;
-  bool twice = false;  // one of them was completed again
+  bool twice = false;  // a token was completed again
 
   [[nodiscard]] std::string outcome(std::uint64_t token) const {
     const auto found = done.find(token);

@@ -33,7 +33,7 @@ double float_value(const Sample& sample, std::uint64_t hash) {
 }
 
 std::int64_t int_value(const Sample& sample, std::uint64_t hash) {
-  constexpr std::int64_t kBytes[] = {0, 1, 0, 2};  // all but 0 count as true
+  constexpr std::int64_t kBytes[] = {0, 1, 0, 2};  // all except 0 count as true
   if (sample.dtype == DType::kBool) return kBytes[hash % 4];
   if (sample.values == Values::kRough) return static_cast<std::int64_t>(hash);
   const std::int64_t small = static_cast<std::int64_t>(hash % 9);
@@ -248,11 +248,11 @@ Bytes allreduce_of(const Sample& sample, int ranks, std::size_t count, std::size
 }
 
 std::string difference(const Sample& sample, int ranks, const std::byte* got, const Bytes& expected) {
-  // Also the one look at these bytes that ThreadSanitizer sees, which this file is compiled without.
+  // memcmp() also is the only read of these bytes that ThreadSanitizer sees: it does not instrument this file.
   if (expected.empty() || std::memcmp(got, expected.data(), expected.size()) == 0) return {};
   const std::size_t size = size_of(sample.dtype);
   const std::size_t count = expected.size() / size;
-  // Rough sums may cancel: their error is relative to the inputs (at most 1), not to the result.
+  // Rough sums may cancel out. Their error is therefore relative to the inputs (at most 1), not to the result.
   const bool rough = sample.values == Values::kRough;
   const double roundings = rough ? 4.0 * ranks : 1.0;
   const double scale = rough ? ranks * std::fabs(sample.prescale * sample.postscale) : 0.0;

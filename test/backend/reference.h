@@ -1,4 +1,4 @@
-// Inputs that every rank can compute for all ranks, and what the operations must make of them, in plain scalar code
+// Inputs that every rank can compute for all ranks, and the expected results of the operations. It is plain scalar code
 // that shares nothing with the kernels.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace distrun::test {
 
-// What the inputs look like. Exact: small values for which every order of summation and every intermediate rounding
-// gives the same result. Rough: any values; results agree within a few roundings.
+// Exact: small values, for which every order of summation and every intermediate rounding gives the same result. Rough:
+// any values; results agree within a few roundings.
 enum class Values { kExact, kRough };
 
 struct Sample {
@@ -28,11 +28,11 @@ std::string describe(const Sample& sample);
 
 using Bytes = std::vector<std::byte>;
 
-// Element i of `rank`'s input, for i in [from, from + count).
+// Elements [from, from + count) of `rank`'s input.
 Bytes input_of(const Sample& sample, int rank, std::size_t count, std::size_t from = 0);
 Bytes allreduce_of(const Sample& sample, int ranks, std::size_t count, std::size_t from = 0);
 
-// Empty when `got` is what was expected: bit for bit for exact samples of integers, otherwise within rounding.
+// Empty if `got` is as expected: bit for bit for exact samples of integers, otherwise within rounding.
 std::string difference(const Sample& sample, int ranks, const std::byte* got, const Bytes& expected);
 
 // One element, as a double.

@@ -29,7 +29,7 @@ Results& results() {
   return all;
 }
 
-// Whether a case is about one operation: such are named "broadcast: every dtype".
+// Whether a test case is about one operation. Such cases have names like "broadcast: every dtype".
 bool is_of_operation(const std::string& name) {
   for (int kind = 0; kind < kNumOpKinds; ++kind) {
     if (name.starts_with(std::string(name_of(static_cast<OpKind>(kind))) + ":")) return true;
@@ -37,8 +37,8 @@ bool is_of_operation(const std::string& name) {
   return false;
 }
 
-// A run of a few chosen cases says nothing about the rest. What has run counts, not what has worked: a backend that no
-// longer offers an operation must be seen to have lost it.
+// Whether all cases about operations have run. A run of a few chosen cases says nothing about the rest. The test counts
+// cases that ran, not cases that worked, because a backend that no longer offers an operation must show up.
 bool is_whole(const std::set<std::string>& ran) {
   int cases = 0;
   for (const Catch::TestCaseInfo* info : Catch::getRegistryHub().getTestCaseRegistry().getAllInfos()) {
@@ -60,7 +60,8 @@ class Writer final : public Catch::EventListenerBase {
     if (stats.totals.assertions.failed > 0 || tested.launched_as > 0 || !is_whole(ran_)) return;
     std::string sizes;
     for (const int size : tested.sizes) sizes += "." + std::to_string(size);
-    // By program, as several try one backend with ranks of one number: over gloo or tcp, on the CPU or on GPUs.
+    // One folder for each program. Several programs test one backend with the same number of ranks: over gloo or tcp,
+    // on the CPU or on GPUs.
     const std::filesystem::path folder =
         std::filesystem::path(kConformanceResults) / std::filesystem::read_symlink("/proc/self/exe").filename();
     std::filesystem::create_directories(folder);

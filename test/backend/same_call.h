@@ -1,11 +1,11 @@
-// Whether a declaration of ours and one of somebody's header make the same call.
+// Checks that our declaration of a function and the one in another project's header make the same call.
 #pragma once
 
 #include <type_traits>
 
 namespace distrun::test {
 
-// Types that are passed alike: pointers as pointers, numbers of one size, structs of one size.
+// Whether two types are passed in the same way: both pointers or neither, equal size, both structs or neither.
 template <class Ours, class Theirs>
 constexpr bool kAlike = std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
                         sizeof(Ours) == sizeof(Theirs) && std::is_class_v<Ours> == std::is_class_v<Theirs>;

@@ -1,4 +1,4 @@
-// The conformance suite on the backend `shm`: ranks as threads of one faked host, and as processes with a real link.
+// The conformance suite on the backend `shm`. Ranks are threads of one faked host, or processes with a real link.
 #include "runtime/backend/shm/shm_factory.h"
 #include "runtime/base/settings.h"
 #include "test/backend/conformance.h"
@@ -8,10 +8,10 @@
 namespace distrun::test {
 namespace {
 
-// Small slots: everything that happens to large tensors happens to small ones, also under sanitizers.
+// Small slots, so that small tensors take the paths of large ones. The suite is then fast under sanitizers too.
 constexpr std::size_t kSlot = 4096;
 constexpr std::size_t kLargeOutput = 2 * kSlot;
-// Built twice: members that outnumber the cores work in chains, others in two phases.
+// Compiled twice: if the members outnumber the cores they work in chains, otherwise in two phases.
 constexpr bool kCrowded = DISTRUN_SHM_CROWDED;
 
 std::vector<int> members_of(int size) {
@@ -46,12 +46,12 @@ class Threads final : public GroupFixture {
   std::vector<int> members_;
   Settings settings_;
   FakeHost host_;
-  // [i] is touched by rank i's thread only. The wait sets outlive the links.
+  // Only rank i's thread touches [i]. The wait sets outlive the links.
   std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;
   std::vector<std::unique_ptr<FakeHostLink>> links_;
 };
 
-// What users run with: the link that init makes, windows of the default size.
+// The configuration of users: the link that init makes, and windows of the default size.
 class Processes final : public GroupFixture {
  public:
   explicit Processes(int size) : members_(members_of(size)), store_process_(size) {}
@@ -79,7 +79,7 @@ class Processes final : public GroupFixture {
  private:
   std::vector<int> members_;
   StoreProcess store_process_;
-  // One rank's, in its process.
+  // The objects of one rank, in its process.
   std::unique_ptr<net::WaitSet> wait_set_;
   std::unique_ptr<net::StoreClient> store_;
   std::unique_ptr<net::HostLink> link_;

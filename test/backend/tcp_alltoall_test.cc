@@ -1,5 +1,5 @@
-// The direct connections of the backend `tcp`, which a group's first all-to-all makes: when, for whom, and what happens
-// when that does not go well.
+// The direct connections of the backend `tcp`, which the first all-to-all of a group makes. The tests cover when they
+// are made, between which members, and failures.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ namespace {
 using backend::Completed;
 using backend::Operation;
 
-// An all-to-all of equal blocks that owns its memory. What member i sends to member j is 100 i + j.
+// An all-to-all of equal blocks that owns its memory. Member i sends the value 100 i + j to member j.
 struct Blocks {
   Blocks(int index, int size, std::size_t block_in)
       : me(index), block(block_in), counts(static_cast<std::size_t>(size * size), block_in) {
@@ -62,7 +62,7 @@ std::size_t open_files() {
   return count;
 }
 
-// A number that ranks in processes share.
+// A counter that ranks in several processes share.
 class SharedCount {
  public:
   SharedCount() {
@@ -75,7 +75,7 @@ class SharedCount {
   SharedCount& operator=(const SharedCount&) = delete;
   void arrive() const { ++*count_; }
   [[nodiscard]] int count() const { return *count_; }
-  // False when not so many came.
+  // Returns false if fewer than `arrivals` came in time.
   [[nodiscard]] bool wait_for(int arrivals) const {
     const TimePoint deadline = deadline_after(kTcpPatience);
     while (*count_ < arrivals && Clock::now() < deadline) std::this_thread::yield();
@@ -86,7 +86,8 @@ class SharedCount {
   std::atomic<int>* count_ = nullptr;
 };
 
-// Looks until somebody has noticed something, and for some time after that, in which nobody may hear of any other loss.
+// Calls look() until some rank has noticed a loss, and for a short time after that. In this time no rank may report
+// another loss.
 void look_around(Rank& rank, int victim, const SharedCount& noticed) {
   const TimePoint deadline = deadline_after(kTcpPatience);
   TimePoint end = deadline;
@@ -105,8 +106,8 @@ void look_around(Rank& rank, int victim, const SharedCount& noticed) {
   rank.expect(lost == -1 || lost == victim, "rank " + std::to_string(lost) + " was reported lost");
 }
 
-// Ends rank `victim` by SIGKILL when it has looked `looks` times after the start of an all-to-all, which is the first
-// one or a later one. Every other rank reports what it saw.
+// Ends rank `victim` with SIGKILL when it has called look() `looks` times after the start of an all-to-all. This is the
+// first all-to-all or a later one. Every other rank reports its outcome.
 void kill_one(int size, int victim, bool in_setup, int looks) {
   const SharedCount noticed;
   const SharedCount count;
@@ -119,15 +120,15 @@ void kill_one(int size, int victim, bool in_setup, int looks) {
       for (int i = 0; i < looks; ++i) rank.look();
       ::raise(SIGKILL);
     }
-    // Nobody but the engine knows the cause; here the connections' own news serves as the news. In the set-up that may
-    // be a connection that cannot be made, and who waits for the victim's hears nothing.
+    // Only the engine knows the cause; here the test uses the lost connections instead. During set-up, a loss may also
+    // be a connection that cannot be made. A rank that waits for the victim's connection then gets no event.
     if (in_setup) {
       look_around(rank, victim, noticed);
     } else {
       rank.expect(rank.look_until([&] { return rank.backend().lost_peer().has_value(); }), "nobody was reported lost");
       rank.expect(rank.backend().lost_peer().value_or(EndedLink{}).peer == victim, "the wrong rank was reported lost");
     }
-    // Nobody ends, which would look like a death too, before all have looked.
+    // No rank may end before all have looked, because its end would also look like a death.
     count.arrive();
     rank.expect(count.wait_for(size - 1), "somebody did not notice");
     rank.backend().abort(Status(ErrorInfo{.code = Errc::kRankLost, .message = "rank was killed", .ranks = {victim}}));
@@ -161,7 +162,7 @@ void run_all(ThreadGroup& group, const Backends& backends, Make operation) {
   for (const Completed& one : completed) REQUIRE(one.status.ok());
 }
 
-// Whether nothing of an idle backend keeps the wait set from sleeping.
+// Whether an idle backend lets the wait set sleep.
 bool falls_silent(backend::Backend& idle, net::WaitSet& wait_set) {
   for (int looks = 0; looks < 100; ++looks) {
     if (*wait_set.poll(Clock::now()) == 0) return true;
@@ -170,7 +171,7 @@ bool falls_silent(backend::Backend& idle, net::WaitSet& wait_set) {
   return false;
 }
 
-// One rank of a job with several groups, on one thread.
+// One rank of a job that has several groups, on one thread.
 struct Groups {
   struct Member {
     std::unique_ptr<backend::Backend> backend;
@@ -193,7 +194,7 @@ struct Groups {
     }
   }
 
-  // Starts the all-to-alls of all groups, in one order or the other, and waits for them.
+  // Starts the all-to-alls of all groups, in forward or reverse order, and waits for them.
   bool run(bool backwards) {
     if (backwards) std::ranges::reverse(groups);
     for (Member& one : groups) {
@@ -240,7 +241,7 @@ TEST_CASE("tcp alltoall: the first one connects all pairs, and who never calls i
       for (int i = 0; i < size; ++i) blocks.push_back(std::make_unique<Blocks>(i, size, 1000));
       run_all(group, backends, [&](std::size_t i) { return blocks[i]->operation(); });
       for (const auto& one : blocks) CHECK(one->right());
-      // One connection to each other, and nobody listens any more.
+      // One connection to each other member, and no listening socket any more.
       CHECK(open_files() == before + backends.size() * (backends.size() - 1));
       for (std::size_t i = 0; i < backends.size(); ++i)
         CHECK(falls_silent(*backends[i], *group.wait_set(static_cast<int>(i))));
@@ -250,7 +251,7 @@ TEST_CASE("tcp alltoall: the first one connects all pairs, and who never calls i
 
 TEST_CASE("tcp alltoall: a killed member is noticed by all in the middle of one", "[processes]") {
   for (const int size : {2, 3, 5}) {
-    kill_one(size, 0, false, 1);  // which moves no more than half of a block
+    kill_one(size, 0, false, 1);  // one look() moves no more than half of a block
     kill_one(size, size - 1, false, 1);
   }
 }
@@ -293,7 +294,7 @@ TEST_CASE("tcp alltoall: a member that comes late is waited for") {
   expect_success(run_ranks(RanksAs::kProcesses, 4, [](Rank& rank) {
     Blocks blocks(rank.index, 4, 100000);
     Blocks small(rank.index, 4, 1);
-    // The others are in the middle of the set-up by then: nothing of theirs is left to be moved.
+    // By then the other ranks are in the middle of the set-up. They have nothing more to send.
     const TimePoint later = deadline_after(0.2);
     while (rank.index == 2 && Clock::now() < later) rank.look();
     rank.start(blocks.operation());
@@ -333,7 +334,7 @@ TEST_CASE("tcp alltoall: abort ends it from another thread while the connections
       Blocks large(rank.index, 4, std::size_t{1} << 20);
       rank.start(large.operation());
       for (int i = 0; i < looks && rank.index == 2; ++i, rank.hear()) rank.look();
-      // The others look on, in sleep where there is nothing to move: for one does not.
+      // The other ranks keep looking, and sleep when they have nothing to move, because rank 2 does not look.
       std::thread other([&] { rank.backend().abort({Errc::kAborted, "enough"}); });
       for (const auto& [token, status] : rank.finish()) {
         rank.expect(status.code() == Errc::kAborted && status.message() == "enough", "not the cause");
@@ -369,7 +370,7 @@ TEST_CASE("tcp alltoall: a connection to everybody raises the limit of open file
         ::close(next);
         rlimit limit{};
         ::getrlimit(RLIMIT_NOFILE, &limit);
-        limit.rlim_cur = static_cast<rlim_t>(next) + 4;  // three of them the listener's
+        limit.rlim_cur = static_cast<rlim_t>(next) + 4;  // the listener takes three of these
         if (!can_be_raised) limit.rlim_max = limit.rlim_cur;
         ::setrlimit(RLIMIT_NOFILE, &limit);
       }
@@ -398,7 +399,7 @@ TEST_CASE("tcp alltoall: two that connect at the same time do not count the same
     };
     const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
     ::close(next);
-    const auto most = static_cast<rlim_t>(next) + 9;  // of each three are the listener's
+    const auto most = static_cast<rlim_t>(next) + 9;  // each group's listener takes three of these
     const rlimit limit{.rlim_cur = most, .rlim_max = most};
     ::setrlimit(RLIMIT_NOFILE, &limit);
     const auto first = open("first");

@@ -1,4 +1,4 @@
-// What happens to the ring when a peer dies, gives up, leaves, or is not a peer at all.
+// The ring when a peer dies, aborts or leaves, or when the other end is not a peer.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ using backend::Completed;
 using backend::Operation;
 using backend::Segment;
 
-// An all-reduce in place that owns its memory.
+// An in-place all-reduce that owns its memory.
 struct Flight {
   explicit Flight(std::size_t count) : data(count, 1.0F) { segment = {.in = bytes(), .out = bytes(), .count = count}; }
   Flight(const Flight&) = delete;
@@ -38,7 +38,7 @@ struct Flight {
   Segment segment;
 };
 
-// Drives the backend until `done`; false when that never came.
+// Drives the backend until `done`. Returns false if `done` did not become true in time.
 template <class Done>
 bool drive(backend::Backend& backend, net::WaitSet& wait_set, std::vector<Completed>& completed, Done done) {
   const TimePoint deadline = deadline_after(kTcpPatience);
@@ -68,7 +68,7 @@ Fd stranger(const std::string& text, const std::string& says) {
   return fd;
 }
 
-// Member 1 of a ring whose other members are the test, at the other ends of `left` and `right`.
+// Member 1 of a ring. The test plays the other members, at the peer sockets `left` and `right`.
 struct Member {
   explicit Member(std::size_t size, const backend::tcp::Tuning& tuning = {}) {
     std::array<std::array<int, 2>, 2> pairs{};
@@ -95,7 +95,7 @@ struct Member {
   std::unique_ptr<backend::Backend> backend;
 };
 
-// Ends rank `victim` by SIGKILL in the middle of a large operation. Every other rank reports what it saw.
+// Ends rank `victim` with SIGKILL in the middle of a large operation. Every other rank reports its outcome.
 void kill_one(int size, int victim) {
   const auto outcomes = run_ranks(RanksAs::kProcesses, size, [&](Rank& rank) {
     Flight small(100);
@@ -104,7 +104,7 @@ void kill_one(int size, int victim) {
     rank.start(large.operation());
     for (int i = 0; i < 3; ++i) rank.look();
     if (rank.index == victim) ::raise(SIGKILL);
-    // Nobody but the engine knows the cause; here the ring's own news serves as the news.
+    // Only the engine knows the cause; here the test uses the ring's lost peer instead.
     rank.expect(rank.look_until([&] { return rank.backend().lost_peer().has_value(); }), "nobody was reported lost");
     const bool neighbour = (rank.index + 1) % size == victim || (victim + 1) % size == rank.index;
     if (neighbour)
@@ -144,7 +144,7 @@ TEST_CASE("tcp faults: strangers at the door do not disturb the ring") {
   std::vector<std::thread> ranks;
   std::vector<std::string> failures(kSize);
   std::vector<Fd> strangers;
-  // Rank 0 listens and waits; before the others come, strangers do.
+  // Rank 0 listens and waits. Strangers connect before the other ranks do.
   const auto run = [&](int index) {
     auto made = group.create(index, deadline_after(kTcpPatience));
     if (!made.ok()) {
@@ -179,7 +179,8 @@ TEST_CASE("tcp faults: who closes a group in good order is not lost, who gives u
       ring[1]->progress();
     }
     ring[1].reset();
-    // Both connections of rank 0 have something to say; when both have said it they are watched no more.
+    // Both connections of rank 0 have an event. When both events are taken, the wait set no longer watches the
+    // connections.
     REQUIRE(*group.wait_set(0)->poll(deadline_after(kTcpPatience)) > 0);
     int events = 1;
     while (events > 0) {
@@ -203,7 +204,7 @@ TEST_CASE("tcp faults: an operation that needs a peer that has left is the peer'
   }));
 }
 
-// A goodbye is sent only if the socket takes it at once, and so may be missing.
+// A goodbye is sent only if the socket takes it at once. It may therefore be missing.
 TEST_CASE("tcp faults: a connection that ends between messages is missed when it is needed, and in one at once") {
   for (const bool in_a_message : {false, true}) {
     Member member(2);
@@ -223,7 +224,7 @@ TEST_CASE("tcp faults: a connection that ends between messages is missed when it
   }
 }
 
-// A library that closes a descriptor twice writes into ours.
+// For instance, a library that closes a descriptor twice may later write into one of distrun's sockets.
 TEST_CASE("tcp faults: foreign bytes end the group at once and name their sender, also while nothing runs") {
   const std::string foreign(777, 'x');
   for (const bool from_left : {true, false}) {
@@ -271,7 +272,7 @@ TEST_CASE("tcp faults: members that do not run the same operations get a protoco
 }
 
 TEST_CASE("tcp faults: an operation for which there is no memory is an error, and nothing runs after it") {
-  constexpr std::size_t kTooMuch = std::size_t{1} << 46;  // bytes; no address space has room for three times that
+  constexpr std::size_t kTooMuch = std::size_t{1} << 46;  // bytes; no address space holds three times this
   Member member(3, {.gather_bytes = 3 * kTooMuch});
   Flight earlier(10);
   REQUIRE(member.backend->start(earlier.operation(), 1).ok());
@@ -285,7 +286,7 @@ TEST_CASE("tcp faults: an operation for which there is no memory is an error, an
   CHECK(completed[0].token == 1);
   CHECK(completed[0].status.code() == Errc::kOutOfMemory);
   CHECK(member.backend->start(earlier.operation(), 3).code() == Errc::kOutOfMemory);
-  // The neighbours are told, so that neither takes this member's silence for a death.
+  // The member sends an abort to its neighbours, so that they do not take its silence for a death.
   for (const Fd* end : {&member.left, &member.right}) {
     backend::tcp::HeaderBytes bytes{};
     REQUIRE(::recv(end->get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
@@ -293,7 +294,7 @@ TEST_CASE("tcp faults: an operation for which there is no memory is an error, an
   }
 }
 
-// Two pages that may be used as `protection` says.
+// Two pages with the access rights `protection`.
 struct Mapping {
   explicit Mapping(int protection)
       : at(static_cast<std::byte*>(::mmap(nullptr, kBytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
@@ -327,13 +328,13 @@ TEST_CASE("tcp faults: so is memory that cannot be written, of a broadcast and o
       const bool at_fault = rank.index == 1;
       const Mapping given(PROT_READ | PROT_WRITE);
       const Mapping taken(at_fault ? PROT_READ : PROT_READ | PROT_WRITE);
-      const std::array<std::size_t, 4> counts = {0, Mapping::kBytes, 0, 0};  // of rank 0 to rank 1 alone
+      const std::array<std::size_t, 4> counts = {0, Mapping::kBytes, 0, 0};  // only rank 0 sends, and only to rank 1
       const bool sends = kind == OpKind::kBroadcast || !at_fault;
       const Segment segment{.in = given.at, .out = taken.at, .count = sends ? Mapping::kBytes : 0};
       Operation operation{.kind = kind, .dtype = DType::kU8, .segments = {&segment, 1}, .root = 0};
       if (kind == OpKind::kAlltoall) operation.counts = counts;
       const std::uint64_t token = rank.start(operation);
-      // The other one may have sent all by then, or not.
+      // The other member may or may not have sent everything by then.
       while (!at_fault && !told.load()) {
         rank.hear();
         rank.look();
@@ -352,7 +353,7 @@ TEST_CASE("tcp faults: so is memory that cannot be written, of a broadcast and o
 TEST_CASE("tcp faults: a ring that cannot be made is an error on every member, naming the one that failed") {
   ThreadGroup group(3, [](const backend::GroupSpec& spec, const backend::Services& services, TimePoint deadline) {
     backend::Services broken = services;
-    if (spec.index == 1) broken.local_host = "192.0.2.1";  // no interface of this machine
+    if (spec.index == 1) broken.local_host = "192.0.2.1";  // not an address of this machine
     return make_tcp(spec, broken, deadline);
   });
   std::vector<std::string> texts(3);
@@ -371,7 +372,7 @@ TEST_CASE("tcp faults: a ring that cannot be made is an error on every member, n
 
 namespace {
 
-// Never finds member 0: whose store it is does not come to it.
+// A store in which the key of member 0 never appears, so this member cannot find member 0.
 class Lost : public net::Store {
  public:
   Lost(net::Store& inner, std::atomic<bool>& looked) : inner_(inner), looked_(looked) {}
@@ -397,7 +398,7 @@ class Lost : public net::Store {
 }  // namespace
 
 TEST_CASE("tcp faults: who waits for a neighbour's connection hears that it has died on its way") {
-  std::atomic<bool> looked{false};  // member 1 has accepted member 0, which waits for it now
+  std::atomic<bool> looked{false};  // member 1 has accepted member 0, which now waits for it
   ThreadGroup group(2, [&](const backend::GroupSpec& spec, const backend::Services& services, TimePoint deadline) {
     Lost lost(*services.store, looked);
     backend::Services own = services;

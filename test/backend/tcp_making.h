@@ -1,4 +1,4 @@
-// What tests of the backend `tcp` have in common.
+// Helpers that the tests of the backend `tcp` share.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// A protected ring whose connections somebody on the way changes: the job ends, and the rank that sent is named.
+// A protected ring whose bytes an attacker changes on the way. The job ends, and the error names the rank that sent
+// them.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -31,8 +32,8 @@ net::ExportedKeys keys_of(unsigned char send, unsigned char receive) {
   return keys;
 }
 
-// Two members of a ring. What member 0 sends to its right goes through the test's hands, which `meddle` with the first
-// kilobytes.
+// Two members of a ring. The test forwards the bytes that member 0 sends to its right, and `meddle` changes the first
+// few kilobytes.
 class Meddled {
  public:
   explicit Meddled(net::RecordSuite suite) {
@@ -68,8 +69,8 @@ class Meddled {
     }
   }
 
-  // Until both members have completed, or one has an error. What `meddle` makes of the first bytes goes on; all later
-  // ones go on as they are.
+  // Runs until both members have completed, or one has an error. It forwards the first bytes as `meddle` changed them,
+  // and all later bytes unchanged.
   void run(const std::function<void(Bytes&)>& meddle) {
     Bytes first;
     bool meddled = false;
@@ -137,7 +138,7 @@ class Meddled {
   std::array<Member, 2> members_;
 };
 
-constexpr std::size_t kMessage = 32 + 16 + 4096 + 16;  // head and tag, chunk and tag
+constexpr std::size_t kMessage = 32 + 16 + 4096 + 16;  // bytes: head and tag, chunk and tag
 
 void check_named(net::RecordSuite suite, const char* what, const std::function<void(Bytes&)>& meddle) {
   CAPTURE(to_string(suite), what);

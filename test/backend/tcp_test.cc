@@ -1,4 +1,4 @@
-// The conformance suite on the backend `tcp`; with TEST_ENCRYPT or TEST_CHECKSUM between hosts of one rank each.
+// The conformance suite on the backend `tcp`. With TEST_ENCRYPT or TEST_CHECKSUM, each rank is on a different host.
 #include "runtime/backend/tcp/ring.h"
 #include "runtime/backend/tcp/tcp_backend.h"
 #include "runtime/base/settings.h"
@@ -8,8 +8,8 @@
 namespace distrun::test {
 namespace {
 
-// Small chunks: everything that happens to large tensors happens to small ones, also under sanitizers. The processes
-// run with what users run with.
+// Small chunks, so that small tensors take the paths of large ones, and tests with sanitizers are fast. Forked ranks
+// use the default tuning.
 constexpr backend::tcp::Tuning kTuning{.chunk_bytes = 4096, .window = 3, .gather_bytes = 2048};
 
 #if defined(TEST_ENCRYPT)
@@ -30,7 +30,7 @@ Result<std::unique_ptr<backend::Backend>> make_small(const backend::GroupSpec& g
                                                      TimePoint deadline) {
   auto ring = backend::tcp::make_ring(group, services, deadline);
   if (!ring.ok()) return ring.status();
-  // The suite shows nothing about protection unless there is some.
+  // A run without protection would not test protection.
   const bool protects = ring->right_records != nullptr;
   if (protects != (protecting() != nullptr && group.members.size() > 1)) return Status(Errc::kInternal, "protection");
   return backend::tcp::TcpBackend::create(
@@ -45,7 +45,7 @@ const Subject& subject() {
       .sizes = {1, 2, 3, 4, 5, 8},
       .make = [](int size) { return std::make_unique<ThreadGroup>(size, make_small, protecting()); },
       .forked = [](int size) { return std::make_unique<ProcessGroup>(size, make_tcp); },
-      // Gathered by 8, 4 and 2 ranks; a chunk; a window of two and of four ranks' chunks.
+      // Sizes that 8, 4 and 2 ranks gather; a chunk; a window of chunks of two and of four ranks.
       .boundaries = {256, 512, 1024, 4096, 24576, 49152}};
   return tcp;
 }

@@ -1,4 +1,4 @@
-// parse_address of runtime/net/bytes/socket.h: addresses come from the environment, the command line and the store.
+// parse_address() in runtime/net/bytes/socket.h. Addresses come from the environment, the command line and the store.
 #include <string>
 
 #include "runtime/net/bytes/socket.h"

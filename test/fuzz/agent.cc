@@ -1,4 +1,4 @@
-// launcher/protocol/messages.h: what the head and an agent say to each other. The first byte chooses the message.
+// launcher/protocol/messages.h: the messages between the head and an agent. The first byte chooses the type of message.
 #include <array>
 #include <span>
 
@@ -11,7 +11,7 @@ namespace {
 
 using std::span;
 
-// What can be read can be written, and stays what it is.
+// A message that can be read can be written again without a change.
 template <class Message>
 void check(span<const std::byte> bytes) {
   const auto message = launcher::decode<Message>(bytes);
@@ -21,7 +21,7 @@ void check(span<const std::byte> bytes) {
   require(again.ok() && launcher::encode(*again) == written, "a message survives being written and read");
 }
 
-// A seed's first byte is the place of its message here.
+// The first byte of a seed is the index of its message in this table.
 constexpr std::array kMessages = {
     &check<launcher::Prepare>,     &check<launcher::Prepared>,    &check<launcher::Refused>,
     &check<launcher::Start>,       &check<launcher::StreamBytes>, &check<launcher::Credit>,

@@ -1,4 +1,4 @@
-// launcher/plan/place/gpu_pool.h: CUDA_VISIBLE_DEVICES as somebody has set it.
+// launcher/plan/place/gpu_pool.h: a user's CUDA_VISIBLE_DEVICES.
 #include "launcher/plan/place/bind.h"
 #include "test/fuzz/hosts.h"
 

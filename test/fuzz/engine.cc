@@ -1,5 +1,5 @@
-// runtime/engine/protocol/messages.h, and the leader's decisions on what it brings: the first byte is the number of
-// ranks, the rest is one frame, whose messages the ranks send in turn.
+// runtime/engine/protocol/messages.h, and the leader's decisions on its messages. The first byte is the number of
+// ranks. The rest is one frame; the ranks send its messages in turn.
 #include <algorithm>
 
 #include "runtime/engine/agreement/coordinator.h"

@@ -1,4 +1,4 @@
-// runtime/net/secure/frame.h: raw bytes from the network, and records that a peer with the key may seal as it likes.
+// runtime/net/secure/frame.h: raw bytes from the network, and any records that a peer with the key may seal.
 #include "runtime/net/secure/frame.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace {
 
 net::NoiseCipher cipher() { return net::NoiseCipher(net::NoiseKey{}); }
 
-// Feeds in pieces of `step` bytes and takes out whatever is whole; the number of frames, or -1 for a broken stream.
+// Feeds pieces of `step` bytes and takes each complete frame. Returns the number of frames, or -1 if the stream is
+// broken.
 int open(std::span<const std::byte> bytes, std::size_t step) {
   net::FrameOpener opener(cipher());
   Bytes frame;
@@ -41,7 +42,8 @@ int frame(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::size_t step = std::size_t{data[0]} + 1;
   require(open(bytes, step) <= 0, "nobody without the key makes a frame");
-  // The same bytes as plaintexts of records, each after a byte that is its length: all kinds of marks.
+  // The same bytes as plaintexts of records. A byte before each plaintext is its length. This reaches all kinds of
+  // marks.
   Bytes sealed;
   net::NoiseCipher sender = cipher();
   for (std::size_t at = 0; at < size;) {
@@ -53,7 +55,7 @@ int frame(const std::uint8_t* data, std::size_t size) {
     at += 1 + length;
   }
   require(open(sealed, step) == open(sealed, 1000), "frames do not depend on how the bytes arrive");
-  // And an honest sender's frame comes out as it went in.
+  // A frame of an honest sender is read as it was written.
   Bytes honest;
   net::FrameSealer sealer(cipher());
   sealer.seal(bytes, honest);

@@ -1,5 +1,5 @@
-// launcher/spawn/frames.h: what a remote login shell prints, the agent's greeting and its frames. The first byte says
-// after how many bytes each piece arrives.
+// launcher/spawn/frames.h: the output of a remote login shell, the agent's greeting and its frames. The first byte
+// gives the size of the pieces that arrive.
 #include "launcher/spawn/frames.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kGreeting = "hello agent\n";
 
-// All frames of `bytes` when they come in pieces of `piece` bytes and then end, one after another as text.
+// Sends `bytes` in pieces of `piece` bytes and then closes the pipe. Returns all frames as one text.
 std::string heard(std::span<const std::byte> bytes, std::size_t piece, std::string& noise) {
   std::array<int, 2> ends{};
   require(::pipe2(ends.data(), O_CLOEXEC) == 0, "there is a pipe");
@@ -50,7 +50,7 @@ int frames(const std::uint8_t* data, std::size_t size) {
   std::string noise;
   std::string same_noise;
   const std::string whole = heard(bytes, 32 << 10, noise);
-  // Long inputs come in few pieces, for each costs a read.
+  // Long inputs arrive in few pieces, because each piece costs a read.
   const std::size_t piece = 1 + data[0] + bytes.size() / 64;
   require(heard(bytes, piece, same_noise) == whole, "frames do not depend on how they arrive");
   require(noise == same_noise, "what is no frame does not depend on how it arrives");

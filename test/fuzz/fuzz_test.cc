@@ -1,4 +1,4 @@
-// Every fuzz target over its seeds and random mutations of them: a short run of what libFuzzer does at length.
+// Runs every fuzz target on its seeds and on random mutations of them. libFuzzer does the same in long runs.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -58,7 +58,7 @@ Bytes mutate(Bytes bytes, std::mt19937& random) {
       case 2:
         bytes.resize(below(bytes.size() + 1));
         break;
-      case 3:  // the values that lengths break on
+      case 3:  // values that often break code that reads lengths
         if (at < std::ssize(bytes)) bytes[static_cast<std::size_t>(at)] = random() % 2 ? std::byte{0xff} : std::byte{0};
         break;
       case 4: {
@@ -74,7 +74,7 @@ Bytes mutate(Bytes bytes, std::mt19937& random) {
   return bytes;
 }
 
-// A line is one input in hexadecimal.
+// Each line is one input in hexadecimal.
 std::vector<Bytes> corpus_of(const Target& target) {
   std::vector<Bytes> out;
   std::ifstream file(std::string(kCorpus) + "/" + target.name + ".hex");

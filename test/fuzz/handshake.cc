@@ -1,4 +1,4 @@
-// runtime/net/secure/handshake.h: strangers' bytes at either side, at any point of the handshake.
+// runtime/net/secure/handshake.h: a stranger's bytes on either side, at any point of the handshake.
 #include "runtime/net/secure/handshake.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ net::Hello hello(Role role) {
                                   : net::Hello{.purpose = "p", .job_id = "j", .from = 0, .version = "1"};
 }
 
-// As much as is asked for; stops when the bytes run out.
+// Feeds the handshake as many bytes as it asks for. Stops when the bytes run out.
 void feed(Handshake& handshake, std::span<const std::byte> bytes) {
   while (handshake.state() == Handshake::State::kRunning) {
     require(handshake.wanted() > 0 && handshake.wanted() <= net::kMaxHandshakeMessage, "what is wanted is bounded");
@@ -37,7 +37,7 @@ void feed(Handshake& handshake, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-// The first byte says who listens and after how many honest messages the stranger's bytes begin.
+// The first byte chooses the side that listens, and the number of honest messages before the stranger's bytes.
 int handshake(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   Handshake initiator(Role::kInitiator, job_key(), hello(Role::kInitiator));
@@ -58,7 +58,7 @@ int handshake(const std::uint8_t* data, std::size_t size) {
 }
 
 std::vector<Bytes> handshake_seeds() {
-  // Messages of a handshake with another key: everything is right but the proof.
+  // Messages of a handshake with another key: everything is right except the proof.
   const net::JobKey other = net::JobKey::generate();
   Handshake initiator(Role::kInitiator, other, hello(Role::kInitiator));
   Handshake responder(Role::kResponder, other, hello(Role::kResponder));

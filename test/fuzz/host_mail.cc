@@ -1,4 +1,4 @@
-// runtime/net/host/host_mail.h: a packet of a rank of this host.
+// runtime/net/host/host_mail.h: a packet from a rank of this host.
 #include "runtime/net/host/host_mail.h"
 
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ Ends make_ends() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-// The bytes that a packet is.
+// The bytes of a packet on the socket.
 Bytes written(const Packet& packet) {
   const Ends ends = make_ends();
   const Status sent = HostMail::send({.rank = 0, .mail_box = ends.outer.get()}, packet, {}, deadline_after(1));
@@ -36,20 +36,20 @@ Bytes written(const Packet& packet) {
 
 }  // namespace
 
-// It is taken as one packet, of whatever kind, that is waited for.
+// Takes the input as one packet, once for each kind that a rank may wait for.
 int host_mail(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const auto bytes = as_span(data, size);
   for (int kind = 0; kind <= static_cast<int>(Packet::Kind::kVerdict); ++kind) {
     Ends ends = make_ends();
-    if (!net::send_with_fds(ends.outer.get(), bytes, {}, deadline_after(1)).ok()) return 0;  // more than a socket takes
+    if (!net::send_with_fds(ends.outer.get(), bytes, {}, deadline_after(1)).ok()) return 0;  // too long for a socket
     ends.outer.reset();
     HostMail mail(ends.inbox.get());
     const auto packet =
         mail.receive_even_error({.kind = static_cast<Packet::Kind>(kind), .from = 1, .tag = "tag"}, {}, TimePoint{});
     if (!packet.ok()) continue;
     require(packet->from == 1 && packet->tag == "tag" && packet->fds.empty(), "what is given was waited for");
-    // A long text of an error is cut when it is written.
+    // A long error text is shortened when it is written.
     if (packet->error.ok())
       require(written(*packet) == Bytes(bytes.begin(), bytes.end()), "there is one way to write it");
   }

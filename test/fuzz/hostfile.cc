@@ -1,5 +1,5 @@
-// Files that name hosts: --hostfile in all dialects, and what schedulers write (launcher/plan/schedulers/allocation.h).
-// The first byte chooses.
+// Files that name hosts: --hostfile in all dialects, and the files of schedulers
+// (launcher/plan/schedulers/allocation.h). The first byte chooses.
 #include <algorithm>
 #include <array>
 

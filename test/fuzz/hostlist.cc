@@ -1,5 +1,5 @@
-// launcher/plan/hosts/hostlist.h, -H of hosts.h and the lists of launcher/plan/schedulers/slurm.h: what the command
-// line and Slurm say. The first byte chooses.
+// launcher/plan/hosts/hostlist.h, -H of hosts.h, and the lists of launcher/plan/schedulers/slurm.h. The input comes
+// from the command line or from Slurm. The first byte chooses.
 #include "launcher/plan/hosts/hostlist.h"
 
 #include "launcher/plan/hosts/hosts.h"

@@ -1,4 +1,4 @@
-// What the targets for lists and files of hosts have in common.
+// Helpers for the targets that parse lists and files of hosts.
 #pragma once
 
 #include <string_view>
@@ -9,9 +9,9 @@
 
 namespace distrun::fuzz {
 
-// A name and a user that ssh can get as words of their own.
+// The host's name and user are safe as separate words of an ssh command line.
 void require_safe(const launcher::HostSlots& host);
-// A text for a terminal: bounded, and no control characters but the ends of its lines.
+// The error's text is safe for a terminal: it is bounded and has no control characters except line ends.
 void require_sane(const Status& error);
 
 Bytes bytes_of(std::string_view text);

@@ -1,4 +1,4 @@
-// runtime/base/json.h and what is read with it: TF_CONFIG and SM_HOSTS.
+// runtime/base/json.h and its users: TF_CONFIG and SM_HOSTS.
 #include "runtime/base/json.h"
 
 #include "runtime/net/launchers/platform_tasks.h"

@@ -1,4 +1,4 @@
-// launcher/plan/network/network.h: --network from the command line, and what it leaves of a host's addresses.
+// launcher/plan/network/network.h: --network from the command line, and the addresses of a host that it allows.
 #include "launcher/plan/network/network.h"
 
 #include <string>
@@ -15,7 +15,7 @@ int network(const std::uint8_t* data, std::size_t size) {
     require(filter.status().message().size() < 2000, "an error text is bounded");
     return 0;
   }
-  // An agent's candidates are bytes from outside as well.
+  // The candidates that an agent reports are also bytes from outside.
   const std::vector<launcher::Candidate> candidates = {
       {"eth0", "10.0.0.7"}, {"lo", "127.0.0.1"}, {"ib0", "fd00::7"}, {"docker0", "172.17.0.1"}, {text, text}};
   const launcher::Eligible result = launcher::eligible(candidates, *filter);

@@ -1,4 +1,4 @@
-// runtime/net/secure/probe_words.h: strangers' bytes as a question and as an answer.
+// runtime/net/secure/probe_words.h: a stranger's bytes as a question and as an answer.
 #include <algorithm>
 
 #include "runtime/net/secure/probe_words.h"
@@ -25,7 +25,7 @@ int probe(const std::uint8_t* data, std::size_t size) {
   return 0;
 }
 
-// Everything is right but the proof.
+// Everything is right except the proof.
 std::vector<Bytes> probe_seeds() {
   const ProbeWords other(net::JobKey::generate(), "job");
   const auto question = other.question(0, 1);

@@ -1,5 +1,5 @@
-// runtime/net/secure/record_stream.h: what comes on a tensor connection under --encrypt. The first byte says after how
-// many bytes each piece arrives, the second how long a body is expected.
+// runtime/net/secure/record_stream.h: bytes on a tensor connection under --encrypt. The first byte gives the size of
+// the pieces that arrive. The second gives the expected length of a body.
 #include <algorithm>
 #include <cstring>
 
@@ -24,7 +24,7 @@ Bytes counted(std::size_t size) {
   return bytes;
 }
 
-// How far one message opens when it comes in pieces of `piece` bytes: 0 not at all, 1 its head, 2 all of it.
+// How much of one message opens when it arrives in pieces of `piece` bytes: 0 nothing, 1 its head, 2 all of it.
 int opened(std::span<const std::byte> wire, std::size_t body_bytes, std::size_t piece) {
   net::RecordCipher cipher(kSuite, fixed_key());
   net::RecordReader reader(cipher, kHead);

@@ -1,4 +1,4 @@
-// runtime/backend/tcp/message.h: what stands before each piece of a tensor on a ring's sockets.
+// runtime/backend/tcp/message.h: the header before each piece of a tensor on a ring's sockets.
 #include <algorithm>
 
 #include "runtime/backend/tcp/message.h"

@@ -1,5 +1,5 @@
-// launcher/plan/environment/tf_layout.h: --tf-roles and what a script names. The first byte is the number of ranks, or
-// 0 for a script.
+// launcher/plan/environment/tf_layout.h: --tf-roles, and the roles that a script names. The first byte is the number of
+// ranks, or 0 for a script.
 #include "launcher/plan/environment/tf_layout.h"
 #include "test/fuzz/hosts.h"
 

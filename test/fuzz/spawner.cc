@@ -1,4 +1,4 @@
-// runtime/net/launchers/pmi_message.h and meeting.h: what the ranks hear through another launcher's exchange.
+// runtime/net/launchers/pmi_message.h and meeting.h: texts that ranks receive through another launcher's exchange.
 #include <string>
 
 #include "runtime/net/bytes/wire.h"

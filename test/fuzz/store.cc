@@ -1,4 +1,4 @@
-// runtime/net/store/store_protocol.h and store_table.h: what an authenticated peer may send.
+// runtime/net/store/store_protocol.h and store_table.h: the messages that an authenticated peer may send.
 #include <algorithm>
 
 #include "runtime/net/store/store_protocol.h"
@@ -11,7 +11,7 @@ namespace {
 using net::StoreReply;
 using net::StoreRequest;
 
-// There is one way to write a message: what is read and written again is what came.
+// A message has only one encoding: reading and writing it again gives the same bytes.
 template <class Message>
 void require_canonical(const Message& message, std::span<const std::byte> bytes) {
   const Bytes again = net::encode(message);
@@ -20,7 +20,8 @@ void require_canonical(const Message& message, std::span<const std::byte> bytes)
 
 }  // namespace
 
-// The input is a row of requests, each after a byte that is its length, for one small table; and it is one reply.
+// The input is a series of requests to one small table; a byte before each request is its length. The input is also
+// tried as one reply.
 int store(const std::uint8_t* data, std::size_t size) {
   const auto all = as_span(data, size);
   if (const auto reply = net::decode_reply(all); reply.ok()) require_canonical(*reply, all);

@@ -1,6 +1,7 @@
-// Fuzz targets: one function per parser of bytes from outside, in libFuzzer's shape. The unit test fuzz_test runs each
-// over its seeds, its corpus (corpus/<name>.hex) and random mutations of the seeds with any compiler; scripts/fuzz runs
-// libFuzzer at length and can add what it finds to the corpus. A target aborts when an invariant does not hold.
+// Fuzz targets: one function for each parser of bytes from outside, with libFuzzer's signature. The unit test fuzz_test
+// runs each on its seeds, its corpus (corpus/<name>.hex) and random mutations of the seeds, with any compiler.
+// scripts/fuzz runs libFuzzer for longer, and can add its findings to the corpus. A target aborts if an invariant
+// fails.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// runtime/net/bytes/wire.h: the first half of the input is a program of reads, the second half is what is read.
+// runtime/net/bytes/wire.h: the first half of the input is a program of reads, the second half is the data to read.
 #include "runtime/net/bytes/wire.h"
 
 #include "runtime/base/types.h"
@@ -59,7 +59,8 @@ std::vector<Bytes> wire_seeds() {
   net::WireWriter values;
   values.string("text").bytes(net::as_bytes("bytes")).i64s(std::vector<std::int64_t>{1, 2});
   values.i32s(std::vector<int>{3}).u32(2).string("a").string("b").boolean(true).u8(3).f64(2.5).u64(7);
-  // Programs and values have the same length: padded with reads of single bytes, and their bytes.
+  // The program and the data must have the same length. Both are padded: with reads of single bytes, and with their
+  // bytes.
   Bytes program = writer.take();
   Bytes data = values.take();
   while (program.size() < data.size()) program.push_back(std::byte{0});

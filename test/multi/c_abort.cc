@@ -1,5 +1,5 @@
-// The last rank gives up by the C API, as a C program does; the others wait for it and hear why, also when they leave.
-// With an argument it says where, and by which tensor.
+// The last rank aborts through the C API, as a C program does. The other ranks wait for it and get the cause, also when
+// they leave. With an argument, the abort names a place and a tensor.
 #include <distrun/distrun.h>
 
 #include <cstdint>

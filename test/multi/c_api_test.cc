@@ -1,4 +1,4 @@
-// The C API as a program uses it, with as many ranks as the launcher starts.
+// The C API as a program uses it, with the number of ranks that the launcher starts.
 #include <distrun/distrun.h>
 #include <signal.h>
 #include <sys/time.h>
@@ -26,7 +26,7 @@
 
 namespace {
 
-distrun::Session* g_session = nullptr;  // one membership for all cases; made and closed in main
+distrun::Session* g_session = nullptr;  // one session for all cases; main opens and closes it
 
 distrun_op make_op(distrun_kind kind, const char* name, float* data, const int64_t* shape) {
   distrun_op op = DISTRUN_INIT(distrun_op);
@@ -48,7 +48,7 @@ distrun_error last_error() {
   return error;
 }
 
-// Signals all the time, as of a profiler.
+// Sends signals all the time, as a profiler does.
 class Alarms {
  public:
   Alarms() {
@@ -140,7 +140,7 @@ TEST_CASE("alltoall, reducescatter and join") {
   CHECK(g_session->join() == size - 1);
 }
 
-// Element i of that rank's tensor: another one for other ranks and elements, as far as the type goes.
+// Element i of a rank's tensor. It differs between ranks and elements, as far as the type allows.
 template <class T>
 T value_of(int rank, int i) {
   if constexpr (std::is_same_v<T, bool>) return (2 * rank + i) % 3 == 1;
@@ -265,7 +265,7 @@ TEST_CASE("what is wrong is refused at once, with a sentence") {
 TEST_CASE("an older caller's smaller struct is filled no further than its end") {
   distrun_world world = {};
   std::memset(&world, 0x5a, sizeof(world));
-  world.struct_size = 12;  // struct_size, rank, size
+  world.struct_size = 12;  // room for struct_size, rank and size
   REQUIRE(distrun_get_world(g_session->get(), &world) == DISTRUN_OK);
   CHECK(world.size == g_session->size());
   CHECK(world.local_rank == 0x5a5a5a5a);
@@ -328,7 +328,7 @@ TEST_CASE("a watch tells one thread what many threads' operations have come to")
           job.value = 1;
           job.name = "watch." + std::to_string(thread) + "." + std::to_string(i);
           const distrun_op op = make_op(DISTRUN_ALLREDUCE, job.name.c_str(), &job.value, shape);
-          // Every fifth is complete, or nearly, before it is added.
+          // Every fifth operation is complete, or nearly complete, before it is added.
           if (distrun_enqueue(g_session->get(), &op, 1, &job.handle) != DISTRUN_OK) return;
           if (i % 5 == 0) distrun_wait(job.handle, 60.0);
           if (distrun_watch_add(watch, &job.handle, 1, &job) != DISTRUN_OK) return;
@@ -395,7 +395,7 @@ TEST_CASE("a process set that its members alone make and know of") {
   session.remove_process_set(set);
 }
 
-// Adds the set of this rank and another one, sums ones in it and drops it, which it can do once.
+// Adds the set of this rank and `other`, sums ones in it, and removes the set. A set can be removed only once.
 int32_t add_and_drop(distrun::Session& session, int32_t other) {
   const int32_t ranks[2] = {session.rank(), other};
   int32_t set = -1;
@@ -451,7 +451,7 @@ TEST_CASE("sets that come and go leave neither shared memory nor lines of `why`"
     CHECK(value == static_cast<float>(session.size()));
     session.remove_process_set(set);
   }
-  // The last one goes once its rank has nothing else to do.
+  // The last set is freed when its rank has nothing else to do.
   const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (why().size() > chosen.size() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
   CHECK(shared_windows() <= windows);
@@ -467,14 +467,14 @@ TEST_CASE("all ranks stop at the same call") {
   const bool last = g_session->rank() == g_session->size() - 1;
   float calls = 0;
   while (!g_session->should_stop()) {
-    if (++calls == 3 && last) ::raise(SIGUSR1);  // SIGTERM is Catch2's
+    if (++calls == 3 && last) ::raise(SIGUSR1);  // not SIGTERM, which Catch2 handles
   }
   for (const float others : g_session->allgather("calls", &calls, 1)) CHECK(others == calls);
 }
 
 TEST_CASE("a timeline from its start to its stop") {
   const distrun::test::TemporaryFile own;
-  std::string path = own.path();  // rank 0's, for all
+  std::string path = own.path();  // all ranks use rank 0's path
   g_session->broadcast("timeline.path", reinterpret_cast<std::uint8_t*>(path.data()), path.size(), 0);
   float value = 1;
   g_session->allreduce("untold.before", &value, 1, DISTRUN_SUM);
@@ -589,9 +589,9 @@ int main(int argc, char** argv) {
   distrun::Session session;
   g_session = &session;
   const int failures = Catch::Session().run(argc, argv);
-  const Alarms alarms;  // signals do not end the leaving of the others, which wait
+  const Alarms alarms;  // signals must not interrupt the other ranks, which wait while they leave
   if (session.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  // Two threads at once, and once more: each is told the same.
+  // Two threads call shutdown() at once, and this one calls it again. Every call gives the same result.
   std::thread other([&] { session.shutdown(); });
   session.shutdown();
   other.join();

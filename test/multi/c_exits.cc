@@ -1,5 +1,6 @@
-// Ends of a C program where MPI moves the tensors; distrun has initialised it, and finalises it in exit().
-//   gone      the last rank returns 4 from main with its session open; the others, which wait for it, are told and end
+// The ways in which a C program ends when MPI moves the tensors. distrun has initialised MPI, and finalises it in
+// exit().
+//   gone      the last rank returns 4 from main with its session open; the others wait for it, get the error and end
 //             with 4 too: which of them mpirun names is chance
 //   unclosed  all ranks shut down and do not close
 //   handler   all ranks leave in a handler of exit() that runs after distrun's
@@ -17,7 +18,7 @@
 namespace {
 
 constexpr int kGone = 4;
-constexpr int kRanks = 3;  // as CMakeLists.txt has them
+constexpr int kRanks = 3;  // the same as in CMakeLists.txt
 distrun_session* session = nullptr;
 
 void must(int32_t code) {
@@ -51,7 +52,7 @@ int main(int argc, char** argv) {
   must(distrun_init(nullptr, &session));
   distrun_world world = DISTRUN_INIT(distrun_world);
   must(distrun_get_world(session, &world));
-  if (world.size != kRanks) return 7;  // each a world of its own would end the same ways
+  if (world.size != kRanks) return 7;  // ranks that are separate worlds of size 1 would end in the same ways
   add_up();
   if (mode == "handler") return 0;
   if (mode == "unclosed") {

@@ -1,5 +1,5 @@
-// Rank 0 leaves with an operation in flight, is told so when shutdown_timeout is over, and each time that it calls
-// again has as long again. Arguments: a file by which it tells rank 1 to do its part.
+// Rank 0 leaves with an operation in flight and gets an error after shutdown_timeout. Each later call waits again for
+// the full shutdown_timeout. Argument: a file that tells rank 1 to submit the operation.
 #include <distrun/distrun.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr double kLimit = 0.3;  // of the launcher's command line
+constexpr double kLimit = 0.3;  // shutdown_timeout in seconds, from the launcher's command line
 
 int say(const char* what) {
   std::fprintf(stderr, "%s\n", what);

@@ -1,4 +1,5 @@
-// A program of MPI's own: linked with the library by its header, initialised and asked before distrun is.
+// A program that uses MPI itself. It is linked with the library through its header, and initialises and queries MPI
+// before distrun.
 #include <distrun/distrun.h>
 #include <mpi.h>
 

@@ -1,4 +1,4 @@
-// The C API of the job's store, with as many ranks as the launcher starts.
+// The C API of the job's store, with the number of ranks that the launcher starts.
 #include <distrun/distrun.h>
 
 #include <catch2/catch_session.hpp>
@@ -8,7 +8,7 @@
 #include <string>
 
 namespace {
-distrun::Session* g_session = nullptr;  // made and closed in main
+distrun::Session* g_session = nullptr;  // main opens and closes it
 }  // namespace
 
 TEST_CASE("all ranks share the job's store") {

@@ -1,11 +1,11 @@
-// The operation of the C programs here.
+// The operation that the C programs here use.
 #pragma once
 
 #include <distrun/distrun.h>
 
 #include <cstdint>
 
-// All ranks' sum of `*value`, in place; both are used until the operation has completed.
+// The sum of `*value` over all ranks, in place. `name` and `value` must stay valid until the operation has completed.
 inline distrun_op sum_of(const char* name, float* value) {
   static const int64_t shape[1] = {1};
   distrun_op op = DISTRUN_INIT(distrun_op);

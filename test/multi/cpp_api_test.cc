@@ -1,4 +1,4 @@
-// The C++ headers as a program uses them, with as many ranks as the launcher starts.
+// The C++ headers as a program uses them, with the number of ranks that the launcher starts.
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -14,7 +14,7 @@
 
 #include "test/support/temporary_file.h"
 
-// A 16-bit float of some library.
+// A 16-bit float type of another library.
 struct Half {
   std::uint16_t bits;
 };
@@ -27,12 +27,12 @@ using distrun::Operation;
 using distrun::Request;
 using Counts = std::vector<std::int64_t>;
 
-distrun::Session* g_session = nullptr;  // one membership for all cases; made and closed in main
+distrun::Session* g_session = nullptr;  // one session for all cases; main opens and closes it
 
 int rank() { return g_session->rank(); }
 int size() { return g_session->size(); }
 
-// The code that it throws, 0 if it returns.
+// The code of the error that `call` throws, or 0 if it returns.
 template <class Call>
 int code_of(const Call& call) {
   try {
@@ -172,7 +172,7 @@ TEST_CASE("of a group all run or none") {
   distrun::wait_all(operations);
   CHECK(first + second == static_cast<float>(2 * size()));
   if (size() == 1) return;
-  // Ranks disagree about the second one's dtype, so the first does not run either.
+  // Ranks disagree about the dtype of the second operation, so the first one does not run either.
   requests[1].dtype = rank() == 0 ? DISTRUN_INT32 : DISTRUN_FLOAT32;
   first = 1;
   operations = g_session->submit(requests);
@@ -284,12 +284,12 @@ TEST_CASE("sets made apart, questions, hashes and the timeline") {
   g_session->drop_process_set(set);
   CHECK(g_session->query("why").find("cpu: ") != std::string::npos);
   CHECK(distrun::query("backends").find("shm") != std::string::npos);
-  CHECK(distrun::query("settings").size() > 255);  // more than it asks for at first
+  CHECK(distrun::query("settings").size() > 255);  // longer than the buffer of the first query
   CHECK(distrun::query("no such question").empty());
   const auto mac = g_session->mac("test", "data", 4);
   CHECK(g_session->allgather("macs", mac.data(), mac.size()).back() == mac.back());
   const distrun::test::TemporaryFile own;
-  std::string path = own.path();  // rank 0's, for all
+  std::string path = own.path();  // all ranks use rank 0's path
   g_session->broadcast("path", reinterpret_cast<std::uint8_t*>(path.data()), path.size(), 0);
   g_session->start_timeline(path);
   g_session->allreduce("told", &value, 1, DISTRUN_SUM);

@@ -1,6 +1,6 @@
-// Rank 0 has two operations in flight that the last rank never joins in. A thread of its own waits for the first one,
-// with a limit; the Error leaves both operations' scope on the main thread, and ends the job instead of waiting for the
-// second.
+// Rank 0 has two operations in flight, which the last rank never submits. A second thread waits for the first
+// operation, with a time limit. On the main thread, the Error leaves the scope of both operations. It ends the job
+// instead of waiting for the second one.
 #include <cstdio>
 #include <distrun/distrun.hpp>
 #include <future>

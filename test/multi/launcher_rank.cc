@@ -1,5 +1,6 @@
-// One rank that uses the rendezvous alone, to see what the launcher tells the others: `launcher_rank MODE`.
-// Rank 1 does what MODE says; rank 0 waits for the news and prints it. test/multi/CMakeLists.txt has the expectations.
+// One rank that uses only the rendezvous. It shows which events the launcher sends to the other ranks: `launcher_rank
+// MODE`. Rank 1 acts as MODE says; rank 0 waits for the event and prints it. test/multi/CMakeLists.txt has the
+// expectations.
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,8 +20,8 @@ namespace net = distrun::net;
 
 constexpr double kPatience = 60;
 
-// Both have joined then, and who is to see what the other does next waits for no key any more: a wait would end with
-// the news of it.
+// On return both ranks have joined. The rank that observes the other no longer waits for a key, because the event would
+// end such a wait.
 Status meet(net::Store& store, const net::World& world, bool rank_0_acts) {
   const int actor = rank_0_acts ? 0 : 1;
   const auto wait_for = [&](const char* key) { return store.get(key, distrun::deadline_after(kPatience)).status(); };
@@ -64,7 +65,7 @@ int run(const std::string& mode) {
   if (const Status met = meet(**client, *world, mode == "missed"); !met.ok()) return 8;
   if (mode == "leave") return (*client)->leave().ok() ? 0 : 11;
   if (mode == "missed") {
-    // Rank 1 leaves in good order, rank 0 needs it, says so, and is the first to exit, with an error.
+    // Rank 1 leaves in good order. Rank 0 needs it, reports this, and is the first to exit, with an error.
     if (world->rank == 1) return (*client)->leave().ok() ? 0 : 11;
     return (*client)->report_early_leave(1, {.cause = "left, but the test needs it"}).ok() && print_news(**client) == 0
                ? 1

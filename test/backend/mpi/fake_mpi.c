@@ -1,5 +1,5 @@
-/* An MPI with the binary interface of Open MPI, of which this is task 0. It gives the thread level that it is
- * told to give, and its operations do nothing, but for messages where a test has a way for them. */
+/* A fake MPI with the binary interface of Open MPI. This process is task 0. The test sets the thread level that it
+ * provides. Its operations do nothing, except messages that a test forwards. */
 #pragma GCC visibility push(default)
 
 int fake_mpi_level = 3;

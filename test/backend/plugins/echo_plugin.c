@@ -1,6 +1,6 @@
-/* A plug-in in plain C for groups of one rank. It exists for what the demo of examples/plugin_backend does not do: it
- * is asynchronous, so distrun calls it on its own thread and watches its descriptor. Built several times: PLUGIN_NAME
- * and PLUGIN_VERSION make the broken ones. */
+/* A plug-in in plain C for groups of one rank. Unlike the demo in examples/plugin_backend it is asynchronous, so
+ * distrun calls it on distrun's own thread and watches its descriptor. It is built several times: PLUGIN_NAME and
+ * PLUGIN_VERSION make the broken ones. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ struct distrun_backend_group {
   int bell;
   uint64_t queue[kCapacity]; /* tokens that progress() will complete */
   int queued;
-  pthread_mutex_t mutex; /* guards the two below: abort comes from any thread */
+  pthread_mutex_t mutex; /* guards the two below: any thread may call abort */
   int32_t code;
   char cause[256];
 };
@@ -27,7 +27,7 @@ static void capabilities(const distrun_backend_group_spec* spec, distrun_backend
   out->available = spec->num_members == 1;
   strcpy(out->reason, out->available ? "returns what it gets" : "serves one rank only");
   out->library_version = 10203;
-  out->score = 1000; /* more than there is: distrun bounds it */
+  out->score = 1000; /* above the maximum: distrun bounds it */
   out->ops = 15;
   out->dtypes = ~0U;
   out->devices = 1U << DISTRUN_BACKEND_CPU | 1U << DISTRUN_BACKEND_CUDA;
@@ -84,7 +84,7 @@ static int32_t progress(distrun_backend_group* group) {
   pthread_mutex_lock(&group->mutex);
   for (int i = 0; i < group->queued; ++i) {
     host->complete(group->host_group, group->queue[i], group->code, group->cause);
-    host->complete(group->host_group, group->queue[i], 0, NULL);              /* once too often: ignored */
+    host->complete(group->host_group, group->queue[i], 0, NULL);              /* a second time: ignored */
     host->complete(group->host_group, group->queue[i] + 1000000U, 0, "none"); /* nobody's: ignored */
   }
   pthread_mutex_unlock(&group->mutex);

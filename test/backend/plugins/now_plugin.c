@@ -1,7 +1,7 @@
-/* A plug-in in plain C for groups of one rank whose calls may block, so that it has a thread of its own, and which
- * tries an operation where it is asked to: it writes who did it, TRIED or STARTED, into the first element of int32
- * tensors. Trying raises SIGPIPE, as a library does that writes to a peer that is gone; a second element that is not 0
- * makes it fail. */
+/* A plug-in in plain C for groups of one rank. Its calls may block, so it gets its own thread. It also supports trying
+ * an operation at once. It writes the call that ran the operation, TRIED or STARTED, into the first element of int32
+ * tensors. Trying raises SIGPIPE, like a library that writes to a lost peer. It fails if the second element is not 0.
+ */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// A library that exports a symbol of Gloo's, as libtorch_cpu.so does.
+// A library that exports a symbol of Gloo, as libtorch_cpu.so does.
 namespace gloo::transport::tcp {
 
 struct attr;
