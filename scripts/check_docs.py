@@ -22,6 +22,7 @@ TARGET = re.compile(r"^\(([\w-]+)\)=$|<a (?:id|name)=\"([\w-]+)\"", re.MULTILINE
 INCLUDE = re.compile(r"^[`:]{3}\{include\} (\S+)", re.MULTILINE)
 # Folders of the site. Pages directly in docs/ are older, and only their links and paths are checked.
 SITE = ("start", "howto", "concepts", "reference", "troubleshooting", "performance", "internals")
+MEASURED = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
 GENERATED = "docs/reference/api/"  # doxygen and autodoc make the anchors there
 
 # Both places of the page, until the old one is gone.
@@ -107,7 +108,9 @@ def link_faults(page: Path, text: str) -> list[str]:
 
 
 def is_measured(page: Path) -> bool:
-    """True for the pages of the site, and for the root's pages that it includes."""
+    """True for the pages of the site, and for those that a reader of the repository sees first."""
+    if page.as_posix() in MEASURED:
+        return True
     return page.parts[0] == "docs" and (page.parts[1] in SITE or page.name == "index.md")
 
 

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOSTS = ROOT / "test/cluster/hosts"
 HOSTS_UNAVAILABLE = 69  # exit code of test/cluster/hosts
 LIMIT = 300.0  # seconds for a page
+HELPERS = Path(__file__).resolve().parent / "helpers"  # scripts for `% setup:` lines
 DROPPED = ("DISTRUN_", "HOROVOD_", "SLURM_", "OMPI_", "PMI", "PYTEST_", "TEST_")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
 # What stands in the output for this machine's name and for the working folder: a page is for any machine.
@@ -77,7 +78,7 @@ def environment_of(page: Page) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
     for name in ("PYTHONPATH", "VIRTUAL_ENV", "COLUMNS", "LINES"):
         kept.pop(name, None)
-    return kept | QUIET
+    return kept | QUIET | {"HELPERS": str(HELPERS)}
 
 
 def script_of(page: Page, work: Path, kept: Path) -> str:
