@@ -1,4 +1,4 @@
-"""Clusters in a box for tests; a machine that cannot have them skips, with the reason."""
+"""Clusters in a box for tests. On a machine that cannot have them, the tests are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MakeCluster = Callable[..., Cluster]
 
 use_default_signals()
 
-# Minutes in all: what `scripts/test --quick` leaves out.
+# These take minutes in all. `scripts/test --quick` leaves them out.
 SLOW = ("killed_together", "mpi", "mpi_hydra", "mpi_mode", "other_launchers", "slurm", "ssh_faults", "start_tree")
 
 
@@ -37,20 +37,20 @@ def started(stack: ExitStack, count: int, **options: Any) -> Cluster:
 
 @pytest.fixture
 def make_cluster() -> Iterator[MakeCluster]:
-    """make_cluster(3, shm_bytes=65536, ...): a running cluster, ended with the test."""
+    """make_cluster(3, shm_bytes=65536, ...) returns a running cluster, which ends with the test."""
     with ExitStack() as stack:
         yield lambda count, **options: started(stack, count, **options)
 
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same on all hosts of the common cluster."""
+    """A folder that all hosts of the common cluster share."""
     return tmp_path_factory.mktemp("shared")
 
 
 @pytest.fixture
 def shared_path(shared_folder: Path) -> Path:
-    """A folder of the test's own that all hosts of `cluster` see."""
+    """A folder for one test, which all hosts of `cluster` see."""
     return Path(tempfile.mkdtemp(dir=shared_folder))
 
 
@@ -62,8 +62,8 @@ def common_cluster(shared_folder: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(common_cluster: Cluster) -> Iterator[Cluster]:
-    """Four hosts that tests share. Cut them as you like, they are healed; to kill one, make your own cluster. What a
-    test leaves running fails it."""
+    """Four hosts that tests share. A test may cut their network; the fixture heals it. To kill a host, use a cluster
+    made by the test itself. A test fails if it leaves processes running."""
     yield common_cluster
     for host in [*common_cluster.hosts, common_cluster.head]:
         host.heal()

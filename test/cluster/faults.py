@@ -1,4 +1,4 @@
-"""What is wrong with the network, and the switch's rules for it. Pure."""
+"""The faults of the network, and the switch's rules for them. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Direction = Literal["in", "out", "both"]
 
 @dataclass
 class Faults:
-    """Faults of the network; `drops` has (from, to), where "" is everybody."""
+    """Faults of the network. `drops` has pairs (from, to); "" means all hosts."""
 
     drops: set[tuple[str, str]] = field(default_factory=set)
-    losses: dict[str, float] = field(default_factory=dict)  # host to percent, each way
+    losses: dict[str, float] = field(default_factory=dict)  # host to percent, in each direction
 
     def drop(self, host: str, direction: Direction, peer: str = "") -> None:
         if direction in ("out", "both"):
@@ -29,8 +29,9 @@ class Faults:
 
 
 def rules(faults: Faults, hosts: list[HostPlan]) -> str:
-    """The whole table, for `nft -f -`, which replaces the old one at once. The switch drops silently, as a network
-    does; a rule on the host itself would tell its programs. Loss spares ARP, which gives up after three tries."""
+    """The whole table for `nft -f -`, which replaces the old one atomically. The switch drops packets silently, as a
+    network does. With a rule on the host, its programs would get an error. Loss spares ARP, which gives up after three
+    tries."""
     ports = {host.name: "{ " + ", ".join(f'"{port}"' for port in host.ports) + " }" for host in hosts}
     lines = []
     for source, target in sorted(faults.drops):

@@ -1,4 +1,4 @@
-"""What becomes the first process of a host: it makes the host's file system, starts sshd, and reaps."""
+"""Runs as the first process of a host: makes the host's file system, starts sshd, and reaps processes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ETC_LAYER = "/run/.etc"
 OPEN_LAYER = "/run/.open"
 GUEST_ID = 4711
 IPV6 = os.path.exists("/proc/sys/net/ipv6")
-# Mounting it would hide what a host's agents need; the tree is put back into the host's own /sys.
+# Mounting /sys hides this tree, which the host's agents need. It is mounted again into the host's /sys.
 CGROUPS = "/sys/fs/cgroup"
 
 
 class Keys:
-    """The cluster's one user key and every host's own key, as file contents."""
+    """The key of the cluster's user and the key of every host, as file contents."""
 
     def __init__(self, user: tuple[str, str], hosts: dict[str, tuple[str, str]]) -> None:
         self.user = user
@@ -50,14 +50,14 @@ def below_private(path: str) -> bool:
 
 
 def closed_folder(path: str) -> str:
-    """The first folder on the way to `path` that only its owner may enter, such as /root; empty if there is none."""
+    """The first folder on the way to `path` that only its owner may enter, such as /root. Empty if there is none."""
     above = [str(folder) for folder in reversed(Path(path).parents)]
     return next((folder for folder in above if not os.stat(folder).st_mode & stat.S_IXOTH), "")
 
 
 def open_folders(paths: list[str]) -> None:
-    """Lets other users through to `paths`: a host's guest, too, runs what lies there. What the folders on the way hold
-    stays to be seen; what the host writes into them, beside `paths`, it keeps to itself."""
+    """Lets other users reach `paths`, because a host's guest also runs programs there. The contents of the folders
+    above stay visible. Files that the host writes into them, beside `paths`, stay private to the host."""
     for number, folder in enumerate(dict.fromkeys(map(closed_folder, paths))):
         layer = f"{OPEN_LAYER}/{number}"
         for path in paths:
@@ -69,8 +69,8 @@ def open_folders(paths: list[str]) -> None:
 
 
 def mount_shared(host: HostPlan, share: list[str]) -> None:
-    """Empty folders of the host's own; what lies in them and is shared comes back at the same path, as does what lies
-    in folders that are opened."""
+    """Mounts empty folders that are private to the host. Shared paths below them appear again at the same place, and so
+    do those in folders that are opened."""
     closed = [path for path in share if not below_private(path) and closed_folder(path)]
     kept = {path: os.open(path, os.O_PATH) for path in share if below_private(path) or path in closed}
     for folder in PRIVATE:
@@ -88,7 +88,7 @@ def mount_shared(host: HostPlan, share: list[str]) -> None:
 
 
 def mount_system() -> None:
-    """/proc of the host's processes, /sys with the host's interfaces."""
+    """Mounts /proc with the host's processes and /sys with the host's interfaces."""
     quiet = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     kernel.mount("proc", "/proc", "proc", quiet)
     cgroups = os.open(CGROUPS, os.O_PATH) if os.path.isdir(CGROUPS) else -1
@@ -99,7 +99,7 @@ def mount_system() -> None:
 
 
 def accounts() -> tuple[str, str]:
-    """passwd and shadow: the machine's accounts, root with a home of the host's own, and a guest."""
+    """passwd and shadow: the accounts of the machine, root with the host's own home, and a guest."""
     passwd, shadow = [], []
     for entry in pwd.getpwall():
         home = f"{HOMES}/{entry.pw_name}" if entry.pw_uid == 0 else entry.pw_dir
@@ -117,7 +117,7 @@ def groups() -> str:
 
 
 def write_etc(host: HostPlan, cluster: ClusterPlan, keys: Keys) -> None:
-    """The host's own files in /etc, as a layer above the machine's."""
+    """Writes the host's files in /etc, as a layer above the machine's."""
     passwd, shadow = accounts()
     files = {
         "hosts": plan.hosts_file(host, cluster.hosts),
@@ -150,7 +150,7 @@ def write_homes(keys: Keys) -> None:
 
 
 def write_python(interpreter: str) -> None:
-    """By a script, not a link: the interpreter then finds its own library from its own path."""
+    """Writes a script, not a link. The interpreter then finds its library from its own path."""
     for name in ("python", "python3"):
         write(f"{OWN_PYTHON}/{name}", f'#!/bin/sh\nexec "{interpreter}" "$@"\n')
         os.chmod(f"{OWN_PYTHON}/{name}", 0o755)
@@ -178,7 +178,7 @@ def start_network(host: HostPlan) -> None:
 
 
 def start_sshd() -> int:
-    """Returns sshd's standard error, once it listens."""
+    """Returns sshd's standard error after sshd listens."""
     reader, writer = os.pipe()
     environment = {"PATH": plan.PATH, "LANG": "C.UTF-8"}
     null = subprocess.DEVNULL
@@ -200,7 +200,7 @@ def reap() -> None:
 
 
 def serve(sshd_says: int) -> NoReturn:
-    """The first process of a host has two duties: orphans, and sshd's log."""
+    """The two tasks of a host's first process: it reaps orphans and writes sshd's log."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -221,7 +221,7 @@ def serve(sshd_says: int) -> NoReturn:
 
 
 def be_host(host: HostPlan, cluster: ClusterPlan, keys: Keys, keeper: socket.socket) -> NoReturn:
-    """Says "apart" when it has its namespaces and files, waits for its cables, says "ready", stays."""
+    """Sends "apart" after it has its namespaces and files, waits for its cables, sends "ready", and serves for ever."""
     if cluster.cgroup:
         with open(f"{cluster.cgroup}/{host.name}/cgroup.procs", "w") as file:
             file.write("0")

@@ -1,4 +1,5 @@
-"""`distrun` on a host of a cluster: started with the environment it needs there, watched line by line."""
+"""Runs `distrun` on a host of a cluster, with the environment that it needs there, and reads its output line by
+line."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def launcher() -> Path:
-    """The `distrun` beside this Python, else the newest build's."""
+    """The `distrun` beside this Python, otherwise the one of the newest build."""
     beside = Path(sys.executable).parent / "distrun"
     if beside.is_file():
         return beside
@@ -35,12 +36,12 @@ def launcher() -> Path:
 
 
 def package_paths() -> list[str]:
-    """Where this Python finds what is not installed into it; empty once distrun is installed."""
+    """Folders of this Python's modules that are not installed into it. Empty if distrun is installed."""
     return [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
 
 
 def job_environment() -> dict[str, str]:
-    """As in a shell on the head node in which `distrun` and this Python come first on PATH."""
+    """The environment of a shell on the head node, with `distrun` and this Python first on PATH."""
     folders = [str(launcher().parent), str(Path(sys.executable).parent)]
     environment = {"PATH": ":".join([*folders, "/usr/local/bin:/usr/bin:/bin"])}
     paths = package_paths()
@@ -56,29 +57,29 @@ def wait_until(happened: Callable[[], bool], what: str, seconds: float = 30.0) -
 
 def run(host: Host, *arguments: str | Path, env: dict[str, str] | None = None, timeout: float = 60.0,
         cwd: str | Path = "/tmp", input: str | None = None) -> subprocess.CompletedProcess[str]:  # fmt: skip
-    """`distrun arguments...` to its end."""
+    """Runs `distrun arguments...` to its end."""
     remember_files(host)
     environment = job_environment() | (env or {})
     return host.run([launcher(), *arguments], env=environment, timeout=timeout, cwd=cwd, input=input)
 
 
 def agents(host: Host) -> list[Process]:
-    """The guard and the agent below it."""
+    """The guard of the agent, and the agent, which is its child."""
     return [each for each in host.processes() if each.argv[1:] == ("agent", "--guard")]
 
 
-# What lay in a host's /tmp and /dev/shm when the last job before it started.
+# The files in a host's /tmp and /dev/shm before its last job started.
 _files_before: WeakKeyDictionary[Host, set[str]] = WeakKeyDictionary()
 
 
 def files_of(host: Host) -> set[str]:
-    """But for what torch keeps of its compiler's."""
+    """All but the folders where torch keeps the results of its compiler."""
     names = {f"{folder}/{name}" for folder in ("/tmp", "/dev/shm") for name in os.listdir(host.path(folder))}
     return {name for name in names if not name.startswith("/tmp/torchinductor_")}
 
 
 def remember_files(host: Host) -> None:
-    """Of all hosts of the cluster, the tests' own files among them."""
+    """Remembers the files of all hosts of the cluster. They include files of the tests."""
     for each in host.together:
         if each.alive:
             _files_before[each] = files_of(each)
@@ -90,7 +91,7 @@ class Job:
     def __init__(
         self, host: Host, *arguments: str | Path, env: dict[str, str] | None = None, job_control: bool = False
     ) -> None:
-        """`job_control`: as from a shell that has it, without which the kernel lets nothing stop by SIGTSTP."""
+        """`job_control`: starts it as a shell with job control does. Otherwise the kernel ignores SIGTSTP."""
         self.host = host
         remember_files(host)
         self.process = host.popen(
@@ -112,7 +113,7 @@ class Job:
             thread.start()
 
     def _wait(self) -> None:
-        """Whoever asks for the end may ask late."""
+        """Records the time of the end, even if the test asks for it later."""
         self.process.wait()
         self.ended = time.monotonic()
 
@@ -128,7 +129,7 @@ class Job:
             return "\n".join(line for _, line in self.lines)
 
     def found(self, pattern: str) -> list[tuple[float, re.Match[str]]]:
-        """The lines so far that match, each with the time at which it came."""
+        """The matching lines so far, each with the time of its arrival."""
         with self._changed:
             return [(when, match) for when, line in self.lines if (match := re.search(pattern, line))]
 
@@ -142,14 +143,14 @@ class Job:
         return [match for _, match in matches]
 
     def ranks(self, count: int) -> dict[int, int]:
-        """Rank to pid, once `count` ranks have said `ready RANK PID`."""
+        """Waits until `count` ranks have printed `ready RANK PID`, and returns the pid of each rank."""
         return {int(match[1]): int(match[2]) for match in self.wait_for(r"ready (\d+) (\d+)", count)}
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
     def finish(self, seconds: float = 60.0) -> int:
-        """Its exit code, once it has ended and all its output is here."""
+        """Waits for the end and for all output. Returns the exit code."""
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -161,7 +162,7 @@ class Job:
 
 
 def end_strays(host: Host) -> list[Process]:
-    """Kills what a job has left on a host, and returns it."""
+    """Kills the processes that a job has left on a host, and returns them."""
     strays = host.strays()
     for process in strays:
         host.run(["kill", "-9", str(process.pid)])
@@ -169,8 +170,8 @@ def end_strays(host: Host) -> list[Process]:
 
 
 def assert_nothing_left(*hosts: Host, seconds: float = 20.0) -> None:
-    """Neither in the process table nor, of a job that was started here, in /tmp and /dev/shm, where
-    MPI keeps folders under other launchers."""
+    """Checks the process table. If a job was started from this host, also checks /tmp and /dev/shm, where MPI keeps
+    folders under other launchers."""
     for host in hosts:
         wait_until(lambda host=host: not host.strays(), f"{host.name} is empty: {host.strays()}", seconds)  # type: ignore[misc]
         if host in _files_before:
@@ -179,5 +180,5 @@ def assert_nothing_left(*hosts: Host, seconds: float = 20.0) -> None:
 
 
 def package_folders() -> list[Path]:
-    """What programs need on every host besides the repository."""
+    """The folders besides the repository that programs need on every host."""
     return [Path(path) for path in package_paths() if Path(path).is_dir()]

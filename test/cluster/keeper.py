@@ -1,7 +1,7 @@
-"""The first process of the rig's pid namespace: it builds the hosts and lives as long as the process that wanted them.
+"""The first process of the rig's pid namespace. It builds the hosts and ends with the process that uses the rig.
 
-Everything of the rig is below it, so that the kernel ends all of it with this process, whatever happens to the tests.
-Run by rig.py as `python -m cluster.keeper CONTROL PARENT`: a socket, and a pidfd of the process that uses the rig.
+All processes of the rig are its descendants, so the kernel ends all of them with it, whatever happens to the tests.
+rig.py runs it as `python -m cluster.keeper CONTROL PARENT`: a socket, and a pidfd of the process that uses the rig.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_plan(text: str) -> ClusterPlan:
 
 
 def make_keys(names: list[str]) -> Keys:
-    """One key pair for the user and one per host, all at once."""
+    """Makes one key pair for the user and one per host, in parallel."""
     folder = "/tmp/keys"
     os.mkdir(folder, 0o700)
     running = []
@@ -51,7 +51,7 @@ def make_keys(names: list[str]) -> Keys:
 
 
 class Builder:
-    """Builds the hosts; holds their first processes."""
+    """Builds the hosts and holds their first processes."""
 
     def __init__(self, plan: ClusterPlan) -> None:
         self.plan = plan
@@ -77,7 +77,7 @@ class Builder:
             if pid == 0:
                 here.close()
                 self.child(host, keys, there)
-            # A second unshare needs a thread whose next child would be in its own namespace.
+            # A second unshare needs a thread whose children would be in its own pid namespace, so go back to it.
             kernel.setns(own, kernel.CLONE_NEWPID)
             there.close()
             self.inits[host.name], self.talks[host.name] = pid, here
@@ -110,7 +110,7 @@ class Builder:
         self.apart()
         kernel.mount("tmpfs", "/tmp", "tmpfs", data="mode=700")
         keys = make_keys([host.name for host in self.plan.hosts])
-        # The hosts are to find the machine's /tmp, for what of it they share.
+        # The hosts need the machine's /tmp, because they may share folders in it.
         kernel.umount("/tmp")
         for host in self.plan.hosts if self.plan.cgroup else ():
             os.makedirs(f"{self.plan.cgroup}/{host.name}")
@@ -128,7 +128,7 @@ class Builder:
 
 
 class Refused(RuntimeError):
-    """What a host's first process could not do."""
+    """The failure of a host's first process."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -136,13 +136,13 @@ class Refused(RuntimeError):
 
 
 def describe(error: BaseException) -> str:
-    """Whether the machine cannot do this or the rig did it wrong, and what."""
+    """The kind of error (the machine cannot do this, or the rig failed) and its text."""
     kind = "unavailable" if isinstance(error, OSError) and error.errno in REFUSALS else "failed"
     return f"{kind} {type(error).__name__}: {error}".replace("\n", "; ")
 
 
 def remove_cgroup(folder: str, seconds: float = 5.0) -> None:
-    """A killed process leaves its cgroup a moment later."""
+    """Retries, because a killed process leaves its cgroup a moment later."""
     deadline = time.monotonic() + seconds
     while os.path.isdir(folder) and time.monotonic() < deadline:
         for path, _, _ in os.walk(folder, topdown=False):
@@ -152,7 +152,7 @@ def remove_cgroup(folder: str, seconds: float = 5.0) -> None:
 
 
 def wait_for_the_end(control: socket.socket, parent: int) -> None:
-    """Until the user of the rig closes its end of the socket or is gone; reaps meanwhile."""
+    """Reaps processes until the user of the rig closes its end of the socket or ends."""
     signal.signal(signal.SIGCHLD, lambda *_: None)
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

@@ -1,4 +1,4 @@
-"""Run by test_cleanup.py as a process of its own, to be killed: keeps a cluster with programs on every host."""
+"""test_cleanup.py runs and kills this process. It keeps a cluster with programs on every host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system calls that Python has not (unshare and setns are there from 3.12 on only)."""
+"""System calls that Python lacks (unshare and setns exist only from 3.12 on)."""
 
 from __future__ import annotations
 

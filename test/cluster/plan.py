@@ -1,36 +1,36 @@
-"""What the rig is to build, as values: the hosts, their addresses and oddities. Pure; both sides of the rig read it."""
+"""The plan of the rig, as values: hosts, addresses and their special features. Pure; both sides of the rig read it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 HEAD = "head"
-GUEST = "guest"  # a second account on every host, for what must not be seen or done by another user
+GUEST = "guest"  # a second account on every host, for tests of what another user can see or do
 HOMES = "/run/home"
 OWN_PYTHON = "/run/python"
 DOCKER_ADDRESS = "172.17.0.1"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# A host's own: everything else is the machine's file system, at the same paths on every host.
+# These are private to a host. The rest is the machine's file system, at the same paths on every host.
 PRIVATE = ("/tmp", "/run", "/dev/shm", "/var/log")
 MOST_HOSTS = 200
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a host is like; the fields are the keyword arguments of Cluster."""
+    """The features of a host. The fields are the keyword arguments of Cluster."""
 
     shm_bytes: int = 256 << 20  # the size of its /dev/shm
-    clock_offset: float = 0.0  # seconds by which its wall clock is wrong, see wrong_clock.c
-    python: str = ""  # an interpreter that its PATH finds first as python and python3
+    clock_offset: float = 0.0  # the error of its wall clock in seconds; see wrong_clock.c
+    python: str = ""  # an interpreter that its PATH finds first, as python and python3
     interface: str = "eth0"
-    second_interface: str = ""  # a second network, on an interface of this name; not in /etc/hosts
-    docker_bridge: bool = False  # docker0 with the address that every host with docker has
-    loopback_alias: bool = True  # 127.0.1.1 is its own name in its /etc/hosts, as Debian installs it
+    second_interface: str = ""  # the name of an interface on a second network; not in /etc/hosts
+    docker_bridge: bool = False  # has docker0, with the address that docker gives it on every host
+    loopback_alias: bool = True  # its /etc/hosts maps its name to 127.0.1.1, as Debian's installer does
 
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host, ready to be built."""
+    """One host, with all that is needed to build it."""
 
     name: str
     number: int
@@ -50,29 +50,30 @@ class HostPlan:
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """Its ends on the switch, one per network."""
+        """The names of its ports on the switch, one for each network."""
         return (self.name, f"{self.name}.2") if self.setup.second_interface else (self.name,)
 
     @property
     def uptime(self) -> int:
-        """Seconds by which its monotonic clock is ahead of the machine's: no two hosts are up for equally long."""
+        """The difference between its monotonic clock and the machine's, in seconds. No two hosts have the same
+        uptime."""
         return 100_000 * (self.number % 100 + 1)
 
     def environment(self) -> dict[str, str]:
-        """What every session on the host starts with, besides what the account gives."""
+        """The environment of every session on the host, besides the variables of the account."""
         return {"PATH": f"{OWN_PYTHON}:{PATH}" if self.setup.python else PATH}
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
     hosts: list[HostPlan]
-    share: list[str] = field(default_factory=list)  # folders below a private one that stay common
-    cgroup: str = ""  # a folder of cgroup v2 in which every host gets one of its own
+    share: list[str] = field(default_factory=list)  # folders below a private one that all hosts share
+    cgroup: str = ""  # a folder of cgroup v2; every host gets a group in it
     time_namespaces: bool = True
 
 
 def host_plans(count: int, common: Setup, only: dict[str, Setup]) -> list[HostPlan]:
-    """The hosts h1 to hN and the head; `only` has the ones that differ."""
+    """The hosts h1 to hN and the head. `only` has the setup of hosts that differ."""
     if not 1 <= count <= MOST_HOSTS:
         raise ValueError(f"{count} hosts: 1 to {MOST_HOSTS} are possible")
     numbers = {f"h{number}": number for number in range(1, count + 1)} | {HEAD: 254}
@@ -111,11 +112,11 @@ def sshd_config(host: HostPlan, ipv6: bool) -> str:
 
 
 def interface_commands(host: HostPlan, ipv6: bool) -> str:
-    """For `ip -batch` in the host's network namespace."""
+    """Commands for `ip -batch` in the host's network namespace."""
     first, second = host.setup.interface, host.setup.second_interface
     lines = ["link set lo up", f"address add {host.address}/24 dev {first}"]
     if ipv6:
-        # Without duplicate address detection the address works at once.
+        # Without duplicate address detection, the address works at once.
         lines.append(f"address add {host.address6}/64 dev {first} nodad")
     lines.append(f"link set {first} up")
     if second:
@@ -130,7 +131,8 @@ def interface_commands(host: HostPlan, ipv6: bool) -> str:
 
 
 def switch_commands(hosts: list[HostPlan], inits: dict[str, int]) -> str:
-    """For `ip -batch` in the switch's network namespace: one bridge per network, one cable per host and network."""
+    """Commands for `ip -batch` in the switch's network namespace. Each network has a bridge, with one cable to each
+    host."""
     lines = ["link set lo up", "link add net1 type bridge", "link add net2 type bridge"]
     for host in hosts:
         ends = zip(host.ports, (host.setup.interface, host.setup.second_interface), ("net1", "net2"), strict=False)

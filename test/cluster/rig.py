@@ -4,8 +4,8 @@
         cluster.head.run(["ssh", "h1", "hostname"])
         cluster["h2"].kill()
 
-Every host has its own network, host name, processes, /tmp, /run, /dev/shm, home and sshd; the rest of the file system
-is the machine's. docs/testing-clusters.md tells the rules, plan.py what a host can be like.
+Every host has its own network, host name, processes, /tmp, /run, /dev/shm, home and sshd. The rest of the file system
+is the machine's. docs/testing-clusters.md has the rules, plan.py the features of a host.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Result = subprocess.CompletedProcess[str]
 
 
 class Unavailable(RuntimeError):
-    """This machine cannot have hosts in a box; the text says why."""
+    """This machine cannot have hosts in a box. The text has the reason."""
 
 
 class HostDown(RuntimeError):
@@ -71,7 +71,8 @@ class Process:
 
 
 def why_unavailable() -> str:
-    """Empty if this machine may have hosts in a box, as far as can be told without trying."""
+    """The reason why this machine cannot have hosts in a box, as far as it is known without trying. Empty if there is
+    none."""
     if sys.platform != "linux":
         return "hosts in a box need Linux"
     if os.geteuid() != 0:
@@ -81,7 +82,7 @@ def why_unavailable() -> str:
 
 
 def cgroup_root() -> Path | None:
-    """The folder of the cgroup v2 that this process is in, if groups may be made there."""
+    """The folder of this process's cgroup v2, if groups can be created there."""
     with open("/proc/mounts") as mounts:
         places = [fields[1] for fields in (line.split() for line in mounts) if fields[2] == "cgroup2"]
     own = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
@@ -92,7 +93,8 @@ def cgroup_root() -> Path | None:
 
 
 def locked(folder: Path) -> int | None:
-    """A descriptor with the lock that says whose the folder is, unless somebody else has it, or it is gone."""
+    """A descriptor that holds the folder's lock, which marks the owner. None if another process has it or the folder is
+    gone."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -106,7 +108,7 @@ def locked(folder: Path) -> int | None:
 
 
 def remove_old_cgroups(root: Path) -> None:
-    """Of rigs whose user and keeper were killed: whose lock nobody holds."""
+    """Removes cgroups of rigs whose user and keeper were killed. The lock of such a group is free."""
     for folder in root.glob("distrun-rig-*"):
         lock = locked(folder)
         if lock is None:
@@ -119,8 +121,8 @@ def remove_old_cgroups(root: Path) -> None:
 
 @contextlib.contextmanager
 def children_in(pid_namespace: int, unshare: bool = False) -> Iterator[None]:
-    """Processes that this thread starts inside get that pid namespace (a pidfd), or one of their own. They remain
-    children of this process, so that subprocess can wait for them."""
+    """Processes that this thread starts in this context get the given pid namespace (a pidfd), or a new one. They
+    remain children of this process, so that subprocess can wait for them."""
     own = os.open("/proc/thread-self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if unshare:
@@ -146,7 +148,8 @@ class Host:
         self._init = init  # a pidfd
         self._cut = False
         self._started: list[subprocess.Popen[Any]] = []
-        self.services = {"sshd:", "sshd-session:", "sshd-auth:"}  # no strays; the latter are newer OpenSSH's
+        # not strays; the last two exist in newer versions of OpenSSH
+        self.services = {"sshd:", "sshd-session:", "sshd-auth:"}
         self._pid = pid_of(init)
 
     def __repr__(self) -> str:
@@ -154,7 +157,7 @@ class Host:
 
     @property
     def together(self) -> list[Host]:
-        """All hosts of its cluster."""
+        """All hosts of its cluster, with the head."""
         return [self._cluster.head, *self._cluster.hosts]
 
     @property
@@ -162,7 +165,7 @@ class Host:
         return self._init >= 0 and not select.select([self._init], [], [], 0)[0]
 
     def environment(self, user: str = "root") -> dict[str, str]:
-        """What a session on the host starts with; nothing of the caller's own environment."""
+        """The environment of a session on the host. It has nothing of the caller's environment."""
         home = f"{HOMES}/{user}" if user in ("root", GUEST) else "/"
         account = {"HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash", "LANG": "C.UTF-8"}
         return account | self.plan.environment() | {"HOSTS": ",".join(self._cluster.names)}
@@ -175,8 +178,8 @@ class Host:
         cwd: str | Path = "/tmp",
         **options: Any,
     ) -> subprocess.Popen[Any]:
-        """Starts a program on the host as a child of this process: signals, exit code and pipes are the program's own.
-        `env` adds to the host's environment; options are those of subprocess.Popen."""
+        """Starts a program on the host as a child of this process. Signals, exit code and pipes are those of the
+        program. `env` adds to the host's environment. The options are those of subprocess.Popen."""
         if not self.alive:
             raise HostDown(f"{self.name} was killed")
         options = {"stdin": subprocess.DEVNULL, "start_new_session": True, **options}
@@ -210,7 +213,7 @@ class Host:
         input: str | None = None,
         **options: Any,
     ) -> Result:
-        """Runs a program on the host to its end; its outputs as text."""
+        """Runs a program on the host to its end. Its outputs are text."""
         pipe = subprocess.PIPE
         options = {"stdout": pipe, "stderr": pipe, "text": True, **options}
         if input is not None:
@@ -227,11 +230,11 @@ class Host:
         return subprocess.CompletedProcess(list(map(str, argv)), process.returncode, out, err)
 
     def path(self, path: str | Path) -> Path:
-        """A file of the host, also in the folders that only the host sees, for the caller to read or write."""
+        """The path of a file of the host for the caller to read or write, also in the host's private folders."""
         return Path(f"/proc/{self._pid}/root") / str(path).lstrip("/")
 
     def processes(self) -> list[Process]:
-        """The host's process table, without zombies. The first process and sshd are always there."""
+        """The host's process table, without zombies. The first process and sshd are always in it."""
         found = []
         for folder in self.path("/proc").iterdir():
             if not folder.name.isdigit():
@@ -244,45 +247,47 @@ class Host:
         return sorted(found, key=lambda process: process.pid)
 
     def strays(self) -> list[Process]:
-        """Processes that are neither the host's first one nor its services': what a job has left, once it is over."""
+        """The processes other than the host's first one and its services. After a job, these are the processes that it
+        left."""
         return [each for each in self.processes() if each.pid != 1 and each.argv[0].split()[0] not in self.services]
 
     def kill(self) -> None:
-        """As if its power were cut: its cables are dead first, so that no goodbye gets out, then all its processes."""
+        """Like a power cut. First its cables are cut, so that no goodbye gets out, then all its processes are
+        killed."""
         self._cluster.on_switch("".join(f"link del {port}\n" for port in self.plan.ports))
         self.end()
 
     def link_down(self) -> None:
-        """Pulls its cables; the host sees that it has no carrier."""
+        """Pulls its cables. The host sees that it has no carrier."""
         self._cut = True
         self._cluster.on_switch("".join(f"link set {port} down\n" for port in self.plan.ports))
 
     def link_up(self) -> None:
         self._cluster.on_switch("".join(f"link set {port} up\n" for port in self.plan.ports))
         if self._cut:
-            # Whoever was asking for its hardware address would go on to fail, up to three seconds from now.
+            # A host that was asking for its hardware address would go on to fail for up to three seconds.
             for host in [self._cluster.head, *self._cluster.hosts]:
                 if host._init >= 0:
                     host.run(["ip", "neigh", "flush", "all"])
         self._cut = False
 
     def drop(self, direction: Direction = "both", peer: str = "") -> None:
-        """From now on the network loses what goes "out" of the host, comes "in", or both; with `peer`, only between
-        these two. Nobody is told."""
+        """The network loses the packets that go "out" of the host, come "in", or both. With `peer`, only those between
+        the two. No program gets an error."""
         self._cluster.change_faults(lambda faults: faults.drop(self.name, direction, peer))
 
     def loss(self, percent: float) -> None:
-        """The network loses this share of what the host sends and of what is sent to it."""
+        """The network loses this share of the packets to and from the host."""
         self._cluster.change_faults(lambda faults: faults.losses.update({self.name: percent}))
 
     def heal(self) -> None:
-        """Ends drop, loss and link_down."""
+        """Ends the effects of drop, loss and link_down."""
         self._cluster.change_faults(lambda faults: faults.heal(self.name))
         self.link_up()
 
     def end(self) -> None:
-        """Kills all processes and waits until they are gone. A namespace's first process goes only after the children
-        that somebody outside has yet to wait for."""
+        """Kills all processes and waits until they are gone. The first process of a pid namespace cannot end before
+        this process has waited for the children that it started in there."""
         if self._init < 0:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -301,14 +306,15 @@ class Host:
 
 
 def pid_of(pidfd: int) -> int:
-    """The process's number in our own pid namespace."""
+    """The pid of the process in our own pid namespace."""
     with open(f"/proc/self/fdinfo/{pidfd}") as info:
         return int(next(line for line in info if line.startswith("Pid:")).split()[1])
 
 
 def set_wrong_clock(host: Host, seconds: float) -> None:
-    """For every program that starts on the host from now on. No namespace has a wall clock of its own, and libfaketime
-    (0.9.10) breaks waiting: time.sleep fails or locks wait for hours, by whether it fakes the monotonic clock too."""
+    """For every program that starts on the host from now on. Linux has no namespace for the wall clock. libfaketime
+    0.9.10 breaks waiting: time.sleep fails, or locks wait for hours, depending on whether it fakes the monotonic clock
+    too."""
     if shutil.which("cc") is None:
         raise Unavailable("a wrong clock needs a C compiler")
     library = "/run/wrong_clock.so"
@@ -318,9 +324,9 @@ def set_wrong_clock(host: Host, seconds: float) -> None:
 
 
 class Cluster:
-    """The hosts h1 to hN and the host `head`. Keyword arguments are Setup's, for all hosts; `only` has the ones that
-    differ: Cluster(4, shm_bytes=1 << 20, only={"h2": {"clock_offset": 3600}}). `share` names folders that are the same
-    on all hosts although they lie in a private one, such as pytest's tmp_path."""
+    """The hosts h1 to hN and the host `head`. Keyword arguments are those of Setup and hold for all hosts. `only` has
+    the hosts that differ: Cluster(4, shm_bytes=1 << 20, only={"h2": {"clock_offset": 3600}}). `share` names folders in
+    a private folder that all hosts share, such as pytest's tmp_path."""
 
     def __init__(
         self,
@@ -333,7 +339,7 @@ class Cluster:
         common = Setup(**setup)
         differing = {name: replace(common, **fields) for name, fields in (only or {}).items()}
         hosts = host_plans(count, common, differing)
-        # The interpreter of .venv may live elsewhere.
+        # The interpreter of .venv may be in another folder.
         places = [ROOT, *(Path(path).resolve(strict=True) for path in (sys.prefix, sys.base_prefix, *share))]
         self.plan = ClusterPlan(hosts, list(dict.fromkeys(map(str, places))))
         self.names = [host.name for host in hosts if host.name != HEAD]
@@ -360,7 +366,7 @@ class Cluster:
 
     @property
     def hosts(self) -> list[Host]:
-        """Without the head."""
+        """All hosts without the head."""
         return [self._hosts[name] for name in self.names]
 
     def start(self) -> None:
@@ -378,7 +384,8 @@ class Cluster:
             raise
 
     def _make_cgroup(self) -> str:
-        """Agents on two hosts may have the same pid, and so the same name for the group of their ranks."""
+        """Each host needs its own group: agents on two hosts may have the same pid, and the groups of their ranks the
+        same name."""
         root = cgroup_root()
         if root is None:
             return ""
@@ -389,7 +396,7 @@ class Cluster:
                 folder.mkdir()
             except OSError:
                 return ""
-            # Who looks between the two takes it for an old one, and removes it.
+            # Before the lock, another rig may take the folder for an old one and remove it.
             self._cgroup_lock = locked(folder)
         return str(folder)
 
@@ -428,7 +435,7 @@ class Cluster:
                 set_wrong_clock(self._hosts[plan.name], plan.setup.clock_offset)
 
     def close(self) -> None:
-        """Ends everything and waits until it is gone."""
+        """Ends all hosts and the keeper, and waits until they are gone."""
         for host in self._hosts.values():
             host.end()
         if self._control is not None:
@@ -447,7 +454,7 @@ class Cluster:
             remove_old_cgroups(Path(self.plan.cgroup).parent)
 
     def slurm(self, cpus: int = 2, node_timeout: int = 10) -> Slurm:
-        """Starts Slurm with all hosts but the head as its nodes; a node that says nothing for `node_timeout` seconds is
+        """Starts Slurm. All hosts but the head are its nodes. A node that is silent for `node_timeout` seconds is
         down."""
         reason = why_no_slurm()
         if reason:
@@ -460,7 +467,7 @@ class Cluster:
             self._in_switch(["nft", "-f", "-"], rules(self._faults, self.plan.hosts))
 
     def on_switch(self, commands: str) -> None:
-        """Runs commands of ip where the hosts' cables end."""
+        """Runs `ip` commands in the namespace where the hosts' cables end."""
         self._in_switch(["ip", "-batch", "-"], commands)
 
     def _in_switch(self, command: list[str], text: str) -> None:

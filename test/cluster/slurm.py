@@ -1,4 +1,4 @@
-"""Slurm on a cluster: munge and slurmd on every host, slurmctld on the head; srun, salloc and sbatch work there."""
+"""Slurm on a cluster: munge and slurmd on every host, slurmctld on the head. srun, salloc and sbatch work there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def slurm_conf(head: HostPlan, hosts: list[HostPlan], cpus: int, node_timeout: i
     """`config_overrides`: a node may have more CPUs than this machine."""
     lines = [
         "ClusterName=box",
-        # With the address: by its name the head would be 127.0.1.1.
+        # With the address, because the head's name resolves to 127.0.1.1 there.
         f"SlurmctldHost={head.name}({head.address})",
         "SlurmUser=root",
         "SlurmdUser=root",
@@ -64,7 +64,7 @@ def make_folders(host: Host) -> None:
 
 
 def start_munge(host: Host, key: bytes) -> None:
-    """munged returns when its daemon is ready."""
+    """munged returns after its daemon is ready."""
     account = pwd.getpwnam("munge")
     file = host.path("/run/munge/key")
     file.touch(0o400)
@@ -75,7 +75,7 @@ def start_munge(host: Host, key: bytes) -> None:
 
 
 class Slurm:
-    """Slurm, ready for jobs; it ends with its hosts."""
+    """Slurm, ready for jobs. It ends with its hosts."""
 
     def __init__(self, cluster: Cluster, cpus: int, node_timeout: int) -> None:
         self._cluster = cluster
@@ -98,7 +98,7 @@ class Slurm:
         host.popen([name, "-D"], cwd="/", stdout=silent, stderr=silent)
 
     def states(self) -> dict[str, str]:
-        """What Slurm says about each node: idle, allocated, down*, ..."""
+        """The state that Slurm reports for each node: idle, allocated, down*, ..."""
         done = self._cluster.head.run(["sinfo", "--noheader", "--Node", "--format=%N %T"])
         return dict(line.split() for line in done.stdout.splitlines()) if done.returncode == 0 else {}
 

@@ -1,4 +1,4 @@
-"""Backends between hosts: random programs of every operation and dtype, each result compared with NumPy's."""
+"""Backends between hosts. Random programs with every operation and dtype; each result is compared with NumPy's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .jobs import assert_nothing_left, run
 from .rig import ROOT, Cluster
 
 RUN = ROOT / "test/differential/run.py"
-# Of its own accord the world takes hierarchical where a host has two ranks; sets that span no such host take others.
-# Ranks, slots of each host.
+# By default the world uses hierarchical if a host has two ranks. Sets without such a host use other backends. Each
+# entry: ranks, slots of each host.
 PLACES = [(2, "h1:1,h2:1"), (3, "h1:2,h2:1"), (4, "h1:2,h2:2"), (5, "h1:3,h2:2")]
 
 

@@ -1,4 +1,5 @@
-"""Two hosts that do not reach each other while both reach the head: the network between them is named, and no rank."""
+"""Two hosts that do not reach each other, while both reach the head. The report names the network between them, no
+rank."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from .test_ssh_faults import agent_of, kill, pid_there
 PYTHON = sys.executable
 HOST_TIMEOUT = ("--host-timeout", "5")
 SETS = ROOT / "test/e2e/programs/sets.py"
-SOON = 30.0  # 12 on a machine that is not overloaded
+SOON = 30.0  # seconds; 12 on a machine that is not overloaded
 
 
 def start(head: Host, hosts: str, *options: str, program: tuple[str, ...] = (str(LOOP), "1000000", "0.01")) -> Job:
@@ -26,7 +27,7 @@ def start(head: Host, hosts: str, *options: str, program: tuple[str, ...] = (str
 
 
 def ours(job: Job) -> list[str]:
-    """What distrun itself has said."""
+    """The lines that distrun itself has printed."""
     return [line for _, line in job.lines if not line.startswith("[")]
 
 
@@ -46,7 +47,7 @@ def assert_cut(job: Job, pair: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("backend", ["gloo", "tcp", "auto"])
 def test_a_pair_of_hosts_that_is_cut(cluster: Cluster, shared_path: Path, backend: str) -> None:
-    """Not the leader's: the ranks' own pings go through the leader, and all are answered."""
+    """Not a pair with the leader. The ranks' pings go through the leader, so all of them are answered."""
     report = shared_path / "report.json"
     choice = () if backend == "auto" else ("--backend", backend)
     job = start(cluster.head, "h1:1,h2:2,h3:1", *choice, "--report", str(report))
@@ -74,7 +75,7 @@ def test_a_pair_of_hosts_that_is_cut_for_a_moment(cluster: Cluster, backend: str
     assert "broken" not in job.text and "lost" not in job.text, job.text
 
 
-# Rank 0 closes every connection to other ranks, and lives.
+# Rank 1 closes all its connections to other ranks and lives on.
 CLOSES = """
 import os, time, numpy, distrun, distrun.numpy as hvd
 hvd.init()
@@ -101,7 +102,7 @@ def test_the_rank_that_reports_and_exits_first_is_not_blamed(cluster: Cluster) -
 
 
 def test_a_host_whose_agent_does_not_answer_is_lost(cluster: Cluster) -> None:
-    """A rank there is missed while the agent is stopped: the host is given up long before host_timeout."""
+    """A rank there is missing while the agent is stopped. The host is given up long before host_timeout."""
     job = Job(
         cluster.head, "-H", "h1:1,h2:1", "--host-timeout", "60", "--backend", "tcp", PYTHON, LOOP, "1000000", "0.01"
     )

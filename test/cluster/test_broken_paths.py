@@ -1,5 +1,5 @@
-"""Paths between hosts on which only some packets arrive, and streams with bytes of somebody else: the job ends, says
-why and names who is concerned. A reader that is stopped is none of that."""
+"""Paths between hosts that pass only some packets, and foreign bytes in streams. The job ends with the reason and the
+ranks or hosts. A stopped reader is not such a failure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .rig import Cluster, Host
 PYTHON = sys.executable
 HOST_TIMEOUT = ("--host-timeout", "5")
 MTU = "small messages pass, large ones do not: check the MTU"
-# The limit, a moment for the launcher, an end of the ranks by TERM; and a machine that does much else.
+# The host timeout, time for the launcher, the ranks' end by TERM, and a reserve for an overloaded machine.
 NOTICED = 45.0
-# No operation runs: two ranks wait for the third one's part.
+# No operation runs: two ranks wait until the third one submits its part.
 AGREEING = """
 import time, numpy, distrun.numpy as hvd
 hvd.init()
@@ -36,7 +36,7 @@ add rule inet holes into ip6 saddr {six} meta length > 1000 drop
 
 
 def lose_large(one: Host, other: Host) -> None:
-    """Drops packets above 1,000 bytes between the two, and tells nobody."""
+    """Silently drops packets above 1,000 bytes between the two hosts."""
     for here, there in ((one, other), (other, one)):
         six = f"fd99::{int(there.address.rpartition('.')[2]):x}"
         here.run(["nft", "-f", "-"], input=LOSE_LARGE.format(four=there.address, six=six), check=True)
@@ -82,7 +82,7 @@ def test_large_packets_that_are_lost_later_end_the_job(hosts: Cluster, backend: 
     assert_nothing_left(hosts["h1"], hosts["h2"])
 
 
-# With gloo h2 and h3 have no connection of distrun's, and its own sockets tell nothing.
+# With gloo, h2 and h3 have no connection of distrun. Gloo's own sockets report no loss.
 @pytest.mark.parametrize(
     "pair, backend", [("h1-h3", "auto"), ("h2-h3", "auto"), ("h1-h3", "tcp"), ("h2-h3", "tcp"), ("h1-h3", "gloo")]
 )
@@ -108,7 +108,7 @@ def test_two_hosts_that_lose_each_other_are_missed_while_no_operation_runs(clust
     assert_nothing_left(*cluster.hosts[:3])
 
 
-# Each of a rank's connections: to the store, on the control plane, and both neighbours' in the ring.
+# Each connection of a rank: to the store, on the control plane, and to both neighbours in the ring.
 @pytest.mark.parametrize("writer", [0, 1])
 @pytest.mark.parametrize("index", [0, 1, 2, 3])
 def test_foreign_bytes_in_a_stream_end_the_job_with_their_writers_name(
@@ -127,7 +127,7 @@ def test_foreign_bytes_in_a_stream_end_the_job_with_their_writers_name(
 def test_foreign_bytes_between_ranks_of_one_host_end_the_job_too(cluster: Cluster) -> None:
     job = Job(cluster.head, *HOST_TIMEOUT, "-H", "h1:2,h2:1", PYTHON, str(PROGRAMS / "foreign.py"), "1", "1")
     (wrote,) = job.wait_for(r"wrote into \('(\S+)', \d+\) to \('(\S+)', \d+\)")
-    assert wrote[1] == wrote[2], job.text  # the control plane's, to rank 0
+    assert wrote[1] == wrote[2], job.text  # the connection of the control plane, to rank 0
     assert end(job, time.monotonic()) != 0
     assert re.search(r"rank 1 on h1 was lost: its control connection ended", job.text), job.text
     assert_nothing_left(cluster["h1"], cluster["h2"])

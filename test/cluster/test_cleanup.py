@@ -1,4 +1,5 @@
-"""A rig ends with the process that wanted it, however that ends, and leaves nothing; rigs do not meet."""
+"""A rig ends with the process that uses it, whatever way that ends, and leaves nothing. Rigs do not affect each
+other."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def wait_until(happened: Callable[[], bool], seconds: float, what: str) -> None:
 
 
 def with_marker(marker: str) -> list[int]:
-    """Pids on the machine whose environment has the marker."""
+    """The pids on the machine with the marker in their environment."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -54,7 +55,7 @@ def rig_processes() -> set[int]:
 
 
 def machine() -> dict[str, object]:
-    """What a rig could leave behind."""
+    """The state of the machine where a rig could leave something."""
     return {
         "mounts": Path("/proc/self/mountinfo").read_text(),
         "links": sorted(os.listdir("/sys/class/net")),
@@ -64,7 +65,7 @@ def machine() -> dict[str, object]:
 
 
 class Kept:
-    """A process of its own that has a cluster."""
+    """A separate process that has a cluster."""
 
     def __init__(self) -> None:
         self.marker = uuid.uuid4().hex
@@ -78,13 +79,13 @@ class Kept:
         said = self.process.stdout.readline().split()
         assert said[:1] == ["running"], "the cluster did not start"
         self.keeper, self.cgroup = int(said[1]), said[2]
-        # A process has no environment in the middle of exec.
+        # During exec a process has no environment.
         wait_until(lambda: len(with_marker(self.marker)) >= 8, 30, "the programs do not run")
 
     def gone(self) -> None:
         wait_until(lambda: not with_marker(self.marker), 30, "programs are left")
-        # The children of a killed test are zombies until the machine's first process waits for them, which may be lazy;
-        # a pid namespace ends after them.
+        # Children of a killed test stay zombies until the machine's first process waits for them, which may take a
+        # while. A pid namespace ends only after them.
         wait_until(lambda: not os.path.exists(f"/proc/{self.keeper}"), 30, "the keeper is left")
         wait_until(lambda: not os.path.exists(self.cgroup), 30, self.cgroup + " is left")
 
@@ -138,7 +139,7 @@ def test_a_start_that_fails_leaves_nothing(make_cluster: MakeCluster) -> None:
 
 
 def test_a_rig_that_starts_keeps_its_group() -> None:
-    """Another one that starts meanwhile removes those of the dead alone."""
+    """Another rig that starts at the same time removes only the groups of dead rigs."""
     starting = Cluster(1)
     folder = Path(starting._make_cgroup())
     if starting._cgroup_lock is None:
@@ -157,7 +158,7 @@ def test_a_shared_folder_must_be_there() -> None:
 
 
 def test_rigs_do_not_meet(make_cluster: MakeCluster) -> None:
-    """The same names and addresses, at the same time."""
+    """Two rigs with the same names and addresses at the same time."""
     first, second = make_cluster(2), make_cluster(2)
     first["h1"].path("/tmp/which").write_text("first")
     second["h1"].path("/tmp/which").write_text("second")
@@ -171,7 +172,7 @@ def test_rigs_do_not_meet(make_cluster: MakeCluster) -> None:
 
 @pytest.mark.parametrize("count, seconds", [(4, 15.0), (16, 40.0)])
 def test_start_is_fast(make_cluster: MakeCluster, count: int, seconds: float) -> None:
-    """A seventh of that on a machine that is not overloaded."""
+    """On a machine that is not overloaded it takes a seventh of this."""
     start = time.monotonic()
     cluster = make_cluster(count)
     assert time.monotonic() - start < seconds
@@ -191,7 +192,7 @@ def test_what_the_machine_forbids_is_the_reason(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_tool_for_people(kept: Kept) -> None:
-    """`kept` skips where there are no rigs."""
+    """The fixture `kept` skips the test if the machine cannot have rigs."""
     command = [HOSTS, "--count", "2", "--", "sh", "-c", 'ssh -n ${HOSTS#*,} hostname; cat; echo "$HOSTS $OWN"; exit 5']
     environment = {**os.environ, "OWN": "my variable"}
     done = subprocess.run(
@@ -206,7 +207,7 @@ def test_the_tool_cleans_up(kept: Kept, number: signal.Signals) -> None:
     command = [HOSTS, "--", "sh", "-c", "sleep 1000 & echo started; wait"]
     tool = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert tool.stdout is not None and tool.stdout.readline() == "started\n"
-    # The shell writes before its child has become sleep, and a process has no environment in the middle of exec.
+    # The shell prints before its child has become sleep. During exec a process has no environment.
     wait_until(lambda: len(with_marker(kept.marker + "-tool")) == 3, 30, "tool, shell and sleep do not run")
     tool.send_signal(number)
     assert tool.wait(60) == 128 + number
@@ -215,7 +216,7 @@ def test_the_tool_cleans_up(kept: Kept, number: signal.Signals) -> None:
 
 
 def test_the_tool_says_why_it_cannot(kept: Kept) -> None:
-    # The capability: this Python and the tool may lie where root alone gets.
+    # The user needs this capability, because Python and the tool may be in folders that only root can enter.
     nobody = [
         "setpriv",
         "--reuid=nobody",

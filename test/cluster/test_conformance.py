@@ -1,4 +1,4 @@
-"""The backends' conformance suite itself between hosts: each rank is a process of test/backend/launched_test.cc."""
+"""The conformance suite of the backends between hosts. Each rank is a process of test/backend/launched_test.cc."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .test_mpi import OPEN_MPI, need
 
 PROGRAM = ROOT / "build/dev/test/backend/mpi_conformance"
 TWO, THREE = {2: "h1:1,h2:1", 3: "h1:2,h2:1", 4: "h1:2,h2:2", 5: "h1:3,h2:2"}, {8: "h1:3,h2:2,h3:3"}
-# Backend, what it uses between hosts, ranks.
+# Backend, backend that it uses between hosts, ranks.
 CASES = [
     ("tcp", "", 2),
     ("tcp", "", 5),
@@ -35,7 +35,7 @@ def test_conformance_between_hosts(cluster: Cluster, backend: str, between: str,
     if "mpi" in (backend, between):
         need("mpirun", "openmpi-bin")
         options.append("--mpi")
-        cases = ["~abort*"]  # after an abort nobody calls MPI any more in that process
+        cases = ["~abort*"]  # after an abort this process must not call MPI any more
     env = OPEN_MPI | {"TEST_RANKS": str(ranks)}
     done = run(cluster.head, *options, PROGRAM, *cases, env=env, timeout=100)
     if "there is no backend gloo" in done.stdout:

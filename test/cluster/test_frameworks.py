@@ -1,4 +1,4 @@
-"""Unmodified scripts of TensorFlow and JAX across hosts; test/e2e/frameworks has the same on one."""
+"""Unmodified scripts of TensorFlow and JAX across hosts. test/e2e/frameworks has the same on one host."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .jobs import EXAMPLES, assert_nothing_left, package_folders, run
 from .rig import ROOT, Cluster
 
 PROGRAMS = ROOT / "test/e2e/programs"
-# TensorFlow imports what it makes of functions from files in /tmp, which it removes, but not Python's bytecode of them.
+# TensorFlow generates files in /tmp and imports them. It removes these files, but not Python's bytecode of them.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu", "PYTHONDONTWRITEBYTECODE": "1"}
 TWO_EPOCHS = ("--epochs", "2")
-# Of a job and of the launcher, in seconds: only a hang reaches them. The parameter servers' job takes 30 s alone on two
-# slow cores, of which most is four imports of TensorFlow, and 85 s beside three others.
+# Limits of a job and of the launcher, in seconds. Only a hang reaches them. Alone on two slow cores, the job of the
+# parameter servers takes 30 s, mostly for four imports of TensorFlow. Beside three other jobs it takes 85 s.
 PATIENCE = ("--timeout", "300")
 LONGEST = 330
 SUMS = ["[0] process 0 of 2: 3.0", "[1] process 1 of 2: 3.0"]
@@ -34,7 +34,7 @@ def lines(cluster: Cluster, *options: str, program: str, words: tuple[str, ...] 
     )
     done = run(cluster.head, *options, *PATIENCE, *command, env=QUIET, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
-    # Gloo, which JAX uses between CPUs, says that it is connected.
+    # JAX uses Gloo between CPUs, and Gloo prints that it is connected.
     return sorted(line for line in done.stdout.splitlines() if "[Gloo]" not in line)
 
 
@@ -44,7 +44,7 @@ def test_workers_of_a_mirrored_strategy(cluster: Cluster) -> None:
 
 
 def learned(cluster: Cluster, *options: str | Path) -> None:
-    """A short training on two hosts, of one job: alone, each rank would report."""
+    """A short training on two hosts is one job: if ranks ran alone, each one would report."""
     done = run(cluster.head, *PATIENCE, *options, env=QUIET, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\[0\] epoch 2: loss \d\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE), done.stdout
@@ -83,7 +83,7 @@ def test_jax_where_a_hosts_own_name_is_127_0_1_1(cluster: Cluster) -> None:
 
 
 def test_unmodified_jax(make_cluster: MakeCluster) -> None:
-    """JAX itself offers its Gloo no other address than that of the host's own name."""
+    """JAX offers its Gloo only the address of the host's own name, so this must not be a loopback address."""
     cluster = make_cluster(2, loopback_alias=False, share=package_folders())
     mimic = ("--mimic", "slurm")
     assert lines(cluster, "-np", "2", "-H", "h1:1,h2:1", *mimic, program="jax_psum.py", words=("theirs",)) == SUMS

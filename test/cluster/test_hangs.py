@@ -1,4 +1,4 @@
-"""Ranks on two hosts that wait for each other: where they are, and how the job ends."""
+"""Ranks on two hosts that wait for each other: the report on where they are, and the end of the job."""
 
 from __future__ import annotations
 

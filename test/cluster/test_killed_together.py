@@ -1,4 +1,5 @@
-"""kill -9 of all that watch a host's ranks, at the same moment: what the kernel and the next agent still end."""
+"""kill -9 of all processes that watch a host's ranks, at the same moment. The kernel and the next agent end the
+rest."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, launcher, 
 from .rig import Cluster, Host, Process
 
 LOOPING = f"{shlex.quote(sys.executable)} {shlex.quote(str(LOOP))} 1000000 0.01"
-# The rank is a shell; what it starts knows nothing of distrun's way to end.
+# The rank is a shell. The kernel ends the shell with its agent, but not the child of the shell.
 BELOW_A_SHELL = ("sh", "-c", f"{LOOPING} & wait; true")
-# And one that hides in a session of its own.
+# The child starts a new session to hide.
 HIDING = ("sh", "-c", f"setsid sleep 4321 </dev/null >/dev/null 2>&1 & exec {LOOPING}")
 
 
 def kill_all(host: Host, processes: list[Process]) -> None:
-    """Stopped before, so that none is there to see the other go."""
+    """Stops the processes before it kills them, so that none can react to the end of the other."""
     assert len(processes) == 2, processes
     for number in (signal.SIGSTOP, signal.SIGKILL):
         host.run(["kill", f"-{int(number)}", *[str(each.pid) for each in processes]], check=True)
@@ -35,7 +36,7 @@ def hidden(host: Host) -> list[Process]:
 
 
 def cgroups_of_ranks(cluster: Cluster) -> set[Path]:
-    """On its hosts; os.walk passes over what goes meanwhile."""
+    """The groups of ranks on the cluster's hosts. os.walk skips groups that are removed at the same time."""
     if not cluster.plan.cgroup:
         return set()
     found = (Path(folder, name) for folder, names, _ in os.walk(cluster.plan.cgroup) for name in names)
@@ -84,7 +85,7 @@ def test_the_next_agent_ends_what_hid_from_the_last(cluster: Cluster) -> None:
     assert job.process.wait(30) == -9
     wait_until(lambda: cluster.head.strays() == hidden(cluster.head), "only what hides is left")
     assert len(hidden(cluster.head)) == 2
-    if not made:  # no cgroup can be made here, and docs/launch.md says what then is left
+    if not made:  # no cgroup can be made here; docs/launch.md lists what is left in this case
         end_strays(cluster.head)
         return
     again = run(cluster.head, "-np", "1", "true")

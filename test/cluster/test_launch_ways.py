@@ -1,4 +1,4 @@
-"""Ways by which ranks come to other hosts, besides ssh: Slurm's srun, any command, agents that dial in."""
+"""Ways to start ranks on other hosts besides ssh: Slurm's srun, any command, agents that dial in."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def slurm() -> Iterator[tuple[Cluster, Slurm]]:
 
 
 def allocated(host: Host, size: list[str], *command: str) -> subprocess.CompletedProcess[str]:
-    """`salloc size... command`."""
+    """Runs `salloc size... command`."""
     return host.run(["salloc", *size, *command], env=job_environment(), timeout=60)
 
 
@@ -68,7 +68,7 @@ def test_an_allocation_gives_the_hosts_and_srun_the_agents(slurm: tuple[Cluster,
 
 
 def test_the_readme_on_slurm(slurm: tuple[Cluster, Slurm]) -> None:
-    """The line of the README that starts with salloc, trained to the end."""
+    """The README's command that starts with salloc trains to the end."""
     [command] = [
         line.strip() for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("    salloc ")
     ]
@@ -130,7 +130,7 @@ def test_srun_carries_nothing_that_is_true_on_one_host_only(slurm: tuple[Cluster
 
 
 def test_steps_of_an_allocation_run_jobs_beside_each_other(slurm: tuple[Cluster, Slurm]) -> None:
-    """Each on the hosts of its step, which knows that it is no shell although it was typed in one."""
+    """Each step uses only its own hosts. It is not taken for a shell, although it was typed in one."""
     cluster, _ = slurm
     job = "distrun -np 1 sh -c 'echo rank on $(hostname)'"
     steps = " & ".join(f"SLURM_PTY_PORT=1 srun -N1 -n1 -w {host} {job}" for host in ("h1", "h2")) + " & wait"
@@ -149,7 +149,7 @@ def test_in_a_shell_on_a_host_the_whole_job_is_meant(slurm: tuple[Cluster, Slurm
 
 
 def test_slurm_tells_a_batch_script_that_ends_in_exec(slurm: tuple[Cluster, Slurm]) -> None:
-    """As `--signal=B:USR1@60` does, a minute before the end."""
+    """As `--signal=B:USR1@60` does, one minute before the end."""
     cluster, nodes = slurm
     steps = f"{sys.executable} {ROOT}/test/e2e/programs/steps.py 0.01"
     script = f"#!/bin/sh\nexec distrun --preempt-signal USR1 -np 2 {steps}\n"
@@ -184,7 +184,7 @@ def test_any_command_may_start_agents(cluster: Cluster) -> None:
 
 
 def test_the_comparison_of_launchers_runs(cluster: Cluster) -> None:
-    """Not its targets: this machine does other things too."""
+    """Its targets are not checked, because other work runs on this machine."""
     words: list[str | Path] = [sys.executable, ROOT / "bench/launch.py", "--rounds", "1"]
     done = cluster.head.run(words, env=job_environment() | {"HOSTS": "h1,h2,h3,h4"}, cwd=ROOT)
     assert done.returncode in (0, 1), done.stderr
@@ -202,7 +202,7 @@ def test_agents_dial_in_from_their_hosts(make_cluster: MakeCluster, key: Path) -
 
 
 def test_the_readme_with_agents_that_dial_in(make_cluster: MakeCluster, key: Path) -> None:
-    """The README's two commands, as a Kubernetes Job's pods would run the second one."""
+    """The README's two commands. The pods of a Kubernetes Job would run the second one."""
     cluster = make_cluster(2, share=[key.parent, *package_folders()])
     text = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
     [wait] = [line for line in text if line.startswith("distrun -np 4 --agents 2 ")]
@@ -230,5 +230,5 @@ def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, k
     begin = time.monotonic()
     for agent in agents:
         agent.wait(30)
-    assert time.monotonic() - begin < 15  # the lease, 5 on a machine that is not overloaded
+    assert time.monotonic() - begin < 15  # the lease; 5 s on a machine that is not overloaded
     assert_nothing_left(*cluster.hosts)

@@ -1,4 +1,4 @@
-"""The MPI launchers of Debian start ranks on hosts in a box, over the rig's ssh."""
+"""Debian's MPI launchers start ranks on hosts in a box, over the rig's ssh."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_mpi_program_spans_hosts(pair: tuple[Cluster, Path]) -> None:
 
 
 def test_mpicc_is_still_open_mpi_s() -> None:
-    """The backend `mpi` is built with it; MPICH comes beside it for its launcher only."""
+    """The backend `mpi` is built with it. MPICH is installed only for its launcher."""
     need("mpicc", "libopenmpi-dev")
     assert (
         "Open MPI" in subprocess.run(["mpicc", "--showme:version"], capture_output=True, text=True, check=True).stdout

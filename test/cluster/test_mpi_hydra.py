@@ -1,4 +1,4 @@
-"""`distrun --mpi=hydra`: mpiexec of MPICH starts the ranks. It hands its standard input to rank 0 only."""
+"""`distrun --mpi=hydra`: mpiexec of MPICH starts the ranks. It passes its standard input to rank 0 only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .test_mpi_mode import HOSTS, MPI4PY, kill, run, untagged
 
 LIBRARY = Path(f"/usr/lib/{os.uname().machine}-linux-gnu/libmpich.so.12")
 WAITING = ("sh", "-c", "echo ready $DISTRUN_RANK $$; exec sleep 1000")
-# MPICH 4.0.2 across hosts waits for ever in MPI_Finalize in one of five runs, with mpiexec alone as well.
+# Across hosts, MPICH 4.0.2 hangs in MPI_Finalize in one of five runs, with mpiexec alone as well.
 NO_FINALIZE = """
 import os, platform
 from mpi4py import MPI
@@ -33,7 +33,7 @@ os._exit(0)
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Path]]:
-    """Two hosts that share a folder, in which MPICH has the name that mpi4py looks for."""
+    """Two hosts with a shared folder. It has MPICH's library under the name that mpi4py looks for."""
     need("mpiexec.hydra", "mpich")
     folder = tmp_path_factory.mktemp("shared")
     (folder / "libmpi.so.12").symlink_to(LIBRARY)

@@ -1,4 +1,4 @@
-"""`distrun --mpi`: mpirun or srun starts the ranks, MPI works in them, and distrun looks after them as ever."""
+"""`distrun --mpi`: mpirun or srun starts the ranks, MPI works in them, and distrun watches them as usual."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(head: Host, *words: str, inside: tuple[str, ...] = ()) -> subprocess.Com
 
 
 def assert_all_ended(cluster: Cluster) -> None:
-    """On the head Slurm's own daemons stay."""
+    """On the head, the daemons of Slurm keep running."""
     ours = {"mpirun", "distrun", "srun"}
     wait_until(
         lambda: not any(Path(each.argv[0]).name in ours for each in cluster.head.processes()), "the head is idle"
@@ -98,7 +98,7 @@ def test_mpi_and_distrun_in_one_program(pair: tuple[Cluster, Path], how: str, or
 @pytest.mark.parametrize("order", ["mpi-first", "mpi-last"])
 @pytest.mark.parametrize("how", ["--mpi", "mpirun"])
 def test_mpi_moves_the_tensors(pair: tuple[Cluster, Path], how: str, order: str) -> None:
-    """With an MPI that the program has initialised before, or that distrun initialises and the program finds."""
+    """The program initialises MPI before distrun, or distrun initialises MPI and the program finds it."""
     need_mpi4py()
     mpirun = ["mpirun", "-x", "PATH", "-x", "PYTHONPATH", "-x", "DISTRUN_BACKEND", *HOSTS, *BOTH, order]
     head = pair[0].head
@@ -113,7 +113,7 @@ def test_mpi_moves_the_tensors(pair: tuple[Cluster, Path], how: str, order: str)
 
 @pytest.mark.parametrize("where", [[], ["-H", "h1:2"], ["-H", "h1:2,h2:2"]], ids=["no-hosts", "this-host", "mixed"])
 def test_ranks_on_the_head_itself(pair: tuple[Cluster, Path], where: list[str]) -> None:
-    """To which Open MPI's `--stdin all` hands on nothing."""
+    """Open MPI's `--stdin all` passes nothing to ranks on the head."""
     need_mpi4py()
     count = 4 if "h2" in "".join(where) else 2
     done = run(pair[0]["h1"], "--mpi", "-np", str(count), *where, *MPI4PY)
@@ -133,7 +133,7 @@ def test_an_example_trains(pair: tuple[Cluster, Path]) -> None:
 def test_srun_starts_the_ranks(pair: tuple[Cluster, Path], plugin: str) -> None:
     if why_no_slurm():
         pytest.skip(why_no_slurm())
-    # srun hands on its variables, and DISPLAY is the head's.
+    # srun passes its variables on, and DISPLAY belongs to the head.
     who = ["sh", "-c", "echo $DISTRUN_RANK ${PMIX_RANK-$PMI_RANK} $LOCAL_RANK $NODE_RANK on $(hostname) $DISPLAY"]
     inside = ("env", "DISPLAY=:7", "salloc", "-N2", "--ntasks-per-node=2")
     done = run(pair[0].head, f"--mpi={plugin}", *who, inside=inside)
@@ -170,7 +170,7 @@ def test_ctrl_c_ends_everything(pair: tuple[Cluster, Path]) -> None:
 
 
 WAITING = ("sh", "-c", "echo ready $DISTRUN_RANK $$; exec sleep 1000")
-# With MPI in the ranks: what it makes in /tmp and in /dev/shm stays when it is killed.
+# With MPI in the ranks. Killing them leaves MPI's files in /tmp and in /dev/shm.
 IN_MPI = """
 import os, time
 from mpi4py import MPI
@@ -181,7 +181,7 @@ WAITING_IN_MPI = (sys.executable, "-c", IN_MPI)
 
 
 def kill(host: Host, name: str) -> None:
-    """The first one, which is above the others, of a program or with these words."""
+    """Kills the first process of a program, or with these words in its command line. It is the parent of the others."""
     found = [
         each.pid
         for each in host.processes()
@@ -219,7 +219,7 @@ def test_the_report_names_the_part_that_was_killed(
 
 @pytest.mark.parametrize("what", ["launcher", "mpirun", "guard", "orted", "wrapper", "term"])
 def test_nothing_of_mpi_is_left_on_any_host(pair: tuple[Cluster, Path], what: str) -> None:
-    """Neither shared memory, nor folders in /tmp, nor cgroups, whoever was killed."""
+    """No shared memory, no folders in /tmp and no cgroups are left, whichever process was killed."""
     need_mpi4py()
     cluster, _ = pair
     job = Job(cluster.head, "--mpi", *HOSTS, *WAITING_IN_MPI, env=OPEN_MPI)
@@ -250,7 +250,7 @@ def leftovers(host: Host) -> list[str]:
 
 
 def cgroups(host: Host) -> list[str]:
-    """Of the wrappers: below the cgroup of the host, which no other host sees as its own."""
+    """The groups of the wrappers, below the host's cgroup. Another host's group does not contain this path."""
     seen = host.run(["sh", "-c", "cat /proc/self/cgroup; find /sys/fs/cgroup -name 'distrun-ranks-*'"]).stdout
     own = next((line.split(":", 2)[2] for line in seen.splitlines() if line.startswith("0::")), "/")
     return [line for line in seen.splitlines() if "distrun-ranks-" in line and own != "/" and own in line]

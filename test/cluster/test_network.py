@@ -1,4 +1,4 @@
-"""Cutting, losing, killing: what the faults do to the one host, and that they do nothing to the others."""
+"""Faults of the network and killed hosts: their effect on one host, and that the other hosts are not affected."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def cut(source: Host, target: Host) -> bool:
 
 
 def received(source: Host, target: Host, count: int) -> int:
-    """How many of `count` datagrams from source arrive at target."""
+    """The number of datagrams, out of `count` from source, that arrive at target."""
     receiver = target.popen(python(RECEIVE), stdout=subprocess.PIPE, text=True)
     assert receiver.stdout is not None and receiver.stdout.readline() == "bound\n"
     source.run([*python(SEND), target.address, str(count), "x"], check=True)
-    # A cable hands over at once: when the sender is done, what is to arrive has arrived.
+    # A cable delivers at once. When the sender has ended, all packets have arrived.
     target.run([*python(SEND), "127.0.0.1", "1", "last"], check=True)
     return int(receiver.communicate(timeout=60)[0])
 
@@ -94,7 +94,7 @@ def test_link_down_takes_every_network(make_cluster: MakeCluster) -> None:
 @pytest.mark.parametrize("direction, to, back", [("out", 0, 50), ("in", 50, 0), ("both", 0, 0)])
 def test_one_way_drop_is_one_way(cluster: Cluster, direction: str, to: int, back: int) -> None:
     victim, peer = cluster["h1"], cluster["h2"]
-    # Each must know the other's hardware address: the question for it would be dropped too.
+    # Each host must know the other's hardware address, because the ARP request would be dropped too.
     assert received(victim, peer, 50) == 50 and received(peer, victim, 50) == 50
     victim.drop(direction)  # type: ignore[arg-type]
     assert (received(victim, peer, 50), received(peer, victim, 50)) == (to, back)
@@ -141,7 +141,7 @@ def test_a_killed_host_says_no_goodbye_and_the_others_live(make_cluster: MakeClu
 
 
 def test_a_running_host_that_dies_says_goodbye(cluster: Cluster) -> None:
-    """What the silence above is to be compared with."""
+    """For comparison with the silence of a killed host above."""
     held = cluster["h2"].popen(python(HOLD), **PIPES)
     assert held.stdout is not None and held.stdout.readline() == "listening\n"
     watch = cluster.head.popen([*python(WATCH), cluster["h2"].address, "60"], **PIPES)

@@ -1,4 +1,4 @@
-"""Ranks that mpirun, mpiexec or srun started, without distrun: init() finds the world by itself."""
+"""Ranks that mpirun, mpiexec or srun started without distrun. init() finds the world from their variables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Cluster]:
-    """Two hosts that are Slurm's nodes as well, if it is there."""
+    """Two hosts. They are Slurm's nodes as well, if it is installed."""
     with ExitStack() as stack:
         cluster = started(stack, 2, share=package_folders())
         if not why_no_slurm():
@@ -61,7 +61,7 @@ UNASKED = "import distrun; distrun.init(); print('loaded', 'libmpi' in open('/pr
 
 
 def test_mpi_is_not_loaded_unasked(pair: Cluster, way: list[str]) -> None:
-    """Its symbols are global, and in the way of another MPI that the program imports after init()."""
+    """MPI's symbols are global. They would disturb another MPI that the program imports after init()."""
     done = run(pair.head, *way, sys.executable, "-c", UNASKED)
     assert done.stdout.count("loaded False") == 4, done.stdout + done.stderr
     assert_nothing_left(*pair.hosts)
@@ -71,7 +71,7 @@ def told(output: str) -> list[str]:
     return sorted(line for line in output.splitlines() if line.startswith("world "))
 
 
-# rank/size local/local_size cross/cross_size sum, after a second init the same
+# rank/size local/local_size cross/cross_size sum, and the same sum after a second init
 ALL_FOUR = [
     "world 0/4 local 0/2 cross 0/2 on h1: 6 6",
     "world 1/4 local 1/2 cross 0/2 on h1: 6 6",
@@ -108,7 +108,7 @@ def test_memory_is_shared_inside_a_host(pair: Cluster, way: list[str]) -> None:
 def test_a_lost_rank_ends_the_job(pair: Cluster, way: list[str], how: str) -> None:
     done = run(pair.head, *way, *WORLD, how)
     assert done.returncode != 0
-    # mpirun and mpiexec end the others at once when a rank is killed, srun leaves that to us.
+    # If a rank is killed, mpirun and mpiexec end the others at once. srun leaves that to distrun.
     if how == "raise" or way[0] == "srun":
         assert f"lost ({0 if how == 'kill-first' else 3},)" in done.stdout, done.stdout + done.stderr
     assert_nothing_left(*pair.hosts, seconds=15)
@@ -118,13 +118,14 @@ def test_a_lost_rank_ends_the_job(pair: Cluster, way: list[str], how: str) -> No
 def test_ranks_that_do_not_come_are_an_error(pair: Cluster, way: list[str], who: str) -> None:
     done = run(pair.head, *way, *WORLD, who)
     assert done.returncode != 0
-    # mpirun itself ends a job in which some ranks have said hello and one ends without.
+    # mpirun ends a job if some ranks have called MPI_Init and another one ends without it.
     told = done.stdout + done.stderr
     assert "did not come" in told or 'did not call "init" before exiting' in told, told
 
 
 def test_a_refusal_is_heard_by_every_rank(pair: Cluster, way: list[str]) -> None:
-    """Not the loss of a rank that has heard it before. mpirun and mpiexec may end a rank before it has said so."""
+    """Ranks must not report the loss of a rank that was refused earlier. mpirun and mpiexec may end a rank before it
+    prints."""
     done = run(pair.head, *way, *WORLD, "refused")
     assert done.returncode != 0
     heard = [line for line in done.stdout.splitlines() if line.startswith("heard ")]
@@ -134,9 +135,9 @@ def test_a_refusal_is_heard_by_every_rank(pair: Cluster, way: list[str]) -> None
 
 
 def test_a_refusal_of_one_rank_is_told_to_the_others(pair: Cluster) -> None:
-    """With PMI: PMIx needs a thread too, and so the rank would not come at all.
+    """Uses PMI. PMIx needs a thread too, so the rank could not start at all.
 
-    Those that are still in init() hear that it could not take part, the others that it was lost.
+    Ranks that are still in init() learn that rank 3 could not take part. The others learn that it was lost.
     """
     need("mpiexec.hydra", "mpich")
     done = run(pair.head, *WAYS["hydra"], *WORLD, "refused-one")

@@ -1,4 +1,4 @@
-"""What the rig is to build, and the switch's rules: values, without a namespace."""
+"""The plan of the rig and the switch's rules, as values, without any namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--encrypt and --checksum between hosts: what the wire shows, what is found to be changed, what is refused."""
+"""--encrypt and --checksum between hosts: bytes on the wire, detection of changed bytes, and refusals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOSTS = {"tcp": ("-np", "2", "-H", "h1:1,h2:1"), "hierarchical": ("-np", "4", "-
 
 
 def on_the_wire(cluster: Cluster, backend: str, *options: str, wanted: bytes = PATTERN) -> tuple[int, int]:
-    """Bytes that came to h1 or left it while ranks there and on h2 sent the pattern, and how often it was `wanted`."""
+    """Bytes to and from h1 while ranks on h1 and h2 send the pattern, and how often `wanted` was among them."""
     sniffer = cluster["h1"].popen(
         [sys.executable, PROGRAMS / "sniff.py", wanted.hex()],
         stdin=subprocess.PIPE,
@@ -81,7 +81,7 @@ def test_what_the_command_shows_to_be_unable_is_refused(cluster: Cluster, option
         done = run(cluster.head, "-np", "2", "-H", "h1:1,h2:1", option, *options, "true", timeout=60)
         assert done.returncode == 64, done.stderr
         assert f"{option} cannot be met on 2 hosts: {why}" in done.stderr
-    # On one host the option changes nothing.
+    # On one host the option has no effect.
     done = run(cluster.head, "-np", "1", "-H", "h1:1", "--encrypt", *options[:1], *options[1:], "true", timeout=60)
     assert "cannot be met" not in done.stderr
     assert_nothing_left(cluster["h1"], cluster["h2"])

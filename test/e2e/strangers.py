@@ -1,4 +1,4 @@
-"""Who connects to our ports without belonging to the job."""
+"""Connects to the ports of a job without belonging to it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 LISTENS = "0A"
-# Random bytes, lengths that nobody has, another protocol, a part of a greeting, and nothing at all.
+# Random bytes, lengths beyond the limit, another protocol, the first byte of a greeting, and nothing at all.
 PAYLOADS = (os.urandom(4096), b"\xff" * 64, b"\xff\xff\xff\x7f" + b"x" * 100, b"GET / HTTP/1.0\r\n\r\n", b"\x01", b"")
 
 
 def listening_ports(pids: Iterable[int]) -> dict[int, int]:
-    """TCP ports on which any of the processes listens, and which one does."""
+    """The TCP ports on which the processes listen, with the pid of the process."""
     inodes = {}
     for pid in pids:
-        with suppress(OSError):  # a descriptor, or the process, has gone
+        with suppress(OSError):  # the descriptor or the process has gone
             for entry in Path(f"/proc/{pid}/fd").iterdir():
                 if found := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry)):
                     inodes[found[1]] = pid
@@ -34,26 +34,27 @@ def listening_ports(pids: Iterable[int]) -> dict[int, int]:
 
 @contextmanager
 def strangers(ports: Iterable[int], rounds: int = 10) -> Iterator[None]:
-    """Of each kind some at every port; they stay connected."""
+    """Opens several connections of each kind to every port. They stay open until the end of the context."""
     with ExitStack() as stack:
         for port in ports:
             for payload in PAYLOADS * rounds:
                 stranger = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
-                with suppress(OSError):  # it may have been shown the door already
+                with suppress(OSError):  # the process may already have closed this connection
                     stranger.sendall(payload)
-        # What they are answered, or that they are not, is known when those whom nobody can take for one of us are gone.
+        # By now the processes have closed the connections whose first bytes are wrong.
         time.sleep(0.5)
         yield
 
 
 def memory(pid: int) -> dict[str, int]:
-    """The most that a process has had so far, in bytes: address space, where a huge length would show, and pages."""
+    """The peaks of a process so far, in bytes: VmPeak, where a huge length would show, and VmHWM, the resident
+    memory."""
     text = Path(f"/proc/{pid}/status").read_text()
     return {name: int(kib) * 1024 for name, kib in re.findall(r"^(VmPeak|VmHWM):\s+(\d+) kB$", text, re.MULTILINE)}
 
 
 def assert_no_memory_for(before: dict[int, dict[str, int]]) -> None:
-    """Of processes, since then."""
+    """The peaks of these processes have hardly grown since `before`."""
     for pid, then in before.items():
         grown = {name: value - then[name] for name, value in memory(pid).items()}
         assert grown["VmHWM"] < 8 << 20 and grown["VmPeak"] < 256 << 20, (pid, grown)

@@ -1,4 +1,4 @@
-"""All that the pages about C++ and C show compiles, and the pieces of C++ run on two ranks."""
+"""All code on the pages about C++ and C compiles, and the pieces of C++ run on two ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .conftest import ROOT, StartJob, build_flags
 
 PAGES = [(ROOT / "docs" / page).read_text() for page in ("start/cpp.md", "reference/cpp.md", "reference/c-api.md")]
 PAGE = "\n".join(PAGES)
-# Where a block stands outside of functions.
+# The beginning of a block that must stand outside of functions.
 OUTSIDE = re.compile(r"(?:void|struct|template) ")
 CPP = """
 #include <distrun/distrun.hpp>

@@ -1,4 +1,4 @@
-"""Every example runs as the README says, and ends with the line that it promises."""
+"""Every example runs as the README says, and prints the last line that the README shows."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_c_and_cpp_build_with_our_flags(start_job: StartJob, tmp_path: Path, com
     assert expected in job.text, job.text
 
 
-# A profiler's signals, or a job that is stopped and goes on, interrupt what waits.
+# A profiler's signals interrupt a wait, and so does stopping and continuing the job.
 INTERRUPTED = """
 #include <distrun/distrun.h>
 int32_t __real_distrun_wait(distrun_handle* handle, double timeout);
@@ -133,7 +133,7 @@ def test_an_older_c_plus_plus_is_named() -> None:
 
 
 def test_cmake_package(start_job: StartJob, tmp_path: Path) -> None:
-    # Of a project of C++14, which is clang's own standard until 15.
+    # In a project with C++14, which is clang's default until version 15.
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\nproject(user CXX)\nset(CMAKE_CXX_STANDARD 14)\n"
         "find_package(distrun REQUIRED)\n"

@@ -1,4 +1,4 @@
-"""As written for torchrun: knows nothing of distrun."""
+"""A script as written for torchrun. It does not know distrun."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ same = [torch.empty_like(weights) for _ in range(dist.get_world_size())]
 dist.all_gather(same, weights)
 print(f"rank {rank} of {dist.get_world_size()}: equal {all(torch.equal(weights, other) for other in same)}", flush=True)
 dist.destroy_process_group()
-# A thread of torch 2.13's Gloo can outlive this: one run in four ended with "terminate called without an active
-# exception" under torchrun too.
+# A thread of Gloo in torch 2.13 can outlive this. One run in four ended with "terminate called without an active
+# exception", under torchrun too.
 os._exit(0)

@@ -1,7 +1,7 @@
-"""Reduces for ever. After a few steps rank ARGV[1] does what a library does that closes a descriptor twice: it writes
-777 bytes into a socket of somebody else, here the ARGV[2]th of this process that is TCP.
+"""Reduces for ever. After a few steps rank ARGV[1] acts like a library that closes a descriptor twice. It writes 777
+bytes into a socket that it does not own, here the ARGV[2]th TCP socket of this process.
 
-Lines: `ready RANK PID`, `wrote into LOCAL to REMOTE`, `none` (there are fewer), `raised RANK ...` as loop.py has.
+Lines: `ready RANK PID`, `wrote into LOCAL to REMOTE`, `none` (there are fewer), `raised RANK ...` as in loop.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import distrun.numpy as hvd
 
 
 def sockets() -> list[socket.socket]:
-    """Of distrun's: this process has no others."""
+    """The TCP sockets of distrun. This process has no others."""
     found = []
     for name in sorted(os.listdir("/proc/self/fd"), key=int):
         try:

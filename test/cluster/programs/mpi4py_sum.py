@@ -1,4 +1,4 @@
-"""As written for mpirun: knows nothing of distrun."""
+"""A script as written for mpirun. It does not know distrun."""
 
 from __future__ import annotations
 

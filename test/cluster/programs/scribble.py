@@ -1,4 +1,4 @@
-"""Rank 1 writes into its tensor connections what distrun did not send, as a library that closes a descriptor twice."""
+"""Rank 1 writes foreign bytes into its tensor connections, like a library that closes a descriptor twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import distrun.numpy as hvd
 
 
 def sockets() -> set[int]:
-    """Descriptors of this process that are TCP sockets."""
+    """The descriptors of this process that are TCP sockets."""
     with open("/proc/self/net/tcp") as table:
         inodes = {line.split()[9] for line in list(table)[1:]}
     found = set()
@@ -28,9 +28,9 @@ def sockets() -> set[int]:
 
 hvd.init()
 before = sockets()
-ours = hvd.add_process_set([0, 1])  # which opens connections of its own
+ours = hvd.add_process_set([0, 1])  # opens new connections for the set
 if hvd.rank() == 2:
-    hvd.shutdown()  # which waits for the others
+    hvd.shutdown()  # waits for the other ranks
     sys.exit()
 hvd.allreduce(np.ones(1000, np.float32), name="before", process_set=ours)
 if hvd.rank() == 1:

@@ -1,4 +1,4 @@
-"""Sums over all ranks and over the ranks of each host; tells which backend each process set got."""
+"""Sums over all ranks and over the ranks of each host. Prints which backend each process set got."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ total = hvd.allreduce(ones, op=hvd.Sum, name="all")
 local = hvd.allreduce(ones, op=hvd.Sum, name=f"host{here}", process_set=sets[here])
 print(f"sums {hvd.rank()} {total[0]:.0f} {local[0]:.0f}", flush=True)
 if hvd.local_rank() == 0:
-    # Without the reasons: srun mixes lines that are long.
+    # Without the reasons, because srun mixes long lines.
     print(f"host {here}: " + " | ".join(line.split(" (")[0] for line in distrun.query("why").splitlines()), flush=True)
 hvd.shutdown()

@@ -1,6 +1,6 @@
-"""Reads every packet of this host's interfaces until standard input ends; argument: what to look for, in hexadecimal.
+"""Reads every packet of this host's interfaces until standard input ends. Argument: the bytes to count, in hexadecimal.
 
-Prints `ready`, and in the end how many bytes there were and how often that was among them.
+Prints `ready`, and at the end the number of bytes and how often they contained the wanted ones.
 """
 
 from __future__ import annotations

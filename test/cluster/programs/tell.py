@@ -1,4 +1,4 @@
-"""A line of JSON about this rank: words, variables, folder, limits."""
+"""Prints a line of JSON about this rank: arguments, variables, folder, limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program of torch.distributed's; argument: the backend of its group. It imports distrun for that one alone."""
+"""A program for torch.distributed. Argument: the backend of its group. It imports distrun only for that backend."""
 
 from __future__ import annotations
 

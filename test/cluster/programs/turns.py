@@ -1,4 +1,5 @@
-"""Ranks take turns: in step n, rank n modulo size says so, and no other before its agent has read that."""
+"""Ranks take turns. In step n, rank n modulo size prints a line, and the next step begins after its agent has read
+it."""
 
 import array
 import fcntl
@@ -12,7 +13,7 @@ import distrun.numpy as hvd
 
 
 def unread() -> int:
-    """Bytes in the pipe that standard output is."""
+    """The number of bytes in the pipe of standard output."""
     count = array.array("i", [0])
     fcntl.ioctl(sys.stdout.fileno(), termios.FIONREAD, count)
     return count[0]
@@ -24,5 +25,5 @@ for step in range(8):
         print(f"step {step}", flush=True)
         while unread():
             time.sleep(0.01)
-        time.sleep(0.1)  # more than by which hosts are wrong about each other's clocks
+        time.sleep(0.1)  # longer than the error of the hosts about each other's clocks
     hvd.allreduce(np.zeros(1, np.float32), name="turn")

@@ -1,4 +1,4 @@
-"""Uses MPI and distrun in one process, in the order that the argument says; both must see the same world."""
+"""Uses MPI and distrun in one process, in the order of the argument. Both must see the same world."""
 
 from __future__ import annotations
 

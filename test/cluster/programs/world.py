@@ -1,4 +1,5 @@
-"""Tells this rank's world and a sum over it, in two sessions; or fails as the first argument says, mostly on rank 3."""
+"""Prints this rank's world and a sum over it, in two sessions. Or fails as the first argument says, mostly on rank
+3."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def fail(how: str) -> None:
 
 
 def absent(rank: str) -> None:
-    """One rank does not use distrun at all."""
+    """One rank does not use distrun."""
     if own_rank() == rank:
         return
     try:
@@ -53,12 +54,12 @@ def absent(rank: str) -> None:
         raise SystemExit(4) from None
 
 
-# For the process $0 a millisecond now and then.
+# Lets the process $0 run for a millisecond at a time.
 SLOWLY = "for i in $(seq 60); do kill -STOP $0; sleep 0.05; kill -CONT $0; sleep 0.001; done"
 
 
 def refused() -> None:
-    """All ranks hear why, a slow one too."""
+    """All ranks get the reason, including a slow one."""
     if own_rank() == "3":
         words = ["/bin/sh", "-c", SLOWLY, str(os.getpid())]
         subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -70,7 +71,7 @@ def refused() -> None:
 
 
 def refused_one() -> None:
-    """Rank 3 has no memory for a thread of its own; the others are through with init by then."""
+    """Rank 3 has no memory to start its thread. By then the others have returned from init."""
     if own_rank() == "3":
         room = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE + (10 << 20)
         resource.setrlimit(resource.RLIMIT_AS, (room, room))

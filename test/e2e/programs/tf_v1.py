@@ -11,7 +11,7 @@ from tf_gradients import gradients_in_a_graph
 
 import distrun.tensorflow as hvd
 
-tf.get_logger().setLevel("CRITICAL")  # TensorFlow logs what is refused in vectorized_map as an error with its traces
+tf.get_logger().setLevel("CRITICAL")  # TensorFlow logs an error with its traces for each refusal in vectorized_map
 tf1 = tf.compat.v1
 tf1.disable_eager_execution()
 hvd.init()
@@ -50,7 +50,7 @@ def the_other_operations() -> None:
 
 
 def gradients() -> None:
-    """Those of an eager tape, which tf_ops.py looks at."""
+    """The gradients must equal those of an eager tape, which tf_ops.py checks."""
     functions = [
         (lambda v: hvd.grouped_allreduce([v, v], op=hvd.Sum)[1], lambda rank: MEAN * SIZE),
         (hvd.allgather, lambda rank: MEAN * SIZE),
@@ -77,7 +77,7 @@ def uneven_batches_and_join() -> None:
 
 
 def loops() -> None:
-    """Independent iterations: in order by parallel_iterations=1, and with one warning where they may overlap."""
+    """Independent iterations: ordered with parallel_iterations=1. If they may overlap, there is one warning."""
 
     def body(i, found):  # type: ignore[no-untyped-def]
         return i + 1, found.write(i, hvd.allreduce(tf.cast(i, tf.float32), op=hvd.Sum))
@@ -107,7 +107,7 @@ def loops() -> None:
 
 
 def rows() -> None:
-    """As tf_rows.py has it: a graph's vectorized_map and its Jacobian."""
+    """A graph's vectorized_map and its Jacobian, as in tf_rows.py."""
     from tensorflow.python.ops.parallel_for.gradients import jacobian
 
     with tf.Graph().as_default(), tf1.Session() as session:
@@ -124,7 +124,7 @@ def rows() -> None:
 
 
 def hook_and_optimizer(wrap, gradient: float) -> None:  # type: ignore[no-untyped-def]
-    """Different starts and different gradients: all get the last rank's weights, stepped with the mean gradient."""
+    """Different initial values and gradients. All ranks get the last rank's weights and step with the mean gradient."""
     with tf.Graph().as_default():
         weight = tf1.get_variable("weight", initializer=np.full([2], 10.0 + RANK, np.float32))
         table = tf1.get_variable("table", initializer=np.full([SIZE, 2], 1.0 + RANK, np.float32))
@@ -145,7 +145,7 @@ def hook_and_optimizer(wrap, gradient: float) -> None:  # type: ignore[no-untype
 
 
 def local_aggregation(average: bool) -> None:
-    """Two passes are added up before their gradients travel and are applied."""
+    """The gradients of two passes are added up before they are reduced and applied."""
     with tf.Graph().as_default():
         weight = tf1.get_variable("weight", initializer=np.zeros([2], np.float32))
         x = tf1.placeholder(tf.float32, [])
@@ -166,14 +166,14 @@ def local_aggregation(average: bool) -> None:
 
 
 class OnlyWith(tf1.train.GradientDescentOptimizer):
-    """An optimizer of a program's, with arguments of its own."""
+    """An optimizer class of the program, with an additional argument."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, *, factor):  # type: ignore[no-untyped-def]
         return super().apply_gradients([(factor * grad, var) for grad, var in grads_and_vars], global_step)
 
 
 def other_arguments(passes: int) -> None:
-    """They go to the wrapped optimizer as they came; global_step, given by place or by name, counts every pass."""
+    """Arguments reach the wrapped optimizer unchanged. global_step, by position or by name, counts every pass."""
     with tf.Graph().as_default():
         weight = tf1.get_variable("weight", initializer=np.zeros([2], np.float32))
         step = tf1.train.get_or_create_global_step()
@@ -190,7 +190,8 @@ def other_arguments(passes: int) -> None:
 
 
 def gradients_that_nobody_has_reduced() -> None:
-    """Of tf.gradients(), as programs make them that clip: one warning, and none where they are the optimizer's."""
+    """Gradients from tf.gradients(), which programs with clipping use, give one warning. Those of the optimizer give
+    none."""
     with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         weight = tf1.get_variable("weight", initializer=np.zeros([2], np.float32))
@@ -213,7 +214,7 @@ def gradients_that_nobody_has_reduced() -> None:
 
 
 def variables_of_a_ranks_own() -> None:
-    """Of which ranks have other numbers, in front of those that all have."""
+    """Ranks have different numbers of local variables, before the variables that all ranks have."""
     for options in ({}, {"backward_passes_per_step": 2}, {"scale_local_gradients": False}):
         with tf.Graph().as_default(), tf1.Session() as session:
             zeros = np.zeros([2], np.float32)
@@ -233,7 +234,7 @@ def variables_of_a_ranks_own() -> None:
 
 
 def two_aggregations() -> None:
-    """Two optimizers of one graph, in a scope that reuses variables, add up and count for themselves."""
+    """Two optimizers in one graph, in a scope that reuses variables. Each has separate sums and counters."""
     with tf.Graph().as_default():
         names = ["fast", "slow"]
         weights = [tf1.get_variable(name, initializer=np.zeros([2], np.float32)) for name in names]
@@ -265,7 +266,7 @@ def two_aggregations() -> None:
 
 
 def every_pass_is_a_global_step() -> None:
-    """So StopAtStepHook ends a job after as many passes as under Horovod."""
+    """StopAtStepHook must end a job after as many passes as with Horovod."""
     for of_tensorflow_1 in (False, True):
         if of_tensorflow_1:
             tf1.disable_resource_variables()

@@ -1,4 +1,4 @@
-"""`without_call.py CALL PROGRAM ARGS...`: PROGRAM where that is refused, as by a container's seccomp profile."""
+"""`without_call.py CALL PROGRAM ARGS...`: runs PROGRAM with CALL refused, as by a container's seccomp profile."""
 
 from __future__ import annotations
 
