@@ -1,5 +1,5 @@
-// Our declarations of one of MPI's binary interfaces against its header, where there is one: Open MPI's mpi.h, or the
-// standard mpi_abi.h. Linked with the library that the header belongs to, which is never initialised.
+// Compares our declarations of one of MPI's binary interfaces with its header, if that is installed: Open MPI's mpi.h,
+// or the standard mpi_abi.h. The test is linked with the library of that header, but never initialises it.
 #include <catch2/catch_test_macros.hpp>
 #include <vector>
 

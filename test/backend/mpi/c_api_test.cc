@@ -1,6 +1,6 @@
-// CUDA tensors through the C API between ranks that mpirun has started, on the plug-in above the fake of CUDA: what the
-// engine does around a backend (fusion, scales, outputs that it allocates, join, process sets), for tensors on a
-// device.
+// CUDA tensors through the C API between ranks that mpirun has started. The plug-in runs over the fake of CUDA. The
+// tests cover the engine's work around a backend (fusion, scales, allocated outputs, join, process sets) for device
+// tensors.
 #include <distrun/distrun.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -45,7 +45,7 @@ struct Session {
   int size = 1;
 };
 
-// One operation on this rank's GPU, with the memory that it points to.
+// One operation on this rank's GPU, with the memory that it uses.
 struct Op {
   Op(distrun_kind kind, std::string its_name, std::vector<float> values)
       : name(std::move(its_name)), data(std::move(values)), shape{static_cast<int64_t>(data.size())} {
@@ -71,7 +71,7 @@ struct Op {
   distrun_op raw;
 };
 
-// Submits all at once and gives what was gathered.
+// Submits all operations at once and returns the gathered values.
 std::vector<float> run(const Session& session, const std::vector<Op*>& ops) {
   std::vector<distrun_op> raw;
   for (Op* op : ops) raw.push_back(op->ready(session.rank));
@@ -106,7 +106,7 @@ void join(const Session& session) {
   distrun_release(handle);
 }
 
-// 1 + 2 + ... of all ranks.
+// The sum 1 + 2 + ... + size.
 float sum_of_ranks(const Session& session) { return static_cast<float>(session.size * (session.size + 1)) / 2.0F; }
 
 }  // namespace
@@ -139,7 +139,7 @@ TEST_CASE("c api: CUDA tensors by a GPU-aware MPI: fused, scaled, gathered, in p
   CHECK(run(session, {&blocks}) == rows);
 
   std::vector<int32_t> members(static_cast<std::size_t>(session.size - 1));
-  std::iota(members.begin(), members.end(), 1);  // all but rank 0
+  std::iota(members.begin(), members.end(), 1);  // all ranks except 0
   int32_t set = 0;
   REQUIRE(distrun_process_set_add(session.raw, members.data(), members.size(), &set) == DISTRUN_OK);
   if (session.rank > 0) {
@@ -149,7 +149,7 @@ TEST_CASE("c api: CUDA tensors by a GPU-aware MPI: fused, scaled, gathered, in p
     CHECK(inside.data[0] == all - 1);
   }
 
-  if (session.rank == 0) {  // the others have run out of data
+  if (session.rank == 0) {  // the other ranks have joined
     Op alone(DISTRUN_ALLREDUCE, "one", {7, 8});
     alone.raw.prescale = 3.0;
     run(session, {&alone});

@@ -1,4 +1,4 @@
-// kernels.cu's combine against the host's kernels, bit for bit, for what each dtype is on its way.
+// Compares combine() of kernels.cu with the host's kernels, bit for bit, for the type in which each dtype is reduced.
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -23,7 +23,7 @@ constexpr Pair kPairs[] = {{cuda_parts::kCombineSum, ReduceOp::kSum},
                            {cuda_parts::kCombineMax, ReduceOp::kMax}};
 constexpr std::size_t kCount = 3 * cuda_parts::kTileElements + 7;
 
-// What is reduced in place of a dtype.
+// The dtype that is reduced instead of `dtype`.
 DType reduced_as(DType dtype) {
   if (dtype == DType::kI16) return DType::kI32;
   return dtype == DType::kBool ? DType::kU8 : dtype;
@@ -58,7 +58,7 @@ bool is_nan(DType dtype, const std::byte* from, std::size_t i) {
   }
 }
 
-// Which NaN is not specified.
+// Equal elements, or two NaNs: the bits of a NaN are not specified.
 bool alike(DType dtype, const std::byte* a, const std::byte* b, std::size_t i) {
   const std::size_t unit = size_of(dtype);
   return std::memcmp(a + i * unit, b + i * unit, unit) == 0 || (is_nan(dtype, a, i) && is_nan(dtype, b, i));

@@ -1,4 +1,4 @@
-// Which GPU is current while MPI is called, above a fake of CUDA and an MPI that does as it is told (fake_mpi.c).
+// Which GPU is current while MPI is called. It uses a fake of CUDA, and a fake MPI that the test controls (fake_mpi.c).
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <vector>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kGpu = 1;
 
-std::vector<int> seen;  // current at each call
+std::vector<int> seen;  // the GPU that was current at each call
 
 int look_at_barrier(void*, void** request) {
   seen.push_back(test::fake_gpus::current_gpu());
@@ -36,7 +36,7 @@ int look_at_test(void** request, int* done, void*) {
   return 0;
 }
 
-// One member alone needs no store.
+// A group with one member needs no store.
 std::unique_ptr<MpiGroup> group_of_one(Process& process, test::Record& record, int device) {
   const int rank = 0;
   auto made = MpiGroup::create(process,
@@ -62,14 +62,14 @@ void run_barrier(MpiGroup& group, test::Record& record, std::uint64_t token) {
 
 }  // namespace
 
-// The last word is exit()'s: the handler there fails this program.
+// The exit handler below makes the last check: it fails this program.
 TEST_CASE("mpi on GPUs: the GPU is current in every call of MPI that may move a message, and not in MPI_Finalize") {
   fake_mpi_tasks = 1;
   fake_mpi_ibarrier = &look_at_barrier;
   fake_mpi_test = &look_at_test;
-  auto& process = *new Process(plugin::host_table());  // as in the plug-in: there until the process has ended
+  auto& process = *new Process(plugin::host_table());  // never destroyed, as in the plug-in
   REQUIRE(process.usable({{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "0"}}, 1, true).ok());
-  // Before the handler that finalises MPI, which runs sooner then.
+  // Registered before the handler that finalises MPI, because exit() runs the later one first.
   static const int registered = std::atexit([] {
     if (fake_mpi_finalizes != 1) std::_Exit(EXIT_FAILURE);
   });

@@ -1,5 +1,6 @@
-// Operations on GPUs above a fake of CUDA and an MPI of this test's, whose members are in one process: the order of
-// calls, what MPI is given, failures and aborts. The test moves every member itself, so that each step is its own.
+// Operations on GPUs over a fake of CUDA and this test's MPI, whose members are all in this process. It checks the
+// order of calls, the arguments of MPI, failures and aborts. The test calls every member itself, so that it controls
+// each step.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
@@ -37,7 +38,7 @@ Process& process() {
   return only;
 }
 
-// The messages of all members. A communicator is a member's number in it.
+// The messages of all members. Each member's communicator holds the member's number.
 struct Request {
   int from = 0;
   int to = 0;
@@ -49,7 +50,7 @@ struct Request {
 };
 struct Post {
   std::deque<std::unique_ptr<Request>> requests;
-  std::vector<std::pair<const std::byte*, std::size_t>> given;  // what MPI has seen
+  std::vector<std::pair<const std::byte*, std::size_t>> given;  // the buffers that MPI has received
 };
 Post post;
 int numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -59,7 +60,7 @@ std::size_t bytes_of(void* type) {
   return size_of(static_cast<DType>(std::ranges::find(types, type) - types.begin()));
 }
 
-// A message arrives when both ends are there.
+// A message arrives when both the send and the receive are there.
 void put(Request made, void** request) {
   post.given.emplace_back(made.data, made.bytes);
   post.requests.push_back(std::make_unique<Request>(made));
@@ -79,7 +80,7 @@ void put(Request made, void** request) {
 
 int number_of(void* comm) { return *static_cast<int*>(comm); }
 
-// An MPI built with CUDA takes the current context for that of the memory.
+// An MPI built with CUDA assumes that memory belongs to the current context.
 void insist_on(const char* call, int gpu) {
   if (fake::current_gpu() != gpu) {
     fake::world().fault(std::string(call) + " while GPU " + std::to_string(fake::current_gpu()) + " is current, not " +
@@ -134,7 +135,7 @@ struct Member {
   DeviceQueue queue;
 };
 
-// One member's part in an operation, with the memory that it points to. Its GPU has its number.
+// One member's part in an operation, with the memory that it uses. The GPU has the number of the member.
 struct Op {
   Op(std::int32_t kind, int member, std::vector<std::vector<float>> its_inputs, std::size_t outputs = 0)
       : inputs(std::move(its_inputs)), output(outputs) {
@@ -170,7 +171,7 @@ struct Op {
 
 struct Rig {
   explicit Rig(int size) {
-    for (const auto& one : post.requests) one->done = true;  // what a case before has given up
+    for (const auto& one : post.requests) one->done = true;  // requests that an earlier test case gave up
     fake_mpi_isend = &send;
     fake_mpi_irecv = &receive;
     fake_mpi_test = &test_one;
@@ -195,7 +196,7 @@ struct Rig {
       for (const auto& one : members) REQUIRE(one->queue.progress().ok());
     }
   }
-  // All members' operations, to their end.
+  // Runs the operations of all members until they complete.
   void run(std::deque<Op>& ops) {
     static std::uint64_t token = 1000;
     start(ops, ++token);
@@ -230,7 +231,7 @@ std::string number_of_stream(int gpu) {
   return "s" + std::to_string(static_cast<fake::Stream*>((*found)->stream())->number);
 }
 
-// As calls_of(), with "s" for our stream of this GPU.
+// Like calls_of(), but with "s" for our stream on this GPU.
 std::string work_of(int gpu) {
   std::string text = fake::calls_of(kWork);
   const std::string name = number_of_stream(gpu);
@@ -261,7 +262,7 @@ TEST_CASE("mpi on GPUs: marks, pack, event, messages, unpack, event: each when w
   const std::string first_step = packing + "; MPI_Irecv 1 from 1; MPI_Isend 2 to 1";
   CHECK(work_of(0) == first_step);
 
-  // The other member does its part; then nothing is sent on before the sum is there.
+  // The other member does its part. After that, nothing is sent on until the sum is ready.
   fake::hold(false);
   Member& second = *rig.members[1];
   second.queue.start(second.channel, ops[1].raw, 1);
@@ -341,7 +342,7 @@ TEST_CASE("mpi on GPUs: a group's operations go one after the other, and their m
   rig.look();
   CHECK(once[0].inputs[0] == std::vector<float>{3, 6, 9});
   CHECK(again[1].inputs[0] == std::vector<float>{12, 15});
-  CHECK(fake::calls_of({"cuMemAlloc"}).empty());  // the cases before have left theirs
+  CHECK(fake::calls_of({"cuMemAlloc"}).empty());  // the members reuse the memory of earlier cases
 }
 
 TEST_CASE("mpi on GPUs: an average is divided and scaled at the end, a prescale comes before") {
@@ -366,7 +367,7 @@ TEST_CASE("mpi on GPUs: a call of CUDA that fails is named, and what is on the d
   Member& first = *rig.members[0];
   const Status failed = first.queue.progress().status();
   CHECK(failed.message().find("cuda:0: cuEventRecord: ") == 0);
-  // The pack kernel reads the tensor still.
+  // The pack kernel still reads the tensor.
   CHECK_FALSE(first.queue.give_up(failed));
   CHECK(first.outcome(1) == "in flight");
   fake::run();
@@ -401,7 +402,7 @@ TEST_CASE("mpi on GPUs: what is given up between its messages is over at once, a
   CHECK(rig.members[0]->queue.give_up(why));
   CHECK(rig.members[0]->outcome(1) == why.message());
   CHECK(rig.members[0]->outcome(2) == why.message());
-  // Its message comes all the same.
+  // Its message still arrives.
   rig.members[1]->queue.start(rig.members[1]->channel, ops[1].raw, 1);
   REQUIRE(rig.members[1]->queue.progress().ok());
   CHECK(ops[0].inputs[0] == std::vector<float>{1, 2});

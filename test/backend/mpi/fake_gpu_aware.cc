@@ -1,4 +1,4 @@
-// In place of gpu_aware.cc: an MPI to which the memory of the fake GPUs is memory like any other.
+// Replaces gpu_aware.cc: this MPI can use the memory of the fake GPUs like any other memory.
 #include "runtime/backend/mpi/library/gpu_aware.h"
 
 namespace distrun::backend::mpi_plugin {

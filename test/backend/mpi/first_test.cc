@@ -1,4 +1,4 @@
-// `mpi` in a program that has initialised MPI itself and calls it: linked with launched_test.cc, for its ranks.
+// `mpi` in a program that has initialised MPI itself and calls it. It is linked with launched_test.cc, for its ranks.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
@@ -34,7 +34,7 @@ class Program final : public Catch::EventListenerBase {
 };
 CATCH_REGISTER_LISTENER(Program)
 
-// The program's own business, in which all ranks take part. MPI moves whatever it has while it waits.
+// MPI calls of the program itself, by all ranks. While MPI waits, it moves all messages that it has.
 bool call_mpi(int times) {
   for (int i = 0; i < times; ++i) {
     mpi::Handle request = library().is.no_request;
@@ -46,7 +46,7 @@ bool call_mpi(int times) {
   return true;
 }
 
-// One operation of each way that the plug-in has: pairs of messages, MPI's own collective, and the ring.
+// One operation for each path of the plug-in: pairs of messages, MPI's own collective, and the ring.
 struct Given {
   explicit Given(int ranks) : size(static_cast<std::size_t>(ranks)), counts(size * size, kBlock) {
     for (std::vector<float>* one : {&sent, &arrived}) one->assign(size * kBlock, 1.0F);
@@ -85,7 +85,7 @@ void abort_and_finish(Rank& rank) {
 
 }  // namespace
 
-// Rank 0 gives its operations up before the others send it anything.
+// Rank 0 gives up its operations before the other ranks send it anything.
 TEST_CASE("given up: the program's own calls of MPI write nothing into the tensors' memory") {
   for_all_sizes([](Rank& rank) {
     constexpr float kMine = 77.0F;

@@ -1,4 +1,4 @@
-// How a group comes to its communicator, above an MPI that does as it is told (fake_mpi.c): the test is the other
+// How a group gets its communicator, with a fake MPI that the test controls (fake_mpi.c). The test plays the other
 // member.
 #include "runtime/backend/mpi/group.h"
 
@@ -17,7 +17,7 @@ extern int fake_mpi_communicators;
 namespace distrun::backend::mpi_plugin {
 namespace {
 
-// As in the plug-in: there until the process has ended.
+// Never destroyed, as in the plug-in.
 Process& process() {
   static auto& only = *new Process(plugin::host_table());
   return only;
@@ -63,7 +63,7 @@ TEST_CASE("mpi: no call that a member does not come to is made, and who is missi
   fails(alone, kShort, "rank 7 did not come in time");
   CHECK(fake_mpi_inits == 0);
 
-  Member leaves;  // after it has said where it is
+  Member leaves;  // the peer leaves after it has published its place
   leaves.peer_says("init/1");
   leaves.peer_says("place/1");
   leaves.peer_says("task/1", "1");
@@ -89,7 +89,7 @@ TEST_CASE("mpi: ranks in several worlds hear which library makes them so, and th
     Member member;
     member.peer_says("init/1");
     member.peer_says("place/1");
-    member.peer_says("task/1", "0");  // as this one
+    member.peer_says("task/1", "0");  // the same as this member
     member.peer_says("group/1");
     const auto made = member.create(kPatience);
     REQUIRE_FALSE(made.ok());
@@ -101,9 +101,9 @@ TEST_CASE("mpi: ranks in several worlds hear which library makes them so, and th
     }
     CHECK(fake_mpi_communicators == before);
   };
-  fake_mpi_tasks = 1;  // Open MPI under mpiexec.hydra
+  fake_mpi_tasks = 1;  // as with Open MPI under mpiexec.hydra
   refused("puts this rank into a world of 1, and these are 2 ranks");
-  fake_mpi_tasks = 2;  // two jobs of as many as these
+  fake_mpi_tasks = 2;  // as with two jobs of this size
   refused("puts the ranks into several worlds");
 }
 

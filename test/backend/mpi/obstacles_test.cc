@@ -1,5 +1,5 @@
-// What the plug-in says of tensors on GPUs where something is missing, above fake_mpi.c and a loader that finds what it
-// is told to find.
+// The plug-in's errors for tensors on GPUs if something is missing. It uses fake_mpi.c, and a loader that finds only
+// what the test allows.
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
@@ -45,7 +45,7 @@ Answer ask() {
   table->capabilities(&spec, &can);
   INFO(can.reason);
   REQUIRE(can.available == 1);
-  REQUIRE((can.flags & DISTRUN_BACKEND_SCATTER_GATHER) == 0);  // tensors on the CPU go as before
+  REQUIRE((can.flags & DISTRUN_BACKEND_SCATTER_GATHER) == 0);  // tensors on the CPU work as before
   return {.devices = can.devices, .reason = can.reason};
 }
 
@@ -76,7 +76,7 @@ Loader system_loader() {
 
 }  // namespace cuda_parts
 
-// Once all is found it stays.
+// After everything has been found, the result is kept.
 TEST_CASE("mpi on GPUs: what keeps CUDA tensors from it is said, with the cure") {
   refuses(
       "does not say that it is GPU-aware (MPIX_Query_cuda_support; Open MPI 5 says so after MPI_Init only); install");

@@ -1,4 +1,4 @@
-// This process as a task of MPI, above an MPI that does as it is told (fake_mpi.c).
+// This process as a task of MPI, with a fake MPI that the test controls (fake_mpi.c).
 #include "runtime/backend/mpi/library/process.h"
 
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ const Environment kTask = {{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "0"}}
 
 int finalizes_wanted = 0;
 
-// Before enter(), whose handler runs sooner then.
+// Call this before enter(), whose exit handler then runs earlier.
 void want_finalizes_at_exit(int count) {
   static const int registered = std::atexit([] {
     if (fake_mpi_finalizes != finalizes_wanted) std::_Exit(EXIT_FAILURE);
@@ -33,7 +33,7 @@ void want_finalizes_at_exit(int count) {
   finalizes_wanted = count;
 }
 
-// As in the plug-in: there until the process has ended.
+// Never destroyed, as in the plug-in.
 Process& entered() {
   auto& process = *new Process(plugin::host_table());
   REQUIRE(process.usable(kTask, 1, true).ok());
@@ -43,7 +43,7 @@ Process& entered() {
 
 template <class Body>
 int exit_code_of_child(Body body) {
-  std::fflush(nullptr);  // or the child writes it too
+  std::fflush(nullptr);  // otherwise the child would write the buffered output too
   const pid_t child = ::fork();
   if (child == 0) {
     [&]() noexcept { body(); }();
@@ -55,7 +55,7 @@ int exit_code_of_child(Body body) {
 
 }  // namespace
 
-// Before the test below: that one initialises MPI in this process, and these are forked from it.
+// This must run before the next test case, which initialises MPI in this process. The children here are forked from it.
 TEST_CASE("mpi process: exit() finalises MPI, but not while other ranks wait for this one, nor in a forked child") {
   SECTION("in no job") {
     CHECK(exit_code_of_child([] {
@@ -82,7 +82,7 @@ TEST_CASE("mpi process: exit() finalises MPI, but not while other ranks wait for
             });
             session.emplace();
             process = &entered();
-            process->group_closed();  // as of a process set that is removed
+            process->group_closed();  // as when a process set is removed
             if (fake_mpi_finalizes != 0) std::_Exit(EXIT_FAILURE);
           }) == EXIT_SUCCESS);
   }
@@ -105,7 +105,7 @@ TEST_CASE("mpi process: a thread level that is too low stays refused, and MPI is
   const auto first = process.enter();
   REQUIRE(first.status().code() == Errc::kUnsupported);
   CHECK(first.status().message().find("lets only one thread call it") != std::string::npos);
-  // The next process set asks again.
+  // The next process set checks again.
   CHECK(process.usable(kTask, 1, true).code() == Errc::kUnsupported);
   CHECK(process.usable(kTask, 1, true).message() == first.status().message());
   CHECK(process.enter().status().code() == Errc::kUnsupported);

@@ -1,5 +1,5 @@
-// `mpi` in a program that is linked with an MPI whose binary interface distrun does not know: here fake_mpi.c by the
-// name of MPICH 4.
+// `mpi` in a program that is linked with an MPI whose binary interface distrun does not know. Here that is fake_mpi.c
+// under the name of MPICH 4.
 #include <dlfcn.h>
 
 #include <catch2/catch_test_macros.hpp>

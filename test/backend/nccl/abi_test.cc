@@ -1,4 +1,4 @@
-// Our declarations of CUDA's driver and of NCCL against their headers, where there are any.
+// Compares our declarations of CUDA's driver and of NCCL with their headers, if these are installed.
 #include <catch2/catch_test_macros.hpp>
 #include <cstddef>
 

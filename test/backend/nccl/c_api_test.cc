@@ -1,4 +1,4 @@
-// CUDA tensors through the C API in a world of one, on the plug-in above the fake.
+// CUDA tensors through the C API in a world of size 1, on the plug-in over the fake.
 #include <distrun/distrun.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -23,7 +23,7 @@ std::string ask(distrun_session* session, const char* what) {
   return text;
 }
 
-// A session whose only plug-in is the one above the fake.
+// A session whose only plug-in is the one over the fake.
 struct Session {
   Session() {
     const std::string setting = std::string("plugins=") + kNcclPlugin;
@@ -98,7 +98,7 @@ TEST_CASE("C++: a request names its GPU, and the output of an allgather is there
   gathered.wait();
   CHECK(session.query("why").find("cuda: nccl") != std::string::npos);
   CHECK(gathered.bytes() == 4 * sizeof(float));
-  CHECK(std::memcmp(gathered.data(), data.data(), gathered.bytes()) == 0);  // the fake's GPU is the host
+  CHECK(std::memcmp(gathered.data(), data.data(), gathered.bytes()) == 0);  // the memory of the fake GPU is host memory
   CHECK_THROWS_AS(gathered.values<float>(), distrun::Error);
   gather.device.index = 1 << 20;
   CHECK_THROWS_AS(session.submit(gather), distrun::Error);

@@ -1,5 +1,5 @@
-// The conformance suite on the plug-in `nccl` above a fake of CUDA and NCCL: each rank is a thread with a GPU of its
-// own, whose memory is the process's.
+// The conformance suite on the plug-in `nccl` over a fake of CUDA and NCCL. Each rank is a thread and has one GPU,
+// whose memory is the process's own.
 #include <catch2/catch_test_macros.hpp>
 #include <utility>
 
@@ -34,11 +34,11 @@ const Subject& subject() {
                                .sizes = {1, 2, 3, 4, 5, 8},
                                .make = [](int size) { return std::make_unique<ThreadGroup>(size, make); },
                                .forked = {},
-                               .boundaries = {4096, 65536}};  // a tile of the kernels
+                               .boundaries = {4096, 65536}};  // the second: a tile of the kernels
   return nccl;
 }
 
-// The suite skips what a backend does not claim, and no page has a row for this one.
+// The suite skips what a backend does not offer, and the page of backends has no row for this one.
 TEST_CASE("nccl: claims every operation and dtype, many segments and scaling") {
   for_all_sizes([](Rank& rank) {
     for (int kind = 0; kind <= static_cast<int>(OpKind::kReducescatter); ++kind) {

@@ -1,5 +1,5 @@
-// CUDA tensors through the engine, on the plug-in above the fake: ranks are threads, rank r has GPU r, whose memory is
-// the process's.
+// CUDA tensors through the engine, on the plug-in over the fake. Ranks are threads, and rank r has GPU r. The GPU's
+// memory is the process's own.
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <numeric>
@@ -50,7 +50,7 @@ HandlePtr finish(Engine& engine, const Submission& one) {
 
 void run(Engine& engine, const Submission& one) { EXPECT_OK(finish(engine, one)->status()); }
 
-// A tensor on the GPU of `rank`, that a stream of the caller's makes ready.
+// A tensor on the GPU of `rank`, with a mark on the caller's stream that says when it is ready.
 Submission on_gpu(int rank, Submission one) {
   one.device = {.type = DeviceType::kCuda, .index = static_cast<std::int16_t>(rank)};
   auto mark = factory().mark(one.device, nullptr);
@@ -94,7 +94,7 @@ TEST_CASE("gpu: outputs whose size only the engine knows are on the device", "[n
   test::FakeStore store;
   EngineJob job(gpu_job(kRanks, store));
   job.run([&](int rank, Engine& engine) {
-    const auto rows = static_cast<std::size_t>(rank);  // none on rank 0
+    const auto rows = static_cast<std::size_t>(rank);  // 0 rows on rank 0
     std::vector<float> mine(2 * rows, static_cast<float>(rank));
     const HandlePtr gathered = finish(
         engine, on_gpu(rank, {.kind = OpKind::kAllgather, .name = "gather", .shape = {rank, 2}, .input = mine.data()}));
@@ -130,7 +130,7 @@ TEST_CASE("gpu: a rank that has joined takes part with device memory of the back
   test::FakeStore store;
   EngineJob job(gpu_job(kRanks, store));
   job.run([&](int rank, Engine& engine) {
-    for (int step = 0; step < rank; ++step) {  // rank 0 joins without ever having had a CUDA tensor
+    for (int step = 0; step < rank; ++step) {  // rank 0 joins and has never had a CUDA tensor
       std::vector<float> sum(4, 1.0F);
       std::vector<double> least(3, 5.0 + rank);
       run(engine, on_gpu(rank, sum_of("sum", sum)));

@@ -1,4 +1,4 @@
-// The driver's half of the fake.
+// The driver part of the fake.
 #include <algorithm>
 #include <cstdlib>
 
@@ -17,7 +17,7 @@ constexpr CuResult kCaptureUnsupported = 900;
 
 thread_local std::vector<Device*> current;
 thread_local int capture_mode = 0;       // CU_STREAM_CAPTURE_MODE_GLOBAL
-thread_local int index_of_current = -1;  // there in exit() too, when the other one is gone
+thread_local int index_of_current = -1;  // still valid in exit(), when `current` is destroyed
 
 void current_has_changed() { index_of_current = current.empty() ? -1 : current.back()->index; }
 
@@ -26,7 +26,7 @@ std::string name_of(const Stream* stream) {
   return "s" + (stream->number == 0 ? std::string("0") : std::to_string(stream->number));
 }
 
-// A call that needs a current context and puts work on a stream.
+// A call that needs a current context and adds work to a stream.
 CuResult put(const char* symbol, void* given, const std::string& details, Work work) {
   World& it = world();
   const Lock lock(it.mutex);
@@ -46,7 +46,7 @@ CuResult plain(const char* symbol, const std::string& details = "") {
   return world().note(symbol, details);
 }
 
-// A call for which a real driver may wait until the GPU has done all that it was given.
+// A call in which a real driver may wait until the GPU has finished all its work.
 CuResult waits(const char* symbol) {
   World& it = world();
   const Lock lock(it.mutex);
@@ -172,7 +172,7 @@ void fill_events(CudaApi& api) {
   };
 }
 
-// What a driver may do only when the GPU rests.
+// Calls that a driver may perform only when the GPU is idle.
 void fill_memory_at_rest(CudaApi& api) {
   api.allocate_plain = [](CuPointer* out, std::size_t bytes) {
     const CuResult code = waits("cuMemAlloc");

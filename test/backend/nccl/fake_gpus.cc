@@ -12,7 +12,7 @@ World& world() {
 }
 
 int World::note(const std::string& symbol, const std::string& details) {
-  constexpr std::size_t kMostCalls = 1 << 16;  // a whole suite makes more, and nobody asks for them
+  constexpr std::size_t kMostCalls = 1 << 16;  // a whole suite makes more calls, and no test reads them
   if (calls.size() >= kMostCalls) calls.clear();
   calls.push_back(details.empty() ? symbol : symbol + " " + details);
   const auto found = failures.find(symbol);

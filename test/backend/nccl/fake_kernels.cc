@@ -1,4 +1,4 @@
-// runtime/backend/cuda/kernels.cu itself, compiled for the CPU: one block of one thread does all.
+// runtime/backend/cuda/kernels.cu itself, compiled for the CPU. One block with one thread does all the work.
 #include "test/backend/nccl/fake_kernels.h"
 
 #include <bit>
@@ -7,7 +7,7 @@
 
 #include "runtime/backend/kernels/elements.h"
 
-// The words of CUDA that kernels.cu uses.
+// The keywords of CUDA that kernels.cu uses.
 #define __device__
 #define __global__
 #define __grid_constant__

@@ -9,11 +9,11 @@
 namespace distrun::test::fake_gpus {
 
 struct FakeKernel {
-  std::string name;  // "pack_float32"
+  std::string name;  // for instance "pack_float32"
   std::function<void(const backend::cuda_parts::Batch&)> run;
 };
 
-// Null where kernels.cu has no such kernel.
+// Null if kernels.cu has no such kernel.
 const FakeKernel* find_kernel(const std::string& symbol);
 
 }  // namespace distrun::test::fake_gpus

@@ -1,4 +1,4 @@
-// In place of system_loader.cc: the plug-in as it is, above the fake.
+// Replaces system_loader.cc: the real plug-in then runs over the fake.
 #include <cstring>
 #include <string>
 

@@ -1,4 +1,4 @@
-// NCCL's half of the fake: collective operations of members in one process, in non-blocking mode.
+// The NCCL part of the fake: collectives of members in one process, in non-blocking mode.
 #include <map>
 #include <numeric>
 #include <span>
@@ -33,14 +33,14 @@ const std::map<int, std::pair<ReduceOp, const char*>> kOps = {{kNcclSum, {Reduce
 
 std::size_t bytes_of(int type) { return size_of(kTypes.at(type).dtype); }
 
-// Makes the outputs of all members of one round.
+// Computes the outputs of all members of one round.
 using Meet = std::function<void(std::map<int, Fabric::Part>& parts)>;
 
 thread_local int group_depth = 0;
 thread_local std::vector<Comm*> group_comms;
 thread_local std::vector<Comm*> group_aborts;
 
-// What an aborted communicator has on the GPU is freed when that has done all that it was given.
+// Waits until no live collective is on the GPU. Only then may the resources of an aborted communicator be freed.
 void rest(std::unique_lock<std::recursive_mutex>& lock, const Comm& comm) {
   World& it = world();
   const TimePoint limit = deadline_after(2);
@@ -52,7 +52,7 @@ void rest(std::unique_lock<std::recursive_mutex>& lock, const Comm& comm) {
   if (it.stands_still(comm.device)) it.fault(std::string("ncclCommAbort") + kTooEarly);
 }
 
-// NCCL has taken the calls: they are on their streams.
+// NCCL accepts the calls and puts them on their streams.
 void take(Comm& comm) {
   for (auto& [on, work] : comm.untaken) {
     ++on->collectives;
@@ -199,7 +199,7 @@ void fill_ends(NcclApi& api) {
     if (comm->aborted) it.fault("ncclCommAbort twice");
     comm->aborted = true;
     comm->untaken.clear();
-    // What has not met will not: the member's memory is its owner's again.
+    // Rounds that are not complete never will be. Their members own their memory again.
     for (auto& [number, round] : comm->fabric->rounds) {
       if (!round.done) round.parts.erase(comm->index);
     }
@@ -297,7 +297,7 @@ void fill_moves(NcclApi& api) {
     }
     auto* comm = static_cast<Comm*>(given);
     const auto* data = static_cast<const char*>(in);
-    // Before all receiving of the group, which could wait for each other otherwise.
+    // Sends run before all receives of the group. Otherwise the receives could wait for each other.
     comm->untaken.insert(comm->untaken.begin(),
                          {static_cast<Stream*>(stream), [comm, data, bytes = count * bytes_of(type), peer] {
                             if (comm->aborted) return true;

@@ -1,4 +1,5 @@
-// The fake inside the plug-in, for a test that has loaded it: the plug-in's copy is the one that its calls come to.
+// Access to the fake inside a loaded plug-in. The plug-in has its own copy of the fake, and its calls reach only that
+// one.
 #pragma once
 
 #include <memory>
@@ -11,20 +12,20 @@ namespace distrun::test {
 
 struct FakeRemote {
   const backend::cuda_parts::CudaApi* cuda;
-  // Of the driver, beside those of the plug-ins.
+  // Functions of the driver that the plug-ins do not use.
   int (*context_of)(void* stream, void** context);
   int (*current_device)(int* device);
   int (*synchronize)(void* stream);
-  // fake_gpus.h
+  // The functions of fake_gpus.h.
   void (*fail)(const std::string& symbol, int code, int skip, int times);
   void (*capture_streams)(bool capturing);
   std::string (*calls_of)(const std::vector<std::string>& symbols);
   void (*forget_calls)();
   std::vector<std::string> (*faults)();
-  // What comes on `stream` from now on waits until the result is true, and run() is called.
+  // Later work on `stream` waits until the returned value is true and run() is called.
   std::shared_ptr<bool> (*close_gate)(void* stream);
   void (*open_gate)(const std::shared_ptr<bool>& gate);
-  // "s3"
+  // For instance "s3".
   std::string (*name_of)(void* stream);
 };
 

@@ -1,4 +1,4 @@
-// The state behind fake_gpus.h: streams, events and communicators. All under one lock.
+// The state of the fake of fake_gpus.h: streams, events and communicators. One lock guards all of it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace distrun::test::fake_gpus {
 
-using Work = std::function<bool()>;  // false: not yet
+using Work = std::function<bool()>;  // returns false if it cannot complete yet
 inline constexpr const char* kTooEarly = " while NCCL's work is on the GPU";
 
 struct Device;
@@ -23,7 +23,7 @@ struct Stream {
   Device* device = nullptr;
   int number = 0;
   bool gone = false;
-  int collectives = 0;  // of NCCL's that are on it and not over
+  int collectives = 0;  // collectives of NCCL that are on it and not complete
   std::deque<Work> work;
 };
 struct Event {
@@ -36,7 +36,7 @@ struct Device {
   Stream legacy;
 };
 
-// What the members of one communicator share.
+// The state that the members of one communicator share.
 struct Fabric {
   struct Part {
     const void* in = nullptr;
@@ -57,10 +57,10 @@ struct Comm {
   Fabric* fabric = nullptr;
   int index = 0;
   Device* device = nullptr;
-  int on_device = 0;  // collectives that are on it and not over
+  int on_device = 0;  // collectives that are on the device and not complete
   bool aborted = false;
   bool finalized = false;
-  int pending = 0;  // questions to be answered with "in progress"
+  int pending = 0;  // how many more times it answers "in progress"
   std::uint64_t next_round = 0;
   std::vector<std::pair<Stream*, Work>> untaken;
 };
@@ -72,7 +72,7 @@ struct World {
   int broken = 0;
   int nccl_version = 0;
   bool capturing = false;
-  std::map<std::string, std::deque<int>> failures;  // 0: this one succeeds
+  std::map<std::string, std::deque<int>> failures;  // 0: this call succeeds
   std::vector<std::string> calls;
   std::vector<std::string> faults;
   std::map<int, std::unique_ptr<Device>> devices;
@@ -82,16 +82,16 @@ struct World {
   std::map<std::string, std::unique_ptr<Fabric>> fabrics;
   std::uint64_t next_id = 1;
 
-  // Notes the call; the code that it is to fail with, 0 for none.
+  // Records the call. Returns the code with which it must fail, or 0.
   int note(const std::string& symbol, const std::string& details);
-  void pump();  // moves every stream as far as it can
+  void pump();  // runs the work of every stream as far as possible
   void moved() {
     if (!held) pump();
   }
   void put(Stream* stream, Work work);
-  Stream* stream_of(void* stream);  // the current GPU's own for null
+  Stream* stream_of(void* stream);  // null gives the default stream of the current GPU
   bool has_collectives(const Device* device) const;
-  bool stands_still(const Device* device) const;  // for a collective that no abort has reached
+  bool stands_still(const Device* device) const;  // a collective that was not aborted is still on the device
   void fault(const std::string& text) { faults.push_back(text); }
 };
 World& world();

@@ -1,5 +1,5 @@
-// CUDA tensors over hosts through the engine: `hierarchical` with nccl, above the fake, inside the hosts and TCP
-// between them. What would go wrong without the engine's and the pipeline's order is a wait for ever.
+// CUDA tensors across hosts through the engine. `hierarchical` uses nccl (over the fake) inside the hosts and TCP
+// between them. If the order of the engine or of the pipeline were wrong, these tests would hang.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <memory>
@@ -22,7 +22,7 @@ using test::EngineJob;
 constexpr std::size_t kPiece = 4096;
 constexpr int kRanks = 4;  // two on each of two hosts
 
-// Of one process that has the plug-in, and of all ranks' connections.
+// Holds the plug-in, loaded once in this process, and the connections of all ranks.
 class Job {
  public:
   Job() : job_(options()), links_(kRanks) {
@@ -36,7 +36,7 @@ class Job {
 
   void run(const std::function<void(int, Engine&)>& body) { job_.run(body); }
 
-  // A tensor on the GPU of `rank`, that a stream of the caller's makes ready.
+  // A tensor on the GPU of `rank`, with a mark on the caller's stream that says when it is ready.
   Submission on_gpu(int rank, Submission one) const {
     one.device = {.type = DeviceType::kCuda, .index = static_cast<std::int16_t>(rank)};
     auto mark = backend::find_factory(plugins_.factories, "hierarchical")->mark(one.device, nullptr);
@@ -53,7 +53,7 @@ class Job {
             }};
   }
 
-  // Hierarchical where the members are on both hosts and one host has two of them, else nccl.
+  // Makes `hierarchical` if the members are on both hosts and one host has two of them, otherwise nccl.
   std::unique_ptr<backend::Backend> make(int set, const std::vector<int>& members, int rank, net::WaitSet& wait_set) {
     auto& link = links_[static_cast<std::size_t>(rank)];
     if (!link) link = hosts_[static_cast<std::size_t>(rank / 2)]->link(rank % 2, &wait_set);
@@ -73,14 +73,14 @@ class Job {
     return *std::move(made);
   }
 
-  EngineJob job_;  // its wait sets outlive the links
+  EngineJob job_;  // its wait sets must outlive the links
   Settings settings_;
   backend::plugin::Plugins plugins_;
   net::World world_;
   net::JobKey key_ = net::JobKey::generate();
   test::FakeStore store_;
   std::vector<std::unique_ptr<test::FakeHost>> hosts_;
-  std::vector<std::unique_ptr<test::FakeHostLink>> links_;  // [i] is touched by rank i's thread only
+  std::vector<std::unique_ptr<test::FakeHostLink>> links_;  // only rank i's thread touches [i]
 };
 
 Submission sum_of(const std::string& name, int set, std::vector<float>& memory) {
@@ -91,7 +91,7 @@ Submission sum_of(const std::string& name, int set, std::vector<float>& memory) 
           .output = memory.data()};
 }
 
-// Of one element, of less than a piece, and of several of them.
+// One element, less than a piece, or several pieces.
 std::vector<float> data_of(int number, int rank) {
   return std::vector<float>(1U << (number % 3 * 8), static_cast<float>(number + rank));
 }
@@ -120,7 +120,7 @@ TEST_CASE("gpu over hosts: sets that share GPUs run in the order of the log", "[
         const int ranks = std::accumulate(members[i].begin(), members[i].end(), 0);
         expected.push_back(static_cast<float>(2 * (ranks + static_cast<int>(members[i].size()) * (number / 3))));
       }
-      // Each rank in an order of its own.
+      // Each rank submits in a different order.
       std::vector<HandlePtr> handles;
       for (std::size_t i = 0; i < all.size(); ++i) {
         const std::size_t turned = (i + static_cast<std::size_t>(rank * 7 + step)) % all.size();

@@ -1,5 +1,5 @@
-// JAX's handler for GPUs: frames as XLA makes them, on a stream of the fake, through the C API in a world of one to the
-// plug-in above the fake. On which stream what was put, who waits for whom, failures.
+// JAX's handler for GPUs. It gets frames as XLA makes them, on a stream of the fake. It calls the C API in a world of
+// size 1, with the plug-in over the fake. The tests check streams, waits and failures.
 #include <distrun/distrun.h>
 #include <dlfcn.h>
 
@@ -42,7 +42,7 @@ const test::FakeRemote& fake() {
   return *remote;
 }
 
-// In place of bindings/jax/cuda_library.cc.
+// Replaces bindings/jax/cuda_library.cc.
 Cuda& driver() {
   static Cuda the_one = [] {
     Cuda made;
@@ -58,7 +58,7 @@ Cuda& driver() {
   return the_one;
 }
 
-// A GPU with a stream of XLA's.
+// A GPU with one stream of XLA.
 struct Gpu {
   explicit Gpu(int index) {
     fake().cuda->retain_context(&context, index);
@@ -68,7 +68,7 @@ struct Gpu {
     fake().cuda->pop_context(&popped);
     name = fake().name_of(stream);
   }
-  // Work of XLA's.
+  // Work that XLA submits.
   void fill(float* memory, float value) const {
     fake().cuda->push_context(context);
     unsigned bits = 0;
@@ -82,7 +82,7 @@ struct Gpu {
   std::string name;
 };
 
-// The job, whose only plug-in is the one above the fake, as Python attaches it.
+// The session as Python attaches it. Its only plug-in is the one over the fake.
 struct Session {
   Session() {
     const std::string setting = std::string("plugins=") + kNcclPlugin;
@@ -104,7 +104,7 @@ struct Session {
   distrun_session* raw = nullptr;
 };
 
-// What XLA was told, and gives.
+// XLA's side: what the handler reported to it, and the values that it gives.
 struct Xla {
   int futures = 0;
   std::string message;
@@ -138,7 +138,7 @@ const xla::Api& api() {
   return made;
 }
 
-// One call on `arrays` arrays of float32, each with a result of its own. Memory of the device is the process's.
+// One call on `arrays` arrays of float32. Each array has a separate result. Device memory is the process's own.
 struct Call {
   explicit Call(std::int64_t what, std::size_t arrays = 1, std::string called = "allreduce.step@train.py:3.0")
       : name(std::move(called)), kind(what), in(arrays), out(arrays) {
@@ -172,7 +172,7 @@ struct Call {
   xla::CallFrame frame = {};
 };
 
-// What every call needs: a job of one rank, and XLA's stream on a GPU.
+// The parts that every call needs: a job of one rank, and XLA's stream on a GPU.
 struct Job {
   explicit Job(int index) : gpu(index) {
     told = {};
@@ -182,7 +182,7 @@ struct Job {
   Gpu gpu;
 };
 
-// A call on a thread as XLA's, until join().
+// A call on its own thread, like one of XLA's, until join().
 struct Running {
   explicit Running(Call& call)
       : thread([this, &call] {
@@ -279,7 +279,7 @@ TEST_CASE("jax on a gpu: a second call of the name waits on its own thread", "[n
   Running one(first);
   REQUIRE(called("ncclAllReduce"));
   Running two(second);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // enough for it to go wrong
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time enough for an error to show
   CHECK_FALSE(one.done);
   CHECK_FALSE(two.done);
   fake().open_gate(gate);
@@ -322,7 +322,7 @@ TEST_CASE("jax on a gpu: a stream that is recorded into a graph is refused", "[n
   fake().capture_streams(false);
   CHECK(told.message.find("CUDA graph") != std::string::npos);
   CHECK(told.message.find(call.name) != std::string::npos);
-  CHECK(call.make() == nullptr);  // its name is free
+  CHECK(call.make() == nullptr);  // the name can be used again
 }
 
 TEST_CASE("jax on a gpu: without a stream or a driver it says so, and submits nothing", "[nccl]") {

@@ -1,4 +1,4 @@
-// How a lane's work ends that does not end well: failures, aborts and members that leave.
+// How the work of a lane ends after failures, aborts and members that leave.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <vector>
@@ -28,7 +28,7 @@ TEST_CASE("nccl: a peer that never comes is an error when the engine says so, an
   rig.members[0]->party.aborted.set(DISTRUN_BACKEND_RANK_LOST, "rank 1 on b was killed");
   rig.turn_all(3);
   CHECK(fake::calls_of({"ncclCommAbort"}) == "ncclCommAbort");
-  CHECK(rig.members[0]->outcome(2) == "in flight");  // the device has not left it yet
+  CHECK(rig.members[0]->outcome(2) == "in flight");  // the device still has it
   fake::hold(false);
   rig.turn_all(3);
   CHECK(rig.members[0]->outcome(2) == "rank 1 on b was killed");
@@ -176,7 +176,7 @@ TEST_CASE("nccl: whatever call fails, every token ends once and the group goes o
   gpu.unmark(*std::move(mark));
 }
 
-// A group of two that has done one operation.
+// A group of two that has completed one operation.
 struct ConnectedPair : Rig {
   ConnectedPair() : Rig(2) {
     std::vector<Op> ops;

@@ -1,5 +1,5 @@
-// Lanes over the fake, and members of groups on them: for a test that is the lanes' thread itself, so that every step
-// is its own.
+// Lanes over the fake, with members of groups on them. The test itself acts as the thread of the lanes, so that it
+// controls every step.
 #pragma once
 
 #include <catch2/catch_test_macros.hpp>
@@ -19,7 +19,7 @@ namespace distrun::backend::nccl_plugin {
 
 namespace fake = test::fake_gpus;
 
-// One group's member and its part in a lane.
+// One member of a group, and its part in a lane.
 struct Member {
   Member(const NcclApi& nccl, Lane& its_lane, const distrun_backend_store* store, int index, int members,
          double seconds = 20)
@@ -38,7 +38,7 @@ struct Member {
   [[nodiscard]] std::string outcome(std::uint64_t token) const { return record.outcome(token); }
 };
 
-// `size` GPUs, each with a lane, and one group of all on them.
+// `size` GPUs with one lane each, and one group on all of them.
 struct Rig {
   explicit Rig(int size, double seconds = 20, int nccl_version = fake::kNewNccl) {
     fake::reset();
@@ -75,7 +75,7 @@ struct Rig {
   std::vector<std::unique_ptr<Member>> members;
 };
 
-// An operation with the memory that it points to.
+// An operation with the memory that it uses.
 struct Op {
   explicit Op(std::int32_t kind, std::vector<std::vector<float>> inputs) : data(std::move(inputs)) {
     for (auto& one : data) segments.push_back({.input = one.data(), .output = one.data(), .count = one.size()});

@@ -32,7 +32,7 @@ TEST_CASE("nccl: one tensor goes to NCCL as it is, behind the caller's stream an
   op.after(**mark);
   rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
   rig.turn_all();
-  // s0: the caller's stream; s1: ours; s2: only tells when s1 has come so far.
+  // s0: the caller's stream; s1: ours; s2: only reports that s1 has reached this point.
   CHECK(fake::calls_of(kWork) ==
         "cuEventRecord s0; cuStreamWaitEvent s1; ncclAllReduce 4 float32 sum; cuEventRecord s1; cuStreamWaitEvent s2; "
         "cuLaunchHostFunc s2");
@@ -79,7 +79,7 @@ TEST_CASE("nccl: what a caller's stream still has to do comes first", "[nccl]") 
   CHECK(rig.members[0]->outcome(1) == "ok");
   CHECK(op.data[0][0] == 14);
   gpu.unmark(*std::move(mark));
-  fake::hold(false);  // the fusion buffer is freed in its turn on the stream
+  fake::hold(false);  // the stream frees the fusion buffer when it gets there
 }
 
 TEST_CASE("nccl: a token is complete when the device is done, which rings the bell", "[nccl]") {
@@ -96,7 +96,7 @@ TEST_CASE("nccl: a token is complete when the device is done, which rings the be
   CHECK(bell_rings(*rig.lanes[0]));
   CHECK(rig.turn(0) == Lane::Next::kNow);
   CHECK(rig.members[0]->done(1));
-  CHECK(rig.turn(0) == Lane::Next::kWhenRung);  // idle: no clock at all
+  CHECK(rig.turn(0) == Lane::Next::kWhenRung);  // idle: no timer at all
 }
 
 TEST_CASE("nccl: a batch is one launch to pack it and one to unpack it", "[nccl]") {
@@ -115,7 +115,7 @@ TEST_CASE("nccl: a batch is one launch to pack it and one to unpack it", "[nccl]
   CHECK(rig.members[1]->outcome(1) == "ok");
   CHECK(ops[0].data == std::vector<std::vector<float>>{{0.75, 0.75}, {}, {7.5}, {75, 2.5}});
   CHECK(ops[1].data == ops[0].data);
-  // Rank 1 is the second to come, so it finds all members there.
+  // Rank 1 comes second, so it finds all members there.
   CHECK(fake::calls_of({"cuLaunchKernel", "ncclAllReduce"}) ==
         "cuLaunchKernel s3 pack_float32 3 pieces; ncclAllReduce 5 float32 sum; cuLaunchKernel s3 unpack_float32 3 "
         "pieces; "
@@ -158,7 +158,7 @@ TEST_CASE("nccl: two groups on a GPU run in the order in which they were started
   Op peers = sum_of({1});
   rig.lanes[0]->submit(rig.members[0]->party, both.raw, 1);
   rig.lanes[0]->submit(alone->party, own.raw, 2);
-  for (int i = 0; i < 5; ++i) rig.turn(0);  // the peer is not there yet, so the second has to wait too
+  for (int i = 0; i < 5; ++i) rig.turn(0);  // the peer is not there yet, so the second operation must wait too
   CHECK(fake::calls_of({"ncclAllReduce"}).empty());
   rig.lanes[1]->submit(rig.members[1]->party, peers.raw, 1);
   rig.turn_all();
@@ -207,7 +207,8 @@ TEST_CASE("nccl: a GPU whose driver does not take the kernels is refused when it
   CHECK(gpu.status().message().find(symbol) != std::string::npos);
 }
 
-// The fake finds fault with it: what waits for the device waits for peers, who may be waiting for this rank.
+// The fake reports a fault otherwise: a call that waits for the device waits for peers, and these may wait for this
+// rank.
 TEST_CASE("nccl: kernels are there before anything is in flight", "[nccl]") {
   Rig rig(1);
   fake::hold(true);
@@ -279,7 +280,7 @@ TEST_CASE("nccl: only what the driver calls out of memory is, and any other fail
       {"cuMemAlloc", "on their way", [&] { return gpu.blocks().take(3 << 20).status(); }}};
   for (const Way& way : ways) {
     INFO(way.for_what);
-    const bool tries_again = way.symbol == std::string("cuMemAlloc");  // with less
+    const bool tries_again = way.symbol == std::string("cuMemAlloc");  // with a smaller size
     fake::fail(way.symbol, 2, 0, tries_again ? 2 : 1);
     const Status none = way.take();
     CHECK(none.code() == Errc::kOutOfMemory);

@@ -1,4 +1,4 @@
-// What an operation is in NCCL's terms, and what is said where a library is missing. Pure.
+// How an operation is expressed in NCCL's terms, and the errors for missing libraries. Pure functions.
 #include "runtime/backend/nccl/plan.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -57,7 +57,7 @@ TEST_CASE("nccl: scales, several tensors and types that NCCL has not go through 
   CHECK(small.buffer_bytes == 40);
   const ReducePlan post = plan({.postscale = 3});
   CHECK_FALSE(post.packs);
-  CHECK(post.unpacks);  // in place
+  CHECK(post.unpacks);  // in-place
 }
 
 TEST_CASE("nccl: integers are divided by our kernels, which truncate toward zero", "[nccl]") {
@@ -96,12 +96,12 @@ const std::string kPackaged = "/e/lib/python3.11/site-packages/nvidia/nccl/lib/l
 
 struct Files {
   std::set<std::string> there = {"/dev/nvidiactl", "libcuda.so.1", "libnccl.so.2"};
-  std::string without;  // a symbol
+  std::string without;  // name of a symbol that is missing
   int version = 22003;
   int packaged_version = 22703;
   std::vector<std::string> asked;
-  std::set<std::string> broken;  // there, but cannot be opened
-  std::string why;               // of the last open()
+  std::set<std::string> broken;  // files that exist but cannot be opened
+  std::string why;               // error of the last open()
 };
 
 Status load(Files& files) {
@@ -163,7 +163,7 @@ TEST_CASE("nccl: the packages of PyPI are looked for in the environment that the
   const auto paths = package_paths(kPlugin, "libnccl.so.2");
   REQUIRE_FALSE(paths.empty());
   CHECK(paths.front() == kPackaged);
-  CHECK(paths.back() == "/e/lib/libnccl.so.2");  // Conda
+  CHECK(paths.back() == "/e/lib/libnccl.so.2");  // from Conda
   CHECK(package_paths("/build/plugins/libdistrun_backend_nccl.so", "libnccl.so.2").empty());
 }
 

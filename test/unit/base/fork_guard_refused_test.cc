@@ -1,4 +1,4 @@
-// A kernel that has no MADV_WIPEONFORK. In a program of its own, for a process arms the guard once.
+// A kernel without MADV_WIPEONFORK. It is a separate program, because a process arms the guard only once.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kHugePage = 2U << 20U;
 constexpr std::size_t kPages = kOwnMapping / kHugePage;
 
-// The first huge page's beginning in memory that has room for three more than kOwnMapping.
+// The start of the first huge page in `memory`, which has room for kOwnMapping and three more huge pages.
 std::byte* aligned(const distrun::test::Fresh& memory) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   return memory.data() + (kHugePage - begin % kHugePage) % kHugePage;

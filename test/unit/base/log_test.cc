@@ -29,7 +29,7 @@ TEST_CASE("where nobody reads, lines are counted and nobody waits for long", "[b
   REQUIRE(::fcntl(writer.get(), F_SETPIPE_SZ, 4096) > 0);
   const Log log("info", -1, lines_to(writer.get()));
   const std::string page(4096, 'x');
-  REQUIRE(::write(writer.get(), page.data(), page.size()) == 4096);  // full, and a write would block
+  REQUIRE(::write(writer.get(), page.data(), page.size()) == 4096);  // the pipe is full: another write would block
   log.info("lost");
   log.info("lost too");
   char text[8192] = {};

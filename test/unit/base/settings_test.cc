@@ -148,7 +148,7 @@ TEST_CASE("an option of init that the launcher goes by too is a warning where it
   told["DISTRUN_PREEMPT_SIGNAL"] = "USR1";
   told["DISTRUN_HOST_TIMEOUT"] = "60";
   CHECK(warnings(told).empty());
-  CHECK(warnings({}).empty());  // another launcher's
+  CHECK(warnings({}).empty());  // ranks of another launcher
 }
 
 TEST_CASE("process_environment sees what is set, values with = included") {

@@ -17,7 +17,7 @@ bool takes_faults() {
   return std::all_of(faults.begin(), faults.end(), takes);
 }
 
-// As if the limit of threads were reached when it is started.
+// Fails as if the limit of threads were reached when the thread starts.
 struct NoThread {
   NoThread() = default;
   NoThread(NoThread&&) { throw std::system_error(EAGAIN, std::generic_category()); }

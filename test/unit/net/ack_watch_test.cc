@@ -12,8 +12,8 @@ using State = AckWatch::State;
 const TimePoint kStart = TimePoint{} + std::chrono::hours(1);
 constexpr Duration kLimit = seconds(5);
 
-// Looks once a second with the same facts, but that nothing is heard from second `deaf` on. The second of the end; -1:
-// there was none in an hour.
+// Calls look() once a second with the same facts. From second `deaf` on, nothing is heard. Returns the second when
+// the connection ended, or -1 if it did not end within an hour.
 int ends_after(AckFacts facts, bool reached, Duration limit = kLimit) {
   AckWatch watch;
   for (int second = 0; second < 3600; ++second) {
@@ -65,7 +65,7 @@ TEST_CASE("other acknowledgements do not save a packet that is lost again and ag
   while (watch.look({.acknowledged = 7, .in_flight = 9000}, kStart + seconds(second), kLimit, true) != State::kEnded) {
     REQUIRE(++second < 100);
   }
-  // It can be reached, so that loss of packets gets time to mend.
+  // The peer can be reached, so lost packets get time to be sent again.
   CHECK(second == 13);
   CHECK(watch.end() == LinkEnd::kLargeSilent);
 }
@@ -80,7 +80,7 @@ TEST_CASE("small packets that are lost while others pass are no matter of the MT
 
 TEST_CASE("a reader that is stopped answers the probes of its full window, for ever") {
   AckWatch watch;
-  // The probes become rare: one in two minutes. Each is answered at once.
+  // The kernel's probes become rare, one in two minutes. The peer answers each at once.
   for (int second = 0; second < 7200; ++second) {
     const AckFacts facts{.acknowledged = 1000,
                          .queued = 1 << 20,
@@ -94,7 +94,7 @@ TEST_CASE("a reader that is stopped answers the probes of its full window, for e
 TEST_CASE("a full window whose probes are not answered is the network's end") {
   CHECK(ends_after({.queued = 1 << 20, .window_closed = true, .asked = true}, false) == 5);
   AckWatch watch;
-  // Two minutes may pass before the kernel asks.
+  // Two minutes may pass before the kernel sends a probe.
   for (int second = 0; second < 120; ++second) {
     const AckFacts facts{.queued = 1, .window_closed = true, .since_heard = seconds(second)};
     REQUIRE(watch.look(facts, kStart + seconds(second), kLimit, false) == State::kWaiting);
@@ -102,7 +102,7 @@ TEST_CASE("a full window whose probes are not answered is the network's end") {
   AckFacts facts{.queued = 1, .window_closed = true, .asked = true, .since_heard = seconds(120)};
   CHECK(watch.look(facts, kStart + seconds(120), kLimit, false) == State::kWaiting);
   facts.since_heard = seconds(126);
-  CHECK(watch.look(facts, kStart + seconds(126), kLimit, false) != State::kEnded);  // it was stopped itself
+  CHECK(watch.look(facts, kStart + seconds(126), kLimit, false) != State::kEnded);  // this process itself was stopped
   for (int second = 127; second < 130; ++second) {
     facts.since_heard = seconds(second);
     CHECK(watch.look(facts, kStart + seconds(second), kLimit, false) != State::kEnded);

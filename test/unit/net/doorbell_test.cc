@@ -35,14 +35,14 @@ TEST_CASE("a ring writes the eventfd of a sleeper, once for each sleep, and of n
   writer.ring(0);
   CHECK(readable(pair.fds[0].get()));
   sleeper.drain();
-  writer.ring(0);  // same sleep: the wake-up is on its way already
+  writer.ring(0);  // the same sleep: the wake-up is already on its way
   CHECK_FALSE(readable(pair.fds[0].get()));
   sleeper.disarm();
   writer.ring(0);
   CHECK_FALSE(readable(pair.fds[0].get()));
 
   sleeper.arm();
-  sleeper.arm();  // announcing twice is one sleep
+  sleeper.arm();  // arming twice is one sleep
   writer.ring(0);
   CHECK(readable(pair.fds[0].get()));
   sleeper.drain();
@@ -61,8 +61,8 @@ TEST_CASE("goodbye is seen by the others") {
   CHECK_FALSE(one.said_goodbye(1));
 }
 
-// One side of a ping-pong that spins a random time before it sleeps, so that every interleaving of store, ring, arm and
-// look occurs. A lost wake-up ends in the 60 s timeout of the inner poll.
+// One side of a ping-pong. It spins for a random time before it sleeps, so that all orders of store, ring, arm and look
+// occur. After a lost wake-up, the inner poll times out after 60 s.
 bool ping_pong(Pair& pair, std::atomic<int>& flag, int self, int rounds) {
   Doorbells bells = pair.make(self);
   std::minstd_rand random(static_cast<unsigned>(self) + 7);

@@ -9,7 +9,7 @@ namespace {
 
 TEST_CASE("all threads of a fake host share one zeroed memory per share") {
   FakeHost host(3, {.first_rank = 4});
-  net::SharedBytes shares[3][2];  // kept, so that no address is used twice
+  net::SharedBytes shares[3][2];  // kept, so that every share has a different address
   run_ranks(3, [&](int index) {
     auto link = host.link(index, nullptr);
     EXPECT_EQ(link->ranks().size(), std::size_t{3});

@@ -1,4 +1,4 @@
-// The fakes that other tests stand on keep the promises of the interfaces they stand for.
+// The fakes that other tests use keep the promises of their interfaces.
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <string>

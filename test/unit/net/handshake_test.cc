@@ -1,4 +1,4 @@
-// The handshake as a state machine: honest sides, and every way to spoil it.
+// The handshake as a state machine: honest sides, and all ways to break it.
 #include "runtime/net/secure/handshake.h"
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ const JobKey& job_key() {
 Hello initiator_hello() { return {.purpose = "control", .job_id = "job", .from = 3, .to = 0, .version = "1.0"}; }
 Hello responder_hello() { return {.purpose = "control", .job_id = "job", .from = 0, .version = "1.0"}; }
 
-// Feeds as much of `bytes` as the handshake asks for, step by step; what is left over stays in `bytes`.
+// Feeds `bytes` in the sizes that the handshake asks for. Bytes that it does not take stay in `bytes`.
 Status feed(Handshake& handshake, Bytes& bytes) {
   while (handshake.state() == State::kRunning && bytes.size() >= handshake.wanted()) {
     const auto size = static_cast<std::ptrdiff_t>(handshake.wanted());
@@ -39,7 +39,7 @@ struct Pair {
                 const JobKey& other_key = job_key())
       : initiator(Role::kInitiator, job_key(), a), responder(Role::kResponder, other_key, b) {}
 
-  // Carries everything until nothing moves; `message` counts pieces of output, `spoil` may change one.
+  // Carries all messages until none is left. `message` counts pieces of output, and `spoil` may change one.
   template <class Spoil>
   void run(Spoil spoil, const std::string& refusal = {}) {
     for (int message = 0; message < 4; ++message) {
@@ -126,19 +126,19 @@ TEST_CASE("different versions of distrun are an error on both sides that names b
   CHECK(pair.initiator_status.message() ==
         "rank 3 runs distrun 1.0 and rank 0 runs distrun 0.9: "
         "install the same distrun everywhere");
-  // The initiator hangs up instead of confirming, so that the responder must not have taken it for a peer.
+  // The initiator hangs up instead of confirming, so the responder must not have accepted it as a peer.
   CHECK(pair.responder.state() == State::kRunning);
 }
 
 TEST_CASE("a different protocol version is an error on both sides that names both", "[handshake]") {
   Pair pair;
   pair.run([](int message, Bytes& bytes) {
-    if (message == 0) bytes[4] = std::byte{99};  // the initiator is from the future
+    if (message == 0) bytes[4] = std::byte{99};  // the initiator has a newer version
   });
   CHECK(pair.responder_status.message().find("version 99") != std::string::npos);
   CHECK(pair.responder_status.message().find("version 1") != std::string::npos);
-  // Its own view: it speaks 99, and the answer says 1. Here the initiator speaks 1, so that the answer is no surprise
-  // and is the plain refusal; a responder from the future is the next case.
+  // The initiator's error. Its message was changed to version 99 and the answer says 1. The initiator itself has
+  // version 1, so it sees a plain refusal. The next case has a responder with a newer version.
   CHECK_FALSE(pair.initiator_status.ok());
   Pair reverse;
   reverse.run([](int message, Bytes& bytes) {
@@ -171,8 +171,8 @@ TEST_CASE("ranks and purposes that do not match are named", "[handshake]") {
 }
 
 TEST_CASE("a responder checks by itself what an initiator lets pass", "[handshake]") {
-  // An initiator with the key and the will to lie: the real state machine, aimed at rank 5, that gets a responder's
-  // answer which says what it wants to hear.
+  // An initiator that has the key and lies: the real state machine, aimed at rank 5. It gets the answer of a responder
+  // that claims to be rank 5.
   Hello lie = responder_hello();
   lie.from = 5;
   Handshake liar(Role::kResponder, job_key(), lie);
@@ -244,7 +244,7 @@ TEST_CASE("one's own messages, reflected, are refused", "[handshake]") {
   Bytes own = initiator.take_output();
   CHECK(feed(initiator, own).code() == Errc::kProtocol);
   Hello both_ways = initiator_hello();
-  both_ways.to = both_ways.from;  // even where the ranks would fit
+  both_ways.to = both_ways.from;  // even if the ranks matched
   Handshake narcissus(Role::kInitiator, job_key(), both_ways);
   own = narcissus.take_output();
   CHECK(feed(narcissus, own).code() == Errc::kProtocol);

@@ -11,7 +11,7 @@
 namespace distrun::net {
 namespace {
 
-// A copied tree with the few files that matter.
+// A directory with copies of the few system files that are read.
 class Tree {
  public:
   Tree() : root_(std::filesystem::temp_directory_path() / ("host_limits_test." + std::to_string(::getpid()))) {
@@ -50,7 +50,7 @@ TEST_CASE("memory: the tightest control group on the way to the root decides", "
   tree.write("sys/fs/cgroup/job/memory.current", std::to_string(40 * kMiB) + "\n");
   refused(tree, 25 * kMiB, "/sys/fs/cgroup/job/memory.max");
   CHECK(check_memory(24 * kMiB, tree.root()).ok());
-  // File pages that can be given back count as free.
+  // File pages that the kernel can reclaim count as free.
   tree.write("sys/fs/cgroup/job/memory.stat",
              "anon 5\ninactive_file " + std::to_string(8 * kMiB) + "\nactive_file " + std::to_string(2 * kMiB) + "\n");
   CHECK(check_memory(34 * kMiB, tree.root()).ok());
@@ -120,10 +120,10 @@ TEST_CASE("oversubscribed: more ranks than cores, in all or in one mask", "[host
   CHECK_FALSE(crowded({on_cores({0})}));
   CHECK_FALSE(crowded({on_cores({0, 1}), on_cores({0, 1})}));
   CHECK(crowded({on_cores({0, 1}), on_cores({0, 1}), on_cores({0, 1})}));
-  CHECK_FALSE(crowded({on_cores({0}), on_cores({1})}));  // each bound to its own
+  CHECK_FALSE(crowded({on_cores({0}), on_cores({1})}));  // each rank is bound to its own core
   CHECK(crowded({on_cores({3}), on_cores({3})}));
   CHECK(crowded({on_cores({0}), on_cores({0}), on_cores({0, 1, 2, 3})}));
-  CHECK(crowded({on_cores({}), on_cores({1})}));  // nothing known: do not spin
+  CHECK(crowded({on_cores({}), on_cores({1})}));  // nothing is known: do not spin
 }
 
 TEST_CASE("oversubscribed: a quota counts for the ranks in its group only", "[host_limits]") {

@@ -1,4 +1,4 @@
-// HostLink between real processes: deaths at any moment, limits, and what is left behind.
+// HostLink between real processes: deaths at any moment, limits, and no leftovers.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ struct Pipe {
   Fd read, write;
 };
 
-// Ranks as processes of the program host_rank. Whatever happens, none outlives this object.
+// Ranks as processes of the program host_rank. The destructor ends all of them.
 class Ranks {
  public:
   Ranks(int size, const std::string& task, double seconds = 60) : store_(size) {
@@ -53,7 +53,7 @@ class Ranks {
 
   void kill(int rank) { ::kill(pids_[static_cast<std::size_t>(rank)], SIGKILL); }
 
-  // What this rank printed until its standard output ended.
+  // Everything that this rank printed until its standard output ended.
   std::string output(int rank) {
     const Fd& pipe = outputs_[static_cast<std::size_t>(rank)].read;
     std::string text;
@@ -67,14 +67,14 @@ class Ranks {
       text.append(buffer.data(), static_cast<std::size_t>(got));
     }
   }
-  // Its first line.
+  // The first line of its output.
   std::string line(int rank) {
     const Fd& pipe = outputs_[static_cast<std::size_t>(rank)].read;
     std::string text;
     for (char byte = 0; byte != '\n' && ::read(pipe.get(), &byte, 1) == 1;) text += byte;
     return text;
   }
-  // The workers' end.
+  // Ends the workers.
   void close_input() { input_.write.reset(); }
 
  private:
@@ -114,7 +114,7 @@ TEST_CASE("every rank learns of a death, whenever it comes, and which rank it wa
   for (const int size : {2, 3, 5, 8}) {
     for (int phase = 0; phase < 6; ++phase) {
       const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
-      // From the first instructions to the middle of the talk.
+      // The moment of death varies from the first instructions to the middle of the talk.
       const auto delay = std::chrono::microseconds(random() % (phase < 3 ? 30'000 : 300'000));
       CAPTURE(size, victim, delay.count());
       Ranks ranks(size, "talk", 3);
@@ -128,7 +128,7 @@ TEST_CASE("every rank learns of a death, whenever it comes, and which rank it wa
         } else if (output.starts_with("lost")) {
           CHECK(output.starts_with("lost " + std::to_string(victim) + " "));
         } else {
-          CHECK(output.starts_with("error"));  // it died during the set-up
+          CHECK(output.starts_with("error"));  // the victim died during the set-up
         }
       }
     }

@@ -1,4 +1,4 @@
-// connect_host and share() with ranks as threads; host_link_process_test.cc has real processes and their deaths.
+// connect_host and share() with ranks as threads. host_link_process_test.cc tests real processes and their deaths.
 #include "runtime/net/host/host_link.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ std::ptrdiff_t open_descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
 }
 
-// Lines of /proc/PATH that contain `word`.
+// The number of lines in /proc/PATH that contain `word`.
 std::ptrdiff_t lines_with(const std::string& path, const std::string& word) {
   std::ifstream file(path);
   std::ptrdiff_t count = 0;
@@ -71,7 +71,7 @@ TEST_CASE("shared memory is zeroed, page-aligned, the same for all members, and 
   run_ranks(4, [&](int rank) {
     auto link = job.connect(rank);
     EXPECT_OK(link);
-    for (int nth = 0; nth < 3; ++nth) {  // the same name again is other memory
+    for (int nth = 0; nth < 3; ++nth) {  // the same name again gives new memory
       auto all = (*link)->share("all", {0, 1, 2, 3}, 10'000, deadline_after(30));
       EXPECT_OK(all);
       EXPECT_EQ(all->bytes.size(), std::size_t{10'000});
@@ -99,7 +99,7 @@ TEST_CASE("a rank that cannot get memory is an error of share() on all members, 
   run_ranks(3, [&](int rank) {
     auto link = job.connect(rank);
     EXPECT_OK(link);
-    // More than there is memory: the first member's reservation is refused.
+    // This is more than the memory of the host, so the first member's reservation fails.
     auto memory = (*link)->share("huge", {0, 1, 2}, std::size_t{1} << 50, deadline_after(30));
     EXPECT_EQ(memory.status().code(), Errc::kOutOfMemory);
     EXPECT(memory.status().message().find("do not fit") != std::string::npos);
@@ -121,7 +121,7 @@ TEST_CASE("a member that does not come is a timeout that names it", "[host_link]
     EXPECT(memory.status().message().find("rank 1") != std::string::npos);
     gave_up = true;
     gave_up.notify_all();
-    // Late packets of the share that failed do not disturb the next one.
+    // Late packets of the failed share do not disturb the next one.
     EXPECT_OK((*link)->share("another window", {0, 1}, 4096, deadline_after(30)));
   });
 }
@@ -142,7 +142,7 @@ TEST_CASE("a rank that does not come to the set-up is named, within the deadline
   Job job(3);
   run_ranks(3, [&](int rank) {
     if (rank == 2) {
-      // Names its host like the others, then nothing.
+      // This rank publishes its host like the others and then does nothing.
       const World world{.rank = 2, .size = 3};
       EXPECT_OK(find_candidates(world, host_hint(2), &job.store, deadline_after(30)));
       return;

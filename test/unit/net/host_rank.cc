@@ -1,6 +1,6 @@
-// One rank of host_link_process_test.cc, in a process of its own. Arguments: what to do, and the seconds that the
-// set-up may take. Prints one line: "lost RANK NANOSECONDS", "done", or "error CODE TEXT".
-// A rank with workers says before that it is about to sleep.
+// One rank of host_link_process_test.cc, in its own process. Arguments: the task, and the seconds that the set-up may
+// take. It prints one line: "lost RANK NANOSECONDS", "done", or "error CODE TEXT".
+// A rank with workers first prints a line when it is about to sleep.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -29,7 +29,7 @@
 namespace distrun::net {
 namespace {
 
-// From now on `system_call` fails with EPERM, as under a container's seccomp profile.
+// From now on `system_call` fails with EPERM, as under the seccomp profile of a container.
 void refuse(unsigned system_call) {
   sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, system_call, 0, 1),
@@ -45,7 +45,7 @@ void limit(__rlimit_resource resource, rlim_t value) {
   if (::setrlimit(resource, &limits) != 0) std::abort();
 }
 
-// As a DataLoader's worker: forked from the rank, lives until the test closes its standard input.
+// Forks a process like a DataLoader's worker. It lives until the test closes its standard input.
 void fork_worker() {
   if (::fork() != 0) return;
   ::close(STDOUT_FILENO);
@@ -78,7 +78,7 @@ class Rank {
     return {};
   }
 
-  // Talks until somebody dies.
+  // Exchanges messages until a rank dies.
   Status talk(double seconds) {
     auto window = link_->share("window", link_->ranks(), std::size_t{1} << 20, deadline_after(seconds));
     if (!window.ok()) return window.status();
@@ -108,7 +108,7 @@ class Rank {
     return {};
   }
 
-  // Sleeps until somebody dies.
+  // Sleeps until a rank dies.
   Status sleep() {
     while (!link_->lost()) {
       auto polled = wait_set_->poll(TimePoint::max());
@@ -117,7 +117,7 @@ class Rank {
     return {};
   }
 
-  // `limiter` limits itself; all wait for that, without a descriptor.
+  // Rank `limiter` limits itself, and all ranks wait for it without using a descriptor.
   Status limit_one(int limiter, const std::function<void()>& limit_now) {
     auto gate = link_->share("gate", link_->ranks(), sizeof(int), deadline_after(30));
     if (!gate.ok()) return gate.status();
@@ -127,7 +127,7 @@ class Rank {
     return {};
   }
 
-  // Without mail, of which nobody reads any until all are here.
+  // A barrier without mail: no rank reads mail until all ranks are here.
   void meet() {
     std::atomic_ref<int> arrived(*reinterpret_cast<int*>(gate_.bytes.data()));
     const int round = arrived.fetch_add(1) / world_.size;
@@ -137,11 +137,11 @@ class Rank {
   Status share(std::size_t bytes) {
     auto memory = link_->share("window", link_->ranks(), bytes, deadline_after(30));
     if (!memory.ok()) return memory.status();
-    for (std::byte& b : memory->bytes) b = std::byte{1};  // SIGBUS if it were not reserved
+    for (std::byte& b : memory->bytes) b = std::byte{1};  // raises SIGBUS if the memory is not reserved
     return {};
   }
 
-  // Shares that some rank cannot have, one after another: each is refused at once and for the same reason.
+  // Shares that some rank cannot have, one after another. Each is refused at once and for the same reason.
   Status refused_shares(int shares, std::size_t bytes, const std::string& reason) {
     for (int nth = 0; nth < shares; ++nth) {
       const TimePoint deadline = deadline_after(30);
@@ -179,14 +179,14 @@ Status run(Rank& rank, const std::string& task, double seconds) {
   }
   if (task == "small-files") DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { limit(RLIMIT_FSIZE, 100'000); }));
   if (task == "few-descriptors") DISTRUN_RETURN_IF_ERROR(rank.limit_one(1, [] { limit(RLIMIT_NOFILE, 3); }));
-  if (task == "refused-by-maker") {  // so often that answers which nobody takes would fill its inbox
+  if (task == "refused-by-maker") {  // so many times that answers which nobody reads would fill the maker's inbox
     DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { limit(RLIMIT_FSIZE, 100'000); }));
     const Status refused = rank.refused_shares(100, std::size_t{4} << 20, "ulimit -f");
     rank.meet();
     DISTRUN_RETURN_IF_ERROR(refused);
     return rank.share(4096);
   }
-  if (task == "refused-by-member") {  // so often that they would be too many to keep
+  if (task == "refused-by-member") {  // so many times that the ranks could not keep all the answers
     DISTRUN_RETURN_IF_ERROR(rank.limit_one(1, [] { refuse(SYS_fcntl); }));
     return rank.refused_shares(620, 4096, "not the sealed");
   }

@@ -67,18 +67,18 @@ TEST_CASE("a key goes through a sealed memfd and its descriptor is closed after 
   CHECK(::write(fd->get(), "x", 1) == -1);
   CHECK(::ftruncate(fd->get(), 0) == -1);
   char byte = 0;
-  CHECK(::pread(fd->get(), &byte, 1, 0) == -1);  // it only names the memory
+  CHECK(::pread(fd->get(), &byte, 1, 0) == -1);  // the descriptor only names the memory
   const int number = fd->release();
   const Environment environment{{"DISTRUN_KEY_FD", std::to_string(number)}};
   const auto read = JobKey::from_environment(environment);
   REQUIRE(read.ok());
   CHECK(same(*read, key));
   CHECK(::fcntl(number, F_GETFD) == -1);
-  // The second reader (a child with an inherited environment) is told why it gets none.
+  // The second reader (a child with an inherited environment) gets an error that says why.
   CHECK(JobKey::from_environment(environment).status().message().find("read once") != std::string::npos);
 }
 
-// In a process of its own, since a thread cannot change its user alone.
+// Runs in a child process, because a thread cannot change only its own user.
 TEST_CASE("another user who inherits the descriptor cannot open the key", "[job_key]") {
   constexpr uid_t kNobody = 65534;
   if (::geteuid() != 0) SKIP("only root may become another user");
@@ -111,7 +111,7 @@ TEST_CASE("a descriptor that a wrapper has closed is told apart, with the cure f
   CHECK(cure < text.find("distrun --no-detect -np 1 program"));
 }
 
-// As a container's seccomp profile does; for this thread only, and for good.
+// Does what the seccomp profile of a container does. It affects only this thread, and cannot be undone.
 void refuse_memfd() {
   std::array<sock_filter, 4> program{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                                       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
@@ -147,7 +147,7 @@ TEST_CASE("pipes that a program made are not taken for the key's", "[job_key]") 
     Fd writing(ends[1]);
     const std::string content(bytes, 'k');
     REQUIRE(::write(writing.get(), content.data(), bytes) == static_cast<ssize_t>(bytes));
-    if (bytes != JobKey::kBytes) writing.reset();  // of the right size, but somebody may still write
+    if (bytes != JobKey::kBytes) writing.reset();  // with the right size, the write end stays open
     CHECK_FALSE(JobKey::from_environment({{"DISTRUN_KEY_FD", std::to_string(reading.get())}}).ok());
     std::string left(bytes + 1, '\0');
     CHECK((bytes == 0 || ::read(reading.get(), left.data(), left.size()) == static_cast<ssize_t>(bytes)));

@@ -1,5 +1,5 @@
-// In a network namespace of its own, whose only interface goes down, so that packets are lost and nothing says so:
-// needs root (CAP_SYS_ADMIN) to make one. The ends are 127.0.0.1 and 127.0.0.2.
+// Runs in a separate network namespace whose only interface goes down, so that packets are lost without an error.
+// Making the namespace needs root (CAP_SYS_ADMIN). The two ends are 127.0.0.1 and 127.0.0.2.
 #include "runtime/net/bytes/link_watches.h"
 
 #include <net/if.h>
@@ -38,7 +38,7 @@ void set_loopback(bool up) {
   CHECK(::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0);
 }
 
-// A namespace belongs to the thread that made it.
+// Runs `test` on a new thread, because a namespace belongs to the thread that made it.
 void in_own_network(const std::function<void()>& test) {
   bool made = false;
   std::thread([&] {
@@ -79,7 +79,7 @@ void fill(int fd) {
   while (::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0) continue;
 }
 
-// As an engine does that waits for something else.
+// Waits as an engine does that waits for something else.
 void wait(WaitSet& wait_set, TimePoint until, const Ended& ended) {
   while (ended.times == 0 && Clock::now() < until) CHECK(wait_set.poll(until).ok());
 }
@@ -94,7 +94,7 @@ TEST_CASE("a network that is gone ends a connection with bytes on their way, and
     wait_set->add_link(idle.here.get(), watch(of_idle));
     CHECK(::send(busy.here.get(), "hello", 5, MSG_NOSIGNAL) == 5);
     wait(*wait_set, deadline_after(1.5), of_busy);
-    CHECK(of_busy.times == 0);  // acknowledged
+    CHECK(of_busy.times == 0);  // the peer has acknowledged the bytes
     set_loopback(false);
     CHECK(::send(busy.here.get(), "hello", 5, MSG_NOSIGNAL) == 5);
     const TimePoint begun = Clock::now();
@@ -117,7 +117,7 @@ TEST_CASE("a reader that does not read for longer than the limit is no broken ne
     CHECK(ended.times == 0);
     const auto facts = ack_facts(slow.here.get());
     CHECK((facts && facts->queued > 0));
-    // Its network fails then.
+    // Now its network fails.
     set_loopback(false);
     wait(*wait_set, deadline_after(40), ended);
     CHECK(ended.end == LinkEnd::kSilent);
@@ -132,7 +132,7 @@ TEST_CASE("a record that has begun must be made whole") {
     std::uint64_t record = 1;
     wait_set->add_link(connection.here.get(), watch(ended, [&record] { return record; }));
     wait(*wait_set, deadline_after(0.5), ended);
-    record = 2;  // it was made whole, and the next one has begun
+    record = 2;  // this record is complete, and the next one has begun
     CHECK(ended.times == 0);
     wait(*wait_set, deadline_after(20), ended);
     CHECK(ended.end == LinkEnd::kUnfinished);
@@ -145,7 +145,7 @@ TEST_CASE("a wait set wakes nobody for connections on which nothing is under way
   Ended ended;
   CHECK(watches.due() == TimePoint::max());
   watches.used();
-  CHECK(watches.due() == TimePoint::max());  // there is none
+  CHECK(watches.due() == TimePoint::max());  // there is no connection to watch
   watches.add(-1, watch(ended));
   watches.used();
   CHECK(watches.due() < TimePoint::max());
@@ -166,7 +166,7 @@ TEST_CASE("a record counts for as long as this process looks") {
   CHECK(record.waits());
   CHECK_FALSE(record.overdue(7, start + seconds(2), limit));
   CHECK_FALSE(record.overdue(8, start + seconds(3), limit));
-  CHECK_FALSE(record.overdue(8, start + seconds(60), limit));  // it was stopped
+  CHECK_FALSE(record.overdue(8, start + seconds(60), limit));  // the process was stopped
   CHECK_FALSE(record.overdue(8, start + seconds(61), limit));
   CHECK(record.overdue(8, start + seconds(62), limit));
 }

@@ -1,4 +1,4 @@
-// A listener and everybody who has no business there. The listener runs on a thread of its own, as in an owner's loop.
+// A listener and strangers that must not join. The listener runs on its own thread, as in its owner's loop.
 #include <dirent.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -40,7 +40,7 @@ struct Lines {
   }
 };
 
-// The clock that the listener is shown can be moved ahead, so that no test waits for real seconds.
+// The listener's clock can be moved ahead, so that no test waits for real seconds.
 class Host {
  public:
   explicit Host(const std::string& address) {
@@ -65,7 +65,7 @@ class Host {
   [[nodiscard]] Status friend_joins(int rank) const {
     return connect_secure(listener_->address(), key_, client_hello(rank), soon()).status();
   }
-  // Blocks until the listener closes its side; false if it says anything first.
+  // Blocks until the listener closes its side. Returns false if the listener sends anything first.
   [[nodiscard]] static bool closed_without_a_word(int fd) {
     char byte = 0;
     REQUIRE(wait_ready(fd, POLLIN, soon()).ok());
@@ -80,7 +80,7 @@ class Host {
  private:
   void run() {
     while (!stop_) {
-      // Woken by the descriptor; the short limit is for stop_ and for moves of the clock alone.
+      // The descriptor wakes the loop. The short limit is only for stop_ and for changes of the clock.
       pollfd item{.fd = listener_->fd(), .events = POLLIN, .revents = 0};
       ::poll(&item, 1, 5);
       listener_->progress(Clock::now() + std::chrono::milliseconds(ahead_ms_), {},
@@ -94,7 +94,7 @@ class Host {
   const JobKey key_ = JobKey::generate();
   Lines lines_;
   std::unique_ptr<SecureListener> listener_;
-  std::vector<std::unique_ptr<SecureSocket>> peers_;  // the thread's
+  std::vector<std::unique_ptr<SecureSocket>> peers_;  // used by the thread
   std::atomic<int> joined_ = 0;
   std::atomic<bool> stop_ = false;
   std::atomic<long long> ahead_ms_ = 0;
@@ -119,12 +119,12 @@ TEST_CASE("200 silent strangers do not keep a peer out", "[listener]") {
       INFO((joined.ok() ? "" : joined.message()));
       CHECK(joined.ok());
     }
-    // Of the strangers at most 128 are still held: the first ones had to go.
+    // At most 128 of the strangers are still connected; the listener closed the first ones.
     CHECK(Host::closed_without_a_word(strangers.front().get()));
   }
 }
 
-// The initiator's side without blocking; over once it was welcomed or turned away.
+// The initiator's side without blocking. It is over when it was welcomed or refused.
 class Newcomer {
  public:
   Newcomer(Fd fd, const JobKey& key, int rank)
@@ -163,7 +163,7 @@ TEST_CASE("400 peers that come all at once are all welcomed, and none is turned 
     REQUIRE(fd.ok());
     newcomers.push_back(std::make_unique<Newcomer>(*std::move(fd), key, rank));
   }
-  const TimePoint now = Clock::now();  // it stands still, so nobody has been silent
+  const TimePoint now = Clock::now();  // this time is fixed, so no newcomer is silent for too long
   std::size_t welcome = 0;
   for (int turn = 0; turn < 100 && welcome < newcomers.size(); ++turn) {
     (*listener)->progress(now, {}, [&](const std::unique_ptr<SecureSocket>&) { ++welcome; });
@@ -188,7 +188,7 @@ TEST_CASE("the owner of a full listener sleeps until somebody has been silent fo
   }
   const auto no_peer = [](const std::unique_ptr<SecureSocket>&) { FAIL("a stranger became a peer"); };
   pollfd item{.fd = (*listener)->fd(), .events = POLLIN, .revents = 0};
-  // The clock that it is shown is a minute ahead, so that its timer does not go off here.
+  // The listener's clock is a minute ahead, so its timer does not expire here.
   const TimePoint now = Clock::now() + std::chrono::minutes(1);
   for (int turn = 0; turn < 3; ++turn) (*listener)->progress(now, {}, no_peer);
   CHECK(::poll(&item, 1, 0) == 0);
@@ -216,7 +216,7 @@ TEST_CASE("the descriptor wakes its owner when a stranger's time is up", "[liste
   auto stranger = connect_stream(*parse_address((*listener)->address()), soon());
   REQUIRE(stranger.ok());
   const auto no_peer = [](const std::unique_ptr<SecureSocket>&) { FAIL("a stranger became a peer"); };
-  // As if it had come 4.9 s ago: a tenth of a second is left.
+  // Acts as if the stranger had connected 4.9 s ago: 0.1 s is left.
   (*listener)->progress(Clock::now() - std::chrono::milliseconds(4900), {}, no_peer);
   REQUIRE(wait_ready((*listener)->fd(), POLLIN, soon()).ok());
   (*listener)->progress(Clock::now() + std::chrono::milliseconds(200), {}, no_peer);
@@ -247,7 +247,7 @@ TEST_CASE("random bytes, a huge length and half a handshake are closed without a
 
 TEST_CASE("a recorded handshake does not make a peer", "[listener]") {
   Host host("127.0.0.1:0");
-  // What an eavesdropper has: an honest initiator's two messages.
+  // The two messages of an honest initiator that an eavesdropper has recorded.
   Handshake initiator(NoiseHandshake::Role::kInitiator, host.key(), client_hello(1));
   Handshake responder(NoiseHandshake::Role::kResponder, host.key(), {.purpose = "control", .job_id = "job", .from = 0});
   const Bytes first = initiator.take_output();
@@ -261,7 +261,7 @@ TEST_CASE("a recorded handshake does not make a peer", "[listener]") {
   const Fd replayer = host.stranger();
   REQUIRE(::send(replayer.get(), first.data(), first.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(first.size()));
   REQUIRE(::send(replayer.get(), confirmation.data(), confirmation.size(), MSG_NOSIGNAL) > 0);
-  // It gets the listener's fresh answer, which it cannot read, and then the end.
+  // The replayer gets the listener's fresh answer, which it cannot read, and then the connection ends.
   Bytes rest(4096);
   ssize_t n = 1;
   while (n > 0) {
@@ -271,12 +271,12 @@ TEST_CASE("a recorded handshake does not make a peer", "[listener]") {
   CHECK(host.joined() == 0);
   CHECK(host.friend_joins(1).ok());
   const TimePoint deadline = soon();
-  while (host.joined() == 0 && Clock::now() < deadline) std::this_thread::yield();  // counted on the host's thread
+  while (host.joined() == 0 && Clock::now() < deadline) std::this_thread::yield();  // the host's thread counts
   CHECK(host.joined() == 1);
 }
 
 TEST_CASE("one's own bytes thrown back are not taken for a listener's", "[listener]") {
-  // A port that echoes: a connecting side must notice that it is talking to itself.
+  // A port that echoes. A connecting side must notice that it is talking to itself.
   Address address{.host = "127.0.0.1"};
   auto echo = listen_stream(address);
   REQUIRE(echo.ok());
@@ -318,7 +318,7 @@ TEST_CASE("strangers cost one log line per second", "[listener]") {
   }
   const auto real_seconds_lines = host.lines().all();
   REQUIRE_FALSE(real_seconds_lines.empty());
-  CHECK(real_seconds_lines.size() < 45);  // 50 strangers; even a slow machine does not take a second for each
+  CHECK(real_seconds_lines.size() < 45);  // 50 strangers; even a slow machine needs less than a second for each
   CHECK(real_seconds_lines[0].find("turned 127.0.0.1:") != std::string::npos);
   CHECK(real_seconds_lines[0].find("does not speak distrun's protocol") != std::string::npos);
   host.skip(std::chrono::milliseconds(1100));
@@ -337,7 +337,7 @@ TEST_CASE("strangers leave no descriptors behind", "[listener]") {
     if (i % 2 == 0) (void)::send(fd.get(), "x", 1, MSG_NOSIGNAL);
   }
   const TimePoint deadline = soon();
-  // The listener's thread may still have some of them before it, so only what is open at one moment counts.
+  // The listener's thread may not have handled all of them, so the test counts descriptors at one moment.
   int open = open_descriptors();
   for (; open > before && Clock::now() < deadline; open = open_descriptors()) {
     host.skip(std::chrono::milliseconds(6000));
@@ -365,7 +365,7 @@ TEST_CASE("out of descriptors, the owner is not kept busy, and peers come in whe
   pollfd item{.fd = (*listener)->fd(), .events = POLLIN, .revents = 0};
   const int ready = ::poll(&item, 1, 0);
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
-  // It rests for a second, which is over on a machine that stood still meanwhile.
+  // The listener pauses for a second. On a machine that stood still, this second may be over.
   CHECK((ready == 0 || Clock::now() - start > std::chrono::milliseconds(900)));
   int peers = 0;
   std::jthread client([&] { (void)connect_secure((*listener)->address(), key, client_hello(1), soon()); });

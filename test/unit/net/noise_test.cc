@@ -158,10 +158,10 @@ TEST_CASE("a replayed first message gives the replayer no session", "[noise]") {
   const Bytes recorded = old.initiator->write_message({});
   Pair fresh;
   fresh.make(false);
-  REQUIRE(fresh.responder->read_message(recorded).ok());  // psk0 proves the key, not that the sender is alive
+  REQUIRE(fresh.responder->read_message(recorded).ok());  // psk0 proves the key, not that the sender lives
   const Bytes answer = fresh.responder->write_message({});
   CHECK_FALSE(fresh.initiator->finished());
-  // Only the sender's ephemeral secret turns the answer into keys: a guess at the next message fails.
+  // Only the sender's ephemeral secret turns the answer into keys. A guess at the next message therefore fails.
   NoiseSession session = fresh.responder->split();
   Bytes plain;
   CHECK_FALSE(session.receive.decrypt({}, Bytes(17), plain));

@@ -11,7 +11,7 @@ namespace {
 
 using Exchange = OtherLauncher::Exchange;
 
-// What each launcher gives its rank 2 of 4, as seen on two hosts with two ranks each.
+// The variables that each launcher sets for its rank 2 of 4, copied from two hosts with two ranks each.
 const Environment kOpenMpi4 = {{"OMPI_COMM_WORLD_RANK", "2"},
                                {"OMPI_COMM_WORLD_SIZE", "4"},
                                {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
@@ -56,7 +56,7 @@ std::string refused(const Environment& environment) {
 
 using test::has;
 
-// What is left when the variables are removed that the error says.
+// The environment without the variables that the error says to remove.
 Environment cured(Environment environment) {
   std::istringstream words(refused(environment));
   int removed = 0;
@@ -87,7 +87,7 @@ TEST_CASE("no launcher, or one task, is a world of one", "[net]") {
       {{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "n"}}));
   CHECK(alone({{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}, {"PMI_FD", "5"}}));
   CHECK(alone({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
-  // A batch script is not a step, whatever the job's size.
+  // A batch script is not a step, however large the job is.
   CHECK(alone({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "17"}}));
   CHECK(alone({{"WORLD_SIZE", "1"}}));
   CHECK(alone({{"RANK", "3"}}));
@@ -96,10 +96,10 @@ TEST_CASE("no launcher, or one task, is a world of one", "[net]") {
 }
 
 TEST_CASE("the inner launcher of two counts", "[net]") {
-  // mpirun in an allocation: its daemons are tasks of a step.
+  // mpirun in an allocation: its daemons are the tasks of a step.
   CHECK(found(kOpenMpi4 + Environment{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}}).size == 4);
   CHECK(found(kHydra + Environment{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}}).rank == 2);
-  // mpirun typed in the shell of srun --mpi=pmi2 --pty.
+  // mpirun, typed in the shell of srun --mpi=pmi2 --pty.
   CHECK(found(kOpenMpi4 + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).size == 4);
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("copies of one command are counted though they could not meet", "[net]
   CHECK_FALSE(copy_of_command({}));
   CHECK_FALSE(copy_of_command({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}));
   CHECK_FALSE(copy_of_command({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
-  CHECK_FALSE(copy_of_command({{"SLURM_STEP_NUM_TASKS", "4"}}));  // which of them this is, nobody says
+  CHECK_FALSE(copy_of_command({{"SLURM_STEP_NUM_TASKS", "4"}}));  // no variable says which copy this is
 }
 
 TEST_CASE("variables that contradict each other are both named", "[net]") {

@@ -15,10 +15,10 @@
 namespace distrun::net {
 namespace {
 
-// A process manager that answers as MPICH's does, line by line, until its rank says goodbye.
+// A process manager that answers as MPICH's does, line by line, until its rank sends a goodbye.
 class Manager {
  public:
-  // `value`: what rank 0 has put already.
+  // `value`: the value that rank 0 has already put.
   explicit Manager(bool everybody_comes = true, std::string value = {})
       : everybody_comes_(everybody_comes), value_(std::move(value)) {
     std::array<int, 2> ends{};
@@ -35,7 +35,7 @@ class Manager {
   }
   [[nodiscard]] int fd() const { return rank_.get(); }
   void hang_up() { ::shutdown(rank_.get(), SHUT_RDWR); }
-  // All that were given, in order. Ends the manager, whose thread may be behind: nobody waits for its goodbye.
+  // All commands that it received, in order. This ends the manager without waiting for the rank's goodbye.
   std::string commands() {
     hang_up();
     thread_.join();
@@ -71,8 +71,8 @@ class Manager {
   }
 
   const bool everybody_comes_;
-  std::string value_;     // the thread's
-  std::string commands_;  // the thread's, until it has ended
+  std::string value_;     // used by the thread
+  std::string commands_;  // used by the thread until it has ended
   Fd rank_;
   Fd own_;
   std::thread thread_;

@@ -1,4 +1,4 @@
-// The record layer of tensor connections: what opens, and that nothing else does.
+// The record layer of tensor connections: the right records open, and no others do.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
@@ -49,7 +49,7 @@ bool opens(RecordCipher& cipher, Sealed sealed, const Bytes& plain) {
   return cipher.open(sealed.bytes, sealed.tag) && sealed.bytes == plain;
 }
 
-// What a writer puts on the wire for a head and a body of these pieces.
+// The bytes that a writer sends for a head and a body of these pieces.
 Bytes on_wire(RecordWriter& writer, const Bytes& head, const std::vector<Bytes>& body) {
   Pieces pieces;
   pieces.add(head.data(), head.size());
@@ -60,7 +60,8 @@ Bytes on_wire(RecordWriter& writer, const Bytes& head, const std::vector<Bytes>&
   return wire;
 }
 
-// One message from `wire`, `at_once` bytes at a time. False: it does not open. `taken` is how far that went.
+// Reads one message from `wire`, `at_once` bytes at a time. Returns false if it does not open. `taken` is how many
+// bytes it used.
 bool reads(RecordReader& reader, const Bytes& wire, std::vector<Bytes>& body, std::size_t at_once, std::size_t& taken) {
   Pieces place;
   for (Bytes& piece : body) place.add(piece.data(), piece.size());
@@ -132,12 +133,12 @@ TEST_CASE("records: repeated, left out, exchanged, reflected and cut ones do not
     auto repeated = fresh();
     CHECK(opens(*repeated, first, plain));
     CHECK_FALSE(opens(*repeated, first, plain));
-    CHECK_FALSE(opens(*fresh(), second, plain));  // the first was left out, or comes later
+    CHECK_FALSE(opens(*fresh(), second, plain));  // the first record was left out, or comes later
     Sealed cut = first;
     cut.bytes.pop_back();
     CHECK_FALSE(opens(*fresh(), cut, plain));
 
-    // Each direction has its own key: what comes back opens nowhere.
+    // Each direction has its own key, so a record that is sent back does not open.
     ExportedKeys keys;
     keys.send = key_of(10);
     keys.receive = key_of(90);
@@ -160,7 +161,7 @@ TEST_CASE("records: a key of one suite or purpose opens nothing of another", "[r
   for (const RecordSuite& suite : suites()) {
     RecordLayer sender(suite, keys);
     const Sealed sealed = seal(sender.send, plain);
-    RecordCipher raw(suite, keys.send);  // the exported key itself is no record key
+    RecordCipher raw(suite, keys.send);  // the exported key itself is not the key of records
     CHECK_FALSE(opens(raw, sealed, plain));
     for (const RecordSuite& other : suites()) {
       CAPTURE(to_string(suite), to_string(other));
@@ -189,7 +190,7 @@ TEST_CASE("records: the nonces end before they repeat, and a key is replaced in 
     CHECK(none.tag == RecordTag{});
     CHECK_FALSE(there.open(none.bytes, none.tag));
 
-    // The counter's own end.
+    // The end of the counter's range.
     const RecordNonces last{.next = std::numeric_limits<std::uint64_t>::max() - 1};
     RecordCipher old(suite, key_of(1), last);
     CHECK(old.seal(plain, none.bytes.data(), none.tag));
@@ -249,7 +250,8 @@ TEST_CASE("record stream: a byte that is changed, left out or put in does not op
           RecordReader reader(opening, kHead);
           std::vector<Bytes> got = body;
           if (reads(reader, changed, got)) {
-            // The byte that was put in or left out may have had its neighbour's value. Then the next message is wrong.
+            // The byte that was inserted or removed may equal its neighbour. In that case the next message does not
+            // open.
             reader.next();
             changed.erase(changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(wire.size() / 2));
             CHECK_FALSE(reads(reader, changed, got));

@@ -36,7 +36,7 @@ struct Connection {
   Socket client;
 };
 
-// Both ends of one authenticated connection, `address` as for listen_secure.
+// Both ends of one authenticated connection. `address` is the argument of listen_secure.
 Connection connect_pair(const std::string& address) {
   const JobKey key = JobKey::generate();
   auto listener = listen_secure(address, key, listener_hello());
@@ -77,7 +77,7 @@ TEST_CASE("a connector and a listener get through with each other on one thread"
     REQUIRE(fd.ok());
     return SecureConnector(*std::move(fd), false, key, hello);
   };
-  // Until both ends are there, or the connector has failed.
+  // Runs until both ends are connected, or the connector has failed.
   const auto shake_hands = [&](SecureConnector& connector, const SecureListener::AcceptFunction& accept) {
     Connection pair;
     Result<Socket> client{Socket()};
@@ -211,7 +211,7 @@ TEST_CASE("writing to a peer that has gone is an error, not a signal, and does n
   CHECK(*pair.server->receive_frame_blocking(soon()) == pattern(9));
 }
 
-// A library that closes a descriptor twice writes into ours.
+// For instance, a library that closes a descriptor twice may later write into one of distrun's sockets.
 TEST_CASE("foreign bytes in a stream are found, or begin a record that is never made whole", "[secure_socket]") {
   const auto received = [](const Connection& pair) {
     REQUIRE(wait_ready(pair.server->fd(), POLLIN, soon()).ok());
@@ -259,14 +259,14 @@ TEST_CASE("records are counted", "[secure_socket]") {
   REQUIRE(wait_ready(pair.server->fd(), POLLIN, soon()).ok());
   Bytes frame;
   REQUIRE(pair.server->receive_frame(frame).ok());
-  CHECK(pair.server->begun() == 5);  // 200,000 bytes take four
+  CHECK(pair.server->begun() == 5);  // 200,000 bytes take four records
 }
 
 TEST_CASE("every wait has a deadline", "[secure_socket]") {
   Connection pair = connect_pair("unix:@");
   const TimePoint past = Clock::now();
   CHECK(pair.server->receive_frame_blocking(past).status().code() == Errc::kTimeout);
-  // More than the socket buffers hold, and nobody reads.
+  // This is more than the socket buffers hold, and the other end does not read.
   Status status;
   for (int i = 0; i < 16 && status.ok(); ++i) status = pair.server->send_frame_blocking(Bytes(1 << 20), past);
   CHECK(status.code() == Errc::kTimeout);

@@ -24,7 +24,7 @@ Bytes pattern(std::size_t size, unsigned seed) {
   return bytes;
 }
 
-// One rank: sleeps whenever there is nothing to do, so a lost wake-up is a test that does not end.
+// One rank. It sleeps whenever it has nothing to do, so the test hangs if a wake-up is lost.
 struct Rank {
   Rank(FakeHost& host, int rank, int size) {
     auto made = WaitSet::create();
@@ -36,7 +36,7 @@ struct Rank {
     EXPECT_OK(connected);
     plane = *std::move(connected);
   }
-  // Makes progress until `done` was true once; blocks when nothing moves.
+  // Makes progress until `done` was true once. Blocks when nothing moves.
   void until(const std::function<bool()>& done) {
     bool is_done = false;
     const auto look = [&] {
@@ -55,7 +55,7 @@ struct Rank {
     until([&] { return plane->receive(message); });
     return message;
   }
-  // Leaves messages where they are.
+  // Waits without reading messages.
   void wait_until_gone(int rank) {
     while (!link->gone(rank)) EXPECT_OK(wait_set->poll(deadline_after(45)));
   }
@@ -114,7 +114,7 @@ TEST_CASE("the largest message flows through; one byte more is refused", "[shm_c
     EXPECT_EQ(self.plane->send(1 - rank, Bytes(kLargest + 1)).code(), Errc::kInvalidArgument);
     EXPECT(self.plane->pending());
     sent.fetch_add(1);
-    while (sent.load() < 2) std::this_thread::yield();  // or it might all have gone through
+    while (sent.load() < 2) std::this_thread::yield();  // otherwise everything might have gone through
     EXPECT(self.next().bytes == largest);
     self.until([&] { return !self.plane->pending(); });
   });
@@ -208,7 +208,7 @@ TEST_CASE("a leader that is gone is lost to every member", "[shm_control]") {
   FakeHost host(3);
   run_ranks(3, [&](int rank) {
     Rank self(host, rank, 3);
-    if (rank == 0) return;  // with goodbye: for the control plane an end is an end
+    if (rank == 0) return;  // with a goodbye: for the control plane every end is the same
     self.until([&] { return self.plane->lost().has_value(); });
     EXPECT_EQ(self.plane->lost()->peer, 0);
     EXPECT(!self.link->lost());

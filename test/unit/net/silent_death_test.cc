@@ -1,5 +1,5 @@
-// A host that vanishes sends no end of file. In a network namespace of its own whose only interface goes down, so that
-// packets are lost and nothing says so: needs root (CAP_SYS_ADMIN) to make one.
+// A host that vanishes sends no end of file. The test runs in a separate network namespace whose only interface goes
+// down, so that packets are lost without an error. Making the namespace needs root (CAP_SYS_ADMIN).
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -33,11 +33,11 @@ bool set_loopback(bool up) {
 struct Outcome {
   std::string skipped;
   std::string broken;  // a step of the preparation that failed
-  Status idle;         // what a connection with nothing under way ended with
-  Status busy;         // what a connection with data under way ended with
+  Status idle;         // how a connection without data under way ended
+  Status busy;         // how a connection with data under way ended
 };
 
-// Runs on a thread of its own: a namespace belongs to the thread that made it and those that it starts.
+// Runs on its own thread: a namespace belongs to the thread that made it and to the threads that this one starts.
 Outcome lose_the_network() {
   Outcome outcome;
   if (::unshare(CLONE_NEWNET) != 0) {
@@ -79,7 +79,7 @@ Outcome lose_the_network() {
 
 TEST_CASE("a host that vanishes is noticed, with and without data under way", "[silent_death]") {
   Outcome outcome;
-  // Without the socket options this would take two hours and a quarter of an hour.
+  // Without the socket options, the idle connection would take two hours to end, and the busy one a quarter of an hour.
   std::thread([&outcome] { outcome = lose_the_network(); }).join();
   if (!outcome.skipped.empty()) SKIP(outcome.skipped);
   REQUIRE(outcome.broken.empty());

@@ -46,7 +46,7 @@ TEST_CASE("a random unix name is new each time", "[socket]") {
   REQUIRE(first.ok());
   REQUIRE(second.ok());
   CHECK(a.host != b.host);
-  CHECK_FALSE(listen_stream(a).ok());  // taken
+  CHECK_FALSE(listen_stream(a).ok());  // already in use
 }
 
 TEST_CASE("TCP notices a silent peer in about 5 s, and bulk data may wait for a slow reader", "[socket]") {
@@ -63,7 +63,7 @@ TEST_CASE("TCP notices a silent peer in about 5 s, and bulk data may wait for a 
   };
   CHECK(option(IPPROTO_TCP, TCP_NODELAY) == 1);
   CHECK(option(SOL_SOCKET, SO_KEEPALIVE) == 1);
-  // From the first question that is not answered to the end, and the pause before it.
+  // The time from the first unanswered probe to the end, and the idle time before it.
   const auto least = [&] { return option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT); };
   const auto most = [&] { return least() + option(IPPROTO_TCP, TCP_KEEPIDLE); };
   CHECK((least() == 7 && most() == 8));
@@ -94,11 +94,11 @@ TEST_CASE("a forked child does not keep a connection alive", "[socket]") {
   if (child == 0) {
     char byte = 0;
     ::close(hold[1]);
-    [[maybe_unused]] const ssize_t n = ::read(hold[0], &byte, 1);  // lives until the parent lets go
+    [[maybe_unused]] const ssize_t n = ::read(hold[0], &byte, 1);  // lives until the parent closes its end
     ::_exit(0);
   }
   REQUIRE(child > 0);
-  stream.reset();  // the parent's end goes; the child, which is alive, must not keep it open
+  stream.reset();  // the parent closes its end; the child is alive and must not keep the connection open
   char byte = 0;
   CHECK(wait_ready(far.get(), POLLIN, deadline_after(30)).ok());
   CHECK(::recv(far.get(), &byte, 1, MSG_DONTWAIT) == 0);
@@ -122,7 +122,7 @@ TEST_CASE("a listener on all addresses takes both families and tells its port", 
   CHECK(connect_stream({.host = "127.0.0.2", .port = everywhere.port}, deadline_after(30)).ok());
   Address v6{.host = "::1"};
   if (listen_stream(v6).ok()) CHECK(connect_stream({.host = "::1", .port = everywhere.port}, deadline_after(30)).ok());
-  CHECK_FALSE(listen_stream(everywhere).ok());  // taken
+  CHECK_FALSE(listen_stream(everywhere).ok());  // already in use
 }
 
 TEST_CASE("a connection to an address of this machine has it at both ends", "[socket]") {
@@ -139,7 +139,7 @@ TEST_CASE("a connection to an address of this machine has it at both ends", "[so
     return ends_share_address(far->get());
   };
   CHECK(shared("127.0.0.1"));
-  CHECK_FALSE(shared("127.0.0.2"));  // lo has it by its net alone, and is 127.0.0.1 at the other end
+  CHECK_FALSE(shared("127.0.0.2"));  // lo has it only through its network, and appears as 127.0.0.1 at the other end
   Address v6{.host = "::1"};
   if (listen_stream(v6).ok()) CHECK(shared("::1"));
   int ends[2];
@@ -158,7 +158,7 @@ TEST_CASE("connecting in two steps does not wait", "[socket]") {
   int retries = 0;
   socklen_t size = sizeof(retries);
   REQUIRE(::getsockopt(good->get(), IPPROTO_TCP, TCP_SYNCNT, &retries, &size) == 0);
-  CHECK(retries == 4);  // half a minute
+  CHECK(retries == 4);  // about half a minute
   REQUIRE(wait_ready(good->get(), POLLOUT, deadline_after(30)).ok());
   CHECK(finish_connect(good->get()).ok());
   listener->reset();
@@ -166,7 +166,7 @@ TEST_CASE("connecting in two steps does not wait", "[socket]") {
   REQUIRE(refused.ok());
   REQUIRE(wait_ready(refused->get(), POLLOUT, deadline_after(30)).ok());
   CHECK(finish_connect(refused->get()).message().find("refused") != std::string::npos);
-  CHECK_FALSE(begin_connect({.host = "localhost", .port = 9}).ok());  // a name would have to be looked up
+  CHECK_FALSE(begin_connect({.host = "localhost", .port = 9}).ok());  // a host name would need a look-up
 }
 
 TEST_CASE("a wait ends at its deadline, also at one that has passed", "[socket]") {
@@ -197,7 +197,7 @@ TEST_CASE("a chosen port can be listened on again while its old connections are 
       REQUIRE(wait_ready(listener->get(), POLLIN, deadline_after(5)).ok());
       const auto accepted = accept_stream(listener->get());
       REQUIRE(accepted.ok());
-      // The side that ends first is the one whose port stays taken for a minute.
+      // The port of the side that ends first stays in use for a minute.
       ::shutdown(accepted->get(), SHUT_RDWR);
     }
     const auto taken = listen_stream(address);

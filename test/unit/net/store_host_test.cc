@@ -39,7 +39,7 @@ TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
   CHECK_FALSE(told(Kind::kNoProgress));
   StoreJudge judge;
   for (const int rank : {0, 1}) CHECK_FALSE(judge.hear({.kind = Kind::kJoined, .rank = rank}));
-  CHECK_FALSE(judge.hear({.kind = Kind::kFollows, .rank = 0}));  // it names nobody
+  CHECK_FALSE(judge.hear({.kind = Kind::kFollows, .rank = 0}));  // it names no rank
   CHECK(judge.hear({.kind = Kind::kFollows, .rank = 0, .missed = {.ranks = {1}}})->rank == 1);
   CHECK_FALSE(judge.hear({.kind = Kind::kDisconnected, .rank = 0}));
 }

@@ -1,4 +1,4 @@
-// A rank's call of the store for which memory does not suffice. In a program of its own, for it replaces operator new.
+// A rank's call of the store when memory runs out. It is a separate program, because it replaces operator new.
 #include <catch2/catch_test_macros.hpp>
 #include <new>
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 
 TimePoint soon() { return deadline_after(40); }
 
-// kOk: it threw.
+// Returns kOk if the call threw.
 Errc outcome_with(long allocations, StoreClient& client, const std::string& key) {
   const TimePoint deadline = deadline_after(0.05);
   Errc outcome = Errc::kOk;
@@ -34,7 +34,7 @@ TEST_CASE("wherever memory ends in a call, a reply that comes afterwards reaches
     REQUIRE(allocations < 200);
     const std::string key = "key" + std::to_string(allocations);
     outcome = outcome_with(allocations, *client, key);
-    // The next call has its waiter on the same place of the stack.
+    // The waiter of the next call is at the same address on the stack.
     REQUIRE(other->set(key, "late").ok());
     REQUIRE(other->set(key + "next", "right").ok());
     const auto value = client->get(key + "next", soon());

@@ -164,7 +164,7 @@ TEST_CASE("a swap changes what is as expected, and tells what was there", "[stor
   const auto out = handle(table, 0, swap("k", std::nullopt, "now"));
   REQUIRE(out.size() == 2);
   CHECK(out[1].reply.text == "now");
-  // What goes gives its room back, and what does not fit changes nothing.
+  // A removed value frees its space. A value that does not fit changes nothing.
   for (int round = 0; round < 100; ++round) {
     CHECK(before(swap("large", std::nullopt, std::string(600, 'x'))) == std::nullopt);
     CHECK(before(swap("large", std::string(600, 'x'), std::nullopt)) == std::string(600, 'x'));
@@ -207,7 +207,7 @@ TEST_CASE("one rank's waits are bounded, others' are not touched by it", "[store
   CHECK(handle(table, 2, get(3, "k3")).empty());
   table.forget(1);
   CHECK(handle(table, 1, get(4, "k4")).empty());
-  CHECK(handle(table, 1, get(4, "k5")).at(0).reply.kind == Reply::kRefused);  // an id that is in use
+  CHECK(handle(table, 1, get(4, "k5")).at(0).reply.kind == Reply::kRefused);  // this id is in use
 }
 
 TEST_CASE("what is erased gives its room back, and nothing else goes with it", "[store_table]") {

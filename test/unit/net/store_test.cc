@@ -29,7 +29,7 @@ auto notice(Kind kind, int rank) {
   return [=](const StoreNotice& n) { return n.kind == kind && n.rank == rank; };
 }
 
-// Waits on the descriptor as a wait set would, until an event or the launcher's loss comes.
+// Waits on the descriptor, as a wait set would, until an event arrives or the launcher is lost.
 Result<std::vector<JobEvent>> next_events(StoreClient& client) {
   for (;;) {
     DISTRUN_RETURN_IF_ERROR(wait_ready(client.fd(), POLLIN, soon()));
@@ -96,7 +96,7 @@ TEST_CASE("one client serves many threads at once", "[store]") {
   const auto client = server.connect(0);
   run_ranks(8, [&](int thread) {
     for (int i = 0; i < 50; ++i) {
-      // Each thread waits for what its neighbour sets a little later.
+      // Each thread waits for a value that its neighbour sets a little later.
       const std::string mine = std::to_string(thread) + "/" + std::to_string(i);
       const std::string next = std::to_string((thread + 1) % 8) + "/" + std::to_string(i);
       EXPECT_OK(client->set(mine, mine));
@@ -143,7 +143,7 @@ TEST_CASE("events that arrive while another thread waits in get() are kept for t
   const auto other = server.connect(1);
   auto waiting = std::async(std::launch::async, [&] { return client->get("later", soon()); });
   for (int i = 0; i < 20; ++i) server.publish({.kind = JobEvent::Kind::kStopAsked, .exit_code = i, .cause = "asked"});
-  // By the time the value is there, the thread in get() has read the events before it from the socket.
+  // When the value is there, the thread in get() has already read the earlier events from the socket.
   REQUIRE(other->set("later", "now").ok());
   CHECK(*waiting.get() == "now");
   std::vector<JobEvent> events;
@@ -269,7 +269,7 @@ TEST_CASE("a process may come back before the end of its old connection has", "[
   for (int i = 0; i < 20; ++i) {
     const auto old = server.connect(0);
     REQUIRE(old->leave().ok());
-    CHECK(server.connect(0)->add("rounds", 1).ok());  // the old one has said nothing more
+    CHECK(server.connect(0)->add("rounds", 1).ok());  // the old connection has sent nothing more
   }
 }
 
@@ -325,7 +325,7 @@ TEST_CASE("when the launcher goes, every wait ends and says so", "[store]") {
     const Status lost = waits[i].get();
     const int rank = i < 2 ? 0 : 1;
     CHECK(lost.code() == Errc::kRankLost);
-    // Perhaps of this rank alone.
+    // The loss may concern only this rank.
     CHECK(lost.info().cause == "its connection to the launcher ended");
     CHECK(lost.info().ranks == std::vector<int>{rank});
     CHECK(lost.info().host == "localhost");
@@ -349,7 +349,7 @@ TEST_CASE("the launcher's last event is read before its loss", "[store]") {
   CHECK(events->at(0).cause == "interrupted");
   CHECK(next_events(*client).status().code() == Errc::kRankLost);
   pollfd quiet{.fd = client->fd(), .events = POLLIN, .revents = 0};
-  CHECK(::poll(&quiet, 1, 0) == 0);  // a lost launcher does not keep a rank awake
+  CHECK(::poll(&quiet, 1, 0) == 0);  // a lost launcher does not keep waking a rank
   CHECK(client->receive().status().code() == Errc::kRankLost);
 }
 
@@ -385,7 +385,7 @@ TEST_CASE("a rank in whose stream something begins and never ends is disconnecte
   const std::string foreign(777, 'x');
   REQUIRE(::write((*socket)->fd(), foreign.data(), foreign.size()) == 777);
   serve(deadline_after(1.5), 2);
-  REQUIRE(notices.size() == 1);  // the rest may still come
+  REQUIRE(notices.size() == 1);  // the rest of the record may still come
   serve(soon(), 2);
   REQUIRE(notices.size() == 2);
   CHECK(notices[1].kind == Kind::kDisconnected);

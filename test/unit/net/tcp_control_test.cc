@@ -122,7 +122,7 @@ TEST_CASE("members talk to the leader and the leader to all", "[tcp_control]") {
         }
       }
       EXPECT(!member.control->lost());
-      // Nobody goes before all are through: an end of connection is a loss.
+      // No rank may leave before all are done, because the end of a connection is a loss.
       EXPECT_OK(group.store.add("done", 1));
       while (*group.store.add("done", 0) < size) std::this_thread::yield();
     });
@@ -142,7 +142,7 @@ TEST_CASE("messages of a pair keep their order and their size", "[tcp_control]")
       member.drain();
       EXPECT_EQ(text(member.next().bytes), "bye");
     } else {
-      while (!sent.load()) std::this_thread::yield();  // or it might all have gone through
+      while (!sent.load()) std::this_thread::yield();  // otherwise everything might have gone through
       for (const std::size_t size : sizes) EXPECT_EQ(member.next().bytes.size(), size);
       EXPECT_OK(member.control->broadcast(text("bye")));
       member.drain();
@@ -199,7 +199,7 @@ TEST_CASE("a member's death wakes the leader, which still hears the others", "[t
         while (!member->control->receive(message)) EXPECT_OK(member->wait_set->poll(soon()));
         EXPECT_EQ(text(message.bytes), "heard");
       }
-      // A lost member is no reason to wake again: the wait set can sleep.
+      // A lost member does not wake the wait set again, so it can sleep.
       const auto woken = member->wait_set->poll(deadline_after(0.05));
       EXPECT_OK(woken);
       EXPECT_EQ(*woken, 0);
@@ -244,7 +244,8 @@ TEST_CASE("a member that does not read for 7 s is not lost, and then gets everyt
 }
 
 TEST_CASE("a member that may go is missed by nobody, also where its end shows in a write first", "[tcp_control]") {
-  // More members than are heard in one turn: what the others have said comes before the end of the last one.
+  // There are more members than the leader hears in one turn. It must read the others' messages before the last one's
+  // end.
   constexpr int kSize = 70;
   Group group(kSize);
   std::atomic<int> said{0};
@@ -256,7 +257,7 @@ TEST_CASE("a member that may go is missed by nobody, also where its end shows in
     auto member = std::make_unique<Member>(group, rank);
     if (rank == kSize - 1) {
       wait_for(stage, 1);
-      member.reset();  // with a message unread, which makes it a reset
+      member.reset();  // a message is unread, so the connection is reset
       stage = 2;
     } else if (rank > 0) {
       EXPECT_OK(member->control->send(0, text("hi")));
@@ -333,13 +334,13 @@ TEST_CASE("a rank outside the group and a second claimant are turned away", "[tc
     const auto address = group.store.get("control/job", soon());
     EXPECT_OK(address);
     const Hello hello{.purpose = "control:job", .job_id = "job", .from = 2, .to = 0};
-    // Refused while the leader listens, or not listened to any more.
+    // Refused while the leader listens, or the leader no longer listens.
     EXPECT(!connect_secure(*address, group.key, hello, soon()).ok());
     EXPECT_OK(group.store.set("done", ""));
   });
 }
 
-// A process of its own: the hard limit does not come back.
+// Runs in its own process, because the hard limit cannot be raised again.
 bool leader_with_few_files_is_refused() {
   Group group(30);
   const World world{.rank = 0, .size = group.size, .job_id = "job"};

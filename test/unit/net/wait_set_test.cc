@@ -112,7 +112,7 @@ TEST_CASE("a signal interrupts the wait", "[net]") {
   REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
   const pthread_t waiter = ::pthread_self();
   std::atomic<bool> over = false;
-  // Again and again, because one signal may arrive before the wait has begun.
+  // The sender repeats the signal, because one signal may arrive before the wait has begun.
   auto sender = named_thread("sender", [&] {
     while (!over.load()) {
       ::pthread_kill(waiter, SIGUSR1);

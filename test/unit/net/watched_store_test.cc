@@ -45,7 +45,7 @@ TEST_CASE("another step's failure ends no wait, and what is set is found", "[wat
   REQUIRE(watched.set("key", "value").ok());
   CHECK(*watched.get("key", Clock::now()) == "value");
   watched.fail(1, "h1", Status(Errc::kSystem, "why"));
-  CHECK(*watched.get("key", Clock::now()) == "value");  // what is there is there
+  CHECK(*watched.get("key", Clock::now()) == "value");  // a value that is already there can still be read
 }
 
 TEST_CASE("who has waited for others in vain ends nobody else's wait", "[watched_store]") {

@@ -180,7 +180,7 @@ TEST_CASE("the limits of fields are the reader's", "[wire]") {
 }
 
 TEST_CASE("a list of structs is refused before memory is reserved for it", "[wire]") {
-  // Each item has at least 6 bytes: two for the number and four for the text's length.
+  // Each item has at least 6 bytes: two for the number, and four for the length of the text.
   WireWriter writer;
   writer.u32(2).raw(std::vector<std::byte>(11));
   WireReader reader(writer.view());
