@@ -134,3 +134,27 @@ def test_headers_for_doxygen() -> None:
     assert as_doxygen("/* Waits", False) == ("/** Waits", True)
     assert as_doxygen(" * for `T<x>`. */", True) == (" * for `T<x>`. */", False)
     assert as_doxygen("    call();  // inside a function", False) == ("    call();  // inside a function", False)
+
+
+def test_links_of_the_built_site(tmp_path: Path) -> None:
+    site = load("lib/site_check.py")
+    text = (
+        "<script src='https://cdn.example/x.js'></script><a href='https://example.org'>out</a><a href='b.html#top'>b</a>"
+        "<a href='b.html#gone'>b</a><a href='c.html'>c</a><img src='gone.svg'><a href='#top'>up</a>"
+    )
+    pages = {}
+    for name, page in {"a.html": text, "b.html": "<h1 id='top'>B</h1>"}.items():
+        (tmp_path / name).write_text(page)
+        pages[tmp_path / name] = site.Page(page)
+    assert [fault.partition("a.html: ")[2] for fault in site.link_faults(pages)] == [
+        "loads https://cdn.example/x.js from another host",
+        "links to b.html#gone, and the page has no such anchor",
+        "links to c.html, which does not exist",
+        "links to #top, and the page has no such anchor",
+        "links to gone.svg, which does not exist",
+    ]
+
+
+def test_public_names_are_read_without_an_import() -> None:
+    names = load("lib/site_check.py").names_of("distrun.torch", {})
+    assert {"init", "allreduce_async_", "DistributedOptimizer", "RankLost"} <= set(names)
