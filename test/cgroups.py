@@ -12,8 +12,8 @@ import pytest
 
 
 def memory_group() -> Path:
-    """Where a group with a memory limit may be made: below this process's own; of version 2, whose groups have either
-    processes or limits below them, at the top."""
+    """The folder in which a group with a memory limit can be made. In cgroup v1 this is the group of this process. A
+    group of v2 has either processes or groups with limits in it, so there it is the top folder."""
     own = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines()}
     root = Path("/sys/fs/cgroup")
     return root / "memory" / own["memory"].lstrip("/") if "memory" in own else root
@@ -21,7 +21,7 @@ def memory_group() -> Path:
 
 @contextmanager
 def limited_memory(limit: int) -> Iterator[Path]:
-    """A cgroup; hosts in a box see it at the same path."""
+    """A cgroup with this limit in bytes. Hosts in a box see it at the same path."""
     group = memory_group() / f"distrun-test-memory-{os.getpid()}"
     try:
         group.mkdir(exist_ok=True)

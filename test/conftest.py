@@ -1,4 +1,4 @@
-"""Marks what slow.txt and full_only.txt list."""
+"""Marks the tests that slow.txt and full_only.txt list."""
 
 from __future__ import annotations
 

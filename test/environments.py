@@ -1,6 +1,6 @@
-"""The Python of a virtual environment that scripts/test makes: scripts/lib/environments.ini lists them.
+"""The Pythons of the virtual environments that scripts/test makes. scripts/lib/environments.ini lists them.
 
-TEST_ENVIRONMENT_<NAME> names the folder of one to use in its place: TEST_ENVIRONMENT_TENSORFLOW_2_18=/opt/tf218.
+TEST_ENVIRONMENT_<NAME> names a folder to use instead of one: TEST_ENVIRONMENT_TENSORFLOW_2_18=/opt/tf218.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def variable(name: str) -> str:
 
 
 def find_environment(name: str) -> Path | None:
-    """Its Python, where it is there."""
+    """The environment's Python, or None if it does not exist."""
     folder = os.environ.get(variable(name)) or ROOT / "build/environments" / name
     python = Path(folder) / "bin/python"
     return python if python.exists() else None
@@ -37,7 +37,7 @@ def why_absent(name: str) -> str:
 
 
 def environment_python(name: str) -> Path:
-    """Its Python; skips the test where it is not there."""
+    """The environment's Python. Skips the test if it does not exist."""
     python = find_environment(name)
     if python is None:
         pytest.skip(why_absent(name))

@@ -1,5 +1,5 @@
-"""What runs leave out: `scripts/test --quick` what slow.txt lists, and `scripts/test` what full_only.txt lists. As a
-program it prints how many cases the latter are."""
+"""The tests that runs leave out: slow.txt for `scripts/test --quick`, full_only.txt for `scripts/test`. Run as a
+program, it prints the number of cases in full_only.txt."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def matches_of(text: str) -> Iterable[re.Match[str]]:
 
 
 def listed_tests(text: str) -> dict[str, int]:
-    """By id below this folder: the faults that the test has found."""
+    """Test id below this folder, to the number of faults that the test has found."""
     return {line["what"]: int(line["faults"]) for line in matches_of(text) if line["cases"] is None}
 
 
 def cases_of(text: str) -> int:
-    """All that is left out: each test is one."""
+    """The number of cases that are left out. A test counts as one case."""
     return sum(int(line["cases"] or 1) for line in matches_of(text))
 
 
@@ -42,7 +42,7 @@ def without_parameters(name: str) -> str:
 def names_without_a_test(
     listed: Iterable[str], folder: Path, files: Collection[Path], there: Collection[str]
 ) -> list[str]:
-    """Of the files that were collected whole."""
+    """The listed names without a test, in the files that were collected completely."""
     return [name for name in listed if folder / name.partition("::")[0] in files and name not in there]
 
 

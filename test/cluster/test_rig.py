@@ -1,4 +1,4 @@
-"""Every host is its own machine, as far as a program can tell."""
+"""For a program, every host looks like a separate machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def wait_until(happened: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 def home_files() -> set[tuple[str, float]]:
-    """What is in the machine's own ~/.ssh, and since when."""
+    """The files in the machine's own ~/.ssh, with the times of their last change."""
     return {(path.name, path.stat().st_mtime) for path in Path("~/.ssh").expanduser().glob("*")}
 
 
@@ -146,7 +146,7 @@ def test_shared_folder_is_one_folder(make_cluster: MakeCluster, tmp_path: Path) 
 
 
 def test_everybody_gets_to_what_is_shared_below_a_closed_folder(make_cluster: MakeCluster) -> None:
-    """As a clone in /root is. /var/tmp is the machine's on all hosts."""
+    """A clone in /root is such a folder. /var/tmp is the machine's on all hosts."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as closed:
         shared, beside = Path(closed) / "a place" / "shared", Path(closed) / "beside"
         shared.mkdir(parents=True)
@@ -237,7 +237,7 @@ def test_a_program_on_a_host_is_a_child_of_the_test(cluster: Cluster) -> None:
 def test_orphans_go_to_the_host_s_first_process(cluster: Cluster) -> None:
     host = cluster["h2"]
     host.run(["sh", "-c", "setsid sleep 1000 </dev/null >/dev/null 2>&1 &"], check=True)
-    # Not before: it is setsid first, and in the middle of exec it has no command line.
+    # Wait: the process is setsid first, and during exec it has no command line.
     wait_until(lambda: [stray.argv[0] for stray in host.strays()] == ["sleep"])
     (orphan,) = host.strays()
     assert orphan.parent == 1

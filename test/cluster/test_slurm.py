@@ -22,7 +22,7 @@ EACH = ["sh", "-c", "echo $SLURM_PROCID $(hostname)"]
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Slurm, Path]]:
-    """Four nodes with two CPUs each, and a folder that they share."""
+    """Four nodes with two CPUs each and a shared folder."""
     if why_no_slurm():
         pytest.skip(why_no_slurm())
     folder = tmp_path_factory.mktemp("shared")
@@ -78,7 +78,7 @@ def test_mpi_inside_an_allocation(nodes: tuple[Cluster, Slurm, Path], how: str) 
 
 
 def test_the_tool_starts_slurm(nodes: tuple[Cluster, Slurm, Path]) -> None:
-    """Beside the cluster that is there: two Slurms do not meet either."""
+    """Beside the running cluster, because two Slurms must not affect each other."""
     command = [str(HERE / "hosts"), "--slurm", "--", "srun", "-N2", "-n2", "hostname"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert (sorted(done.stdout.split()), done.returncode) == (["h1", "h2"], 0), done.stderr

@@ -1,4 +1,4 @@
-"""What goes wrong in the middle of a job on several hosts: it is noticed in time and named, and nothing is left."""
+"""Failures in the middle of a job on several hosts. The job notices them in time, names them, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, package_fo
 from .rig import ROOT, Cluster, Host, Process
 
 PYTHON = sys.executable
-HOST_TIMEOUT = ("--host-timeout", "5")  # the default is 30 s
-NOTICED = 10.0  # a host that says nothing any more; 6 on a machine that is not overloaded
-LEASE = 15.0  # how long ranks may outlive the network of their host; 5 on a machine that is not overloaded
+HOST_TIMEOUT = ("--host-timeout", "5")  # seconds; the default is 30
+NOTICED = 10.0  # seconds until a silent host is lost; 6 on a machine that is not overloaded
+LEASE = 15.0  # seconds that ranks may outlive their host's network; 5 on a machine that is not overloaded
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
-# Each rank has a grandchild that hides in a session of its own.
+# Each rank has a grandchild in a new session.
 HIDING = (
     "sh",
     "-c",
@@ -55,7 +55,7 @@ def kill(host: Host, process: Process, number: int = signal.SIGKILL) -> None:
 
 
 def pid_there(host: Host, rank: int) -> Process:
-    """The process of a rank, by what it was told about itself."""
+    """The process of a rank, found by its environment."""
     for each in host.processes():
         try:
             variables = host.path(f"/proc/{each.pid}/environ").read_bytes().split(b"\0")
@@ -86,7 +86,7 @@ def test_a_killed_rank(cluster: Cluster) -> None:
 
 
 def sshd_session(host: Host) -> Process:
-    titles = ("sshd: root", "sshd-session: root")  # the latter from OpenSSH 9.8 on
+    titles = ("sshd: root", "sshd-session: root")  # the second one from OpenSSH 9.8 on
     return next(each for each in host.processes() if each.argv[0].startswith(titles))
 
 
@@ -118,7 +118,7 @@ def test_a_broken_chain_to_the_ranks(
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
-# Stays for a while when it has heard of a loss.
+# Stays for a while after it has got the error.
 LINGERING = """
 import time, numpy, distrun, distrun.numpy as hvd
 hvd.init()
@@ -175,7 +175,7 @@ def test_a_stopped_agent_and_two_signals(cluster: Cluster) -> None:
     kill(cluster["h2"], agent_of(cluster["h2"]), signal.SIGSTOP)
     job.signal(signal.SIGTERM)
     job.wait_for("distrun got SIGTERM")
-    time.sleep(1.1)  # what comes sooner is part of it
+    time.sleep(1.1)  # an earlier signal counts as the same request
     job.signal(signal.SIGTERM)
     assert job.finish(30) == 143, job.text  # well within the grace period
     assert_nothing_left(cluster.head, *cluster.hosts)
@@ -192,7 +192,7 @@ def test_a_stopped_guard(cluster: Cluster) -> None:
 
 
 def test_six_seconds_of_silence_are_two_lines(cluster: Cluster) -> None:
-    """A live migration, or a switch that converges: with the default the job goes on."""
+    """A live migration or a converging switch takes as long. With the default limit the job goes on."""
     job = Job(cluster.head, "-H", "h1:1,h2:2", PYTHON, LOOP, "1000", "0.01")
     job.ranks(3)
     cluster["h2"].drop("both")
@@ -208,7 +208,7 @@ def test_six_seconds_of_silence_are_two_lines(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("victims", [("h2", "h3", "h4"), ("h1", "h2", "h3", "h4")], ids=["three", "all"])
 def test_several_hosts_that_vanish_together(cluster: Cluster, victims: tuple[str, ...]) -> None:
-    """All are named in one line; where nobody else is left, the launcher's own network is the cause."""
+    """One line names all of them. If no other host is left, the cause is the launcher's own network."""
     report = cluster.head.path("/tmp/report.json")
     job = start(cluster.head, "h1:1,h2:1,h3:1,h4:1", *HOST_TIMEOUT, "--report", "/tmp/report.json")
     job.ranks(4)
@@ -236,7 +236,7 @@ def test_several_hosts_that_vanish_together(cluster: Cluster, victims: tuple[str
 
 
 def test_a_line_that_loses_packets(cluster: Cluster) -> None:
-    """5 % each way: everything arrives, and the host is not taken for a lost one."""
+    """5 % in each direction: all data arrive, and the host is not taken for lost."""
     cluster["h2"].loss(5)
     job = Job(cluster.head, "-H", "h1:2,h2:2", PYTHON, LOOP, "24", "0.01")
     assert job.finish(90) == 0, job.text
@@ -245,14 +245,14 @@ def test_a_line_that_loses_packets(cluster: Cluster) -> None:
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
-# The slow ones, all at once: each has hosts of its own.
+# The slow tests run at the same time, each on different hosts.
 
 
 @dataclass
 class Storm:
     cluster: Cluster
-    jobs: dict[str, Job]  # by fault
-    struck: dict[str, float]  # when
+    jobs: dict[str, Job]  # fault to its job
+    struck: dict[str, float]  # fault to the time at which it began
     resumed: float
 
 
@@ -276,14 +276,14 @@ def partner_of(victim: str) -> str:
     return f"h{int(victim[1:]) - 1}"
 
 
-STOPPED = 20.0  # longer than a lease
-SUSPENDED = {"h17": ("head", "host"), "h18": ("host", "head")}  # what goes on first there
-OVERSLEPT = {"h19": ("head", "host"), "h20": ("host", "head")}  # the same, for longer than the lease
-AWAY = 17.0  # the same; after it a connection asks again within about the time that it was away
+STOPPED = 20.0  # seconds; longer than a lease
+SUSPENDED = {"h17": ("head", "host"), "h18": ("host", "head")}  # host to the order in which its sides go on
+OVERSLEPT = {"h19": ("head", "host"), "h20": ("host", "head")}  # the same, but for longer than the lease
+AWAY = 17.0  # seconds; also longer than a lease. Afterwards a connection retries within about the same time again
 
 
 def signal_side(job: Job, host: Host, side: str, number: int) -> None:
-    """As a batch system's suspend does, which stops what it finds on each machine of a job."""
+    """A batch system suspends a job in this way: it stops each process that it finds on each machine of the job."""
     if side == "head":
         return job.signal(number)
     for process in (guard_of(host), agent_of(host), *(pid_there(host, rank) for rank in (0, 1))):
@@ -291,14 +291,14 @@ def signal_side(job: Job, host: Host, side: str, number: int) -> None:
 
 
 def wake(job: Job, host: Host, side: str) -> None:
-    """What has slept for too long may be gone before it is its turn."""
+    """A process that has slept for too long may have ended before it is woken."""
     if side == "head":
         return job.signal(signal.SIGCONT)
     stopped = [str(each.pid) for each in host.processes() if each.parent]
     host.run(["sh", "-c", f"kill -CONT {' '.join(stopped)} 2>/dev/null; true"])
 
 
-# By job: its hosts and options.
+# Job to its hosts and options.
 PATIENT = ("--host-timeout", "120")
 PAUSED = {
     "away": ("h15:1,h16:2", PATIENT),
@@ -329,7 +329,7 @@ def storm() -> Iterator[Storm]:
         for job in jobs.values():
             job.wait_for("ready", 3)
         struck = {}
-        # Those that go on and end: nothing takes time between their start and what happens to them.
+        # These jobs go on and end, so each one is paused directly after its start.
         for name, (hosts, options) in PAUSED.items():
             jobs[name] = Job(head, *options, "-H", hosts, PYTHON, LOOP, "1000", "0.01", job_control=name == "stopped")
             jobs[name].wait_for("ready", 3 if name == "away" else 2)
@@ -359,12 +359,12 @@ def test_a_host_that_vanishes(storm: Storm, fault: str) -> None:
     assert when - storm.struck[fault] < NOTICED, job.text
     assert job.ended - storm.struck[fault] < NOTICED + 3
     assert_told(job, {0}, [1, 2], victim, NOTICED + 1)
-    if fault not in ("power", "cable"):  # on whose other hosts a second job runs
+    if fault not in ("power", "cable"):  # a second job runs on the other hosts of these faults
         assert_nothing_left(storm.cluster[partner_of(victim)])
 
 
 def test_a_head_without_network(storm: Storm) -> None:
-    """The launcher notices, and so do the agents that it cannot reach any more."""
+    """The launcher notices it, and so do the agents that it cannot reach any more."""
     job = storm.jobs["head"]
     assert job.finish() == 75, job.text
     assert "this machine's own network is gone" in job.text and "host h10 is lost" not in job.text, job.text
@@ -393,7 +393,7 @@ def test_a_network_that_is_away_for_less_than_host_timeout(storm: Storm) -> None
 
 @pytest.mark.parametrize("host", SUSPENDED)
 def test_a_suspend_of_the_whole_job_for_less_than_host_timeout(storm: Storm, host: str) -> None:
-    """Machines go on one after the other."""
+    """The machines go on one after the other."""
     job = storm.jobs[host]
     time.sleep(max(0.0, storm.struck[host] + AWAY - time.monotonic()))
     for side in SUSPENDED[host]:
@@ -406,7 +406,7 @@ def test_a_suspend_of_the_whole_job_for_less_than_host_timeout(storm: Storm, hos
 
 @pytest.mark.parametrize("host", OVERSLEPT)
 def test_a_suspend_of_the_whole_job_for_longer_than_a_lease(storm: Storm, host: str) -> None:
-    """Nobody knows what has been started elsewhere since, so no rank goes on."""
+    """Other work may have been started on the hosts since then, so no rank goes on."""
     job = storm.jobs[host]
     time.sleep(max(0.0, storm.struck[host] + AWAY - time.monotonic()))
     for side in OVERSLEPT[host]:
@@ -430,7 +430,7 @@ def test_ctrl_z_for_longer_than_a_lease(storm: Storm) -> None:
 
 
 def test_memory_that_runs_out_on_another_host(cluster: Cluster) -> None:
-    """The agent there, and so its ranks, are in a cgroup with a limit."""
+    """The agent on that host runs in a cgroup with a limit, and so do its ranks."""
     with limited_memory(64 << 20) as group:
         carrier = f"ssh -T {{host}} echo 0 '>' {group}/cgroup.procs '&&' {{agent}}"
         hungry = "import os; x = bytearray(256 << 20 if os.environ['RANK'] == '2' else 1); import time; time.sleep(100)"
@@ -466,7 +466,7 @@ def test_a_notice_at_all_hosts_ends_ranks_that_do_not_use_distrun_once(cluster: 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
 def test_a_notice_at_every_process_of_a_host(cluster: Cluster, number: signal.Signals) -> None:
-    """As a batch system gives it: to the agent and its guard too."""
+    """A batch system gives the notice to the agent and its guard too."""
     job = Job(cluster.head, "-H", "h1:1,h2:2", "--preempt-signal", number.name.removeprefix("SIG"), PYTHON,
               ROOT / "test/e2e/programs/steps.py", "0.002")  # fmt: skip
     pids = job.ranks(3)

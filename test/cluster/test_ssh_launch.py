@@ -1,4 +1,4 @@
-"""Jobs on several hosts by ssh: that they run, and what their ranks find there."""
+"""Jobs on several hosts over ssh: that they run, and the environment of their ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TWO_BY_TWO = ("-np", "4", "-H", "h1:2,h2:2")
 
 
 def told(done: subprocess.CompletedProcess[str], size: int) -> dict[int, dict[str, Any]]:
-    """What each of `size` ranks of programs/tell.py has said, by rank."""
+    """The facts that each of `size` ranks of programs/tell.py has printed, by rank."""
     assert done.returncode == 0, done.stdout + done.stderr
     lines = re.findall(r"^\[(\d+)\] told (.*)$", done.stdout, re.MULTILINE)
     assert sorted(int(rank) for rank, _ in lines) == list(range(size)), done.stdout
@@ -105,7 +105,7 @@ def test_a_terminal_on_another_host(cluster: Cluster) -> None:
 
 
 def test_equal_lines_of_several_hosts_are_one(cluster: Cluster, shared_path: Path) -> None:
-    """A line waits only a moment for the other ranks' copies, so they meet before they write one."""
+    """A line waits only a moment for the equal lines of other ranks. So the ranks meet before they print one."""
     everybody = " && ".join(f"[ -e {shared_path}/$1{rank} ]" for rank in range(4))
     meet = f"meet() {{ : > {shared_path}/$1$RANK; until {everybody}; do sleep 0.01; done; }}"
     script = f"{meet}; meet a; echo same; echo on $DISTRUN_HOST; sleep 0.5; meet b; echo end"
@@ -141,7 +141,7 @@ def test_what_a_rank_is_told_about_itself(cluster: Cluster) -> None:
 
 
 def test_the_session_carries_over(cluster: Cluster, shared_path: Path) -> None:
-    """Folder, umask, limits, variables, the activated virtual environment."""
+    """Folder, umask, limits, variables and the activated virtual environment."""
     (shared_path / "venv/bin").mkdir(parents=True)
     (shared_path / "venv/bin/python").symlink_to(PYTHON)
     (shared_path / "venv/pyvenv.cfg").write_text(f"home = {Path(PYTHON).parent}\n")
@@ -191,7 +191,7 @@ def test_another_user_there(cluster: Cluster) -> None:
 
 
 def test_hosts_without_slots_have_their_own(cluster: Cluster) -> None:
-    """h2 may use one core only; h3 is not needed."""
+    """h2 may use only one core. h3 is not needed."""
     cores = len(os.sched_getaffinity(0))
     [listener] = [each for each in cluster["h2"].processes() if "[listener]" in each.argv[0]]
     cluster["h2"].run(["taskset", "-pc", "0", str(listener.pid)], check=True)
@@ -231,7 +231,7 @@ def test_odd_host_names_are_refused(cluster: Cluster, host: str) -> None:
 
 
 def visible_to(user: str, host: Host) -> str:
-    """All that `user` can read of the processes of a host."""
+    """Everything that `user` can read about the processes of a host."""
     script = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'"
     return host.run(["sh", "-c", script], user=user).stdout
 
@@ -244,13 +244,13 @@ def test_nobody_sees_key_or_environment(cluster: Cluster) -> None:
     for host in (cluster.head, cluster["h1"], cluster["h2"]):
         seen = visible_to("guest", host)
         assert "distrun" in seen
-        # What the user typed is on the command line of distrun itself, and nowhere else.
+        # The words that the user typed are on the command line of distrun itself, and nowhere else.
         assert "s3cret-inherited" not in seen
         assert "s3cret-in-x" not in seen or host is cluster.head
     carriers = [each.argv for each in cluster.head.processes() if each.argv[0] == "ssh"]
     assert len(carriers) == 2 and not any("s3cret" in word for argv in carriers for word in argv)
     assert [each.argv[0] for each in agents(cluster["h1"])] == [str(launcher())] * 2
-    # Root of the host sees the rank's environment; the key is not even there.
+    # root on the host sees the rank's environment, but the key is not in it.
     environment = visible_to("root", cluster["h1"])
     assert "DISTRUN_KEY_FD=" in environment and "DISTRUN_KEY=" not in environment
     job.signal(15)
@@ -259,7 +259,7 @@ def test_nobody_sees_key_or_environment(cluster: Cluster) -> None:
 
 
 def readme_commands() -> list[str]:
-    """The commands of the README's section about several hosts; those of Slurm and of agents: test_launch_ways.py."""
+    """The commands in the README's section on several hosts. test_launch_ways.py has those for Slurm and for agents."""
     section = (ROOT / "README.md").read_text().split("## On several hosts", 1)[1].split("\n## ", 1)[0]
     found: list[str] = re.findall(r"^    ((?:distrun|mpirun|mpiexec\.hydra) .*)$", section, re.MULTILINE)
     return [command for command in found if "--key-file" not in command]
@@ -271,7 +271,7 @@ def test_the_readme(cluster: Cluster, shared_path: Path, command: str) -> None:
     (shared_path / "hosts").write_text("h1 slots=1\nh2:1\n")
     if not command.startswith("distrun"):
         need(command.split()[0], "openmpi-bin and mpich")
-    # In a tree without an installed package Python's path is to be carried too; mpiexec does it by itself.
+    # If the package is not installed, Python's path must be passed on too. mpiexec does this by itself.
     env = job_environment() | OPEN_MPI
     if "PYTHONPATH" in env:
         env["OMPI_MCA_mca_base_env_list"] = "PYTHONPATH"

@@ -1,4 +1,4 @@
-"""What makes a job on several hosts impossible is told before any rank starts, for all hosts at once."""
+"""If a job on several hosts is impossible, distrun gives the reasons for all hosts before any rank starts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def unhide(host: Host, path: Path) -> None:
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    """Host to what is said about it."""
+    """Host to the text about it."""
     out = {}
     for line in done.stderr.splitlines():
         name, _, text = line.strip().removeprefix("host ").partition(": ")
@@ -75,7 +75,7 @@ def test_hosts_that_ssh_does_not_reach(cluster: Cluster, head: Host) -> None:
     assert "is the host up" in said["h3"], done.stderr
     assert "Connection refused" in said["closed"] and "--ssh-port" in said["closed"]
     assert "Permission denied" in said["locked"] and "--ssh-identity" in said["locked"]
-    assert "This account is currently not available" in done.stderr  # said to standard output
+    assert "This account is currently not available" in done.stderr  # the shell printed this to standard output
     assert "Host key verification failed" in done.stderr and "StrictHostKeyChecking=accept-new" in done.stderr
     assert "Could not resolve hostname nowhere" in said["nowhere"]
     assert not any(host.path("/tmp/started").exists() for host in cluster.hosts)
@@ -105,10 +105,10 @@ def without_distrun(cluster: Cluster) -> Iterator[Host]:
 
 @pytest.fixture
 def with_other_version(cluster: Cluster, shared_path: Path) -> Iterator[Host]:
-    """h3's distrun is another version."""
+    """h3 has another version of distrun."""
     host = cluster["h3"]
     real, wrapper, python = (shared_path / name for name in ("real", "wrapper", "python"))
-    python.symlink_to(sys.executable)  # a path without a space, for the first line
+    python.symlink_to(sys.executable)  # the first line of a script needs a path without a space
     real.write_bytes(launcher().read_bytes())
     real.chmod(0o755)
     wrapper.write_text(OTHER_VERSION.format(python=python, real=str(real)))
@@ -216,18 +216,18 @@ def test_ctrl_c_while_hosts_do_not_answer(cluster: Cluster, head: Host) -> None:
 
 
 def test_every_host_turns_the_connection_away(cluster: Cluster, head: Host) -> None:
-    """They are tried again, and then named: a job in which nothing ran is no success."""
-    # Who ends before ssh has spoken is a broken pipe instead.
+    """The hosts are tried again and then named. A job that ran nothing must not succeed."""
+    # The proxy waits for a byte. If it ended before ssh sends one, the error would be a broken pipe.
     done = run(head, "-H", "h1:1,h2:1", "--ssh-option", "ProxyCommand=head -c 1 >/dev/null", "hostname")
     assert done.returncode == 69 and done.stdout == "", done.stdout
     for host in ("h1", "h2"):
-        # As older ssh has it, and newer.
+        # The text of older and newer versions of ssh.
         closed = rf"host {host}: (kex_exchange_identification: )?Connection closed by "
         assert re.search(closed, done.stderr), done.stderr
 
 
 def test_an_agent_told_to_end_from_outside(cluster: Cluster, head: Host) -> None:
-    """As scancel does: the signal gives the exit code, and the word says who it was not."""
+    """scancel does this. The signal gives the exit code, and the message says that it did not come from distrun."""
     script = "[ $RANK = 0 ] || kill -TERM $(ps -o ppid= $$); exec sleep 60"
     done = run(head, "-H", "h1:1,h2:1", "sh", "-c", script)
     assert done.returncode == 143, done.stderr

@@ -1,5 +1,5 @@
-"""With more hosts than one starts, agents that are up start others; here from three hosts on. h1 then starts h3 and h4,
-h2 starts h5 and h6."""
+"""If a job has more hosts than the head starts itself, running agents start the others. Here this begins with three
+hosts: h1 starts h3 and h4, h2 starts h5 and h6."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ssh_config(host: Host, text: str) -> Iterator[None]:
 
 @contextmanager
 def no_key(*hosts: Host) -> Iterator[None]:
-    """Nobody gets from these hosts to another."""
+    """From these hosts, ssh to other hosts fails."""
     for host in hosts:
         host.path(KEY).rename(host.path(KEY + ".away"))
     try:
@@ -91,7 +91,8 @@ def test_a_job_from_start_to_end(hosts: Cluster, fan_out: str) -> None:
     done = run(hosts.head, "--grace", "60", "--start-fan-out", fan_out, "-H", HOSTS, *program)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] I am {rank} on h{rank + 1}" for rank in range(6)]
-    # A starter has nothing left behind; it waits for what carries the others' agents, not for the grace period.
+    # A starter waits for the ssh processes of the other agents, not for the grace period, as it has left nothing
+    # behind.
     assert time.monotonic() - begin < 40
     assert_nothing_left(hosts.head, *hosts.hosts)
 
@@ -104,7 +105,7 @@ def test_hosts_without_slots_are_asked_through_the_tree(hosts: Cluster) -> None:
 
 
 def test_starters_whose_ranks_end_early_stay_for_the_others(hosts: Cluster) -> None:
-    """And what ranks leave behind there is still told of and ended."""
+    """Processes that their ranks leave behind are still reported and ended."""
     program = 'echo ready $RANK $$; [ "$RANK" -lt 2 ] || sleep 3; [ "$RANK" != 0 ] || (setsid sleep 1000 &)'
     done = run(hosts.head, "--grace", "1", *TREE, "sh", "-c", program)
     assert done.returncode == 0, done.stderr
@@ -132,7 +133,7 @@ def test_a_host_that_nobody_reaches_is_named_with_who_tried(hosts: Cluster) -> N
 
 
 def test_all_hosts_that_cannot_take_part_are_named(hosts: Cluster) -> None:
-    """The starters too, whose hosts the head then asks itself."""
+    """The starters are among them. The head then asks the starters' hosts itself."""
     hosts["h6"].path("/tmp/program").write_text("#!/bin/sh\n")
     hosts["h6"].path("/tmp/program").chmod(0o755)
     done = run(hosts.head, *TREE, "/tmp/program")
@@ -143,7 +144,7 @@ def test_all_hosts_that_cannot_take_part_are_named(hosts: Cluster) -> None:
 
 
 def test_a_starter_that_does_not_get_through_is_replaced(hosts: Cluster) -> None:
-    """Its ssh hangs."""
+    """The starter's ssh to h3 hangs."""
     with ssh_config(hosts["h1"], "Host h3\n  ProxyCommand sleep 1000\n"):
         job = Job(hosts.head, "-v", "--ssh-option", "ConnectTimeout=3", *WAITING)
         job.ranks(6)
@@ -194,9 +195,9 @@ def test_a_host_of_the_tree_that_vanishes(make_cluster: MakeCluster) -> None:
     begin = time.monotonic()
     job.wait_for("host h3 is lost")
     lost = time.monotonic()
-    assert lost - begin < 10.0  # 6 on a machine that is not overloaded
+    assert lost - begin < 10.0  # seconds; 6 on a machine that is not overloaded
     assert job.finish() == 75, job.text
-    assert job.ended - lost < 10.0, job.text  # h1's ssh to it would stay for the whole grace period
+    assert job.ended - lost < 10.0, job.text  # without a kill, h1's ssh to it would stay for the whole grace period
     assert_nothing_left(cluster.head, *(cluster[name] for name in ("h1", "h2", "h4", "h5", "h6")))
 
 

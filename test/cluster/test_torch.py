@@ -1,4 +1,4 @@
-"""The backend distrun of torch.distributed between hosts; test/python/test_c10d.py has the same on one."""
+"""The backend distrun of torch.distributed between hosts. test/python/test_c10d.py has the same on one host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAMS = ROOT / "test/python/programs"
 @pytest.mark.parametrize("backend", ["auto", "hierarchical"])
 @pytest.mark.parametrize("program", ["c10d_ops.py", "c10d_messages.py"])
 def test_torch_distributed_with_shared_memory_in_each_host(cluster: Cluster, program: str, backend: str) -> None:
-    """The group of all ranks is hierarchical; those of some (two on different hosts) take what they can."""
+    """The group of all ranks is hierarchical. Smaller groups (two ranks on different hosts) use another backend."""
     pytest.importorskip("torch", reason="torch is not installed: scripts/test does that")
     options = ("-np", "4", "-H", "h1:2,h2:2", "--oversubscribe", "--timeout", "120", "--backend", backend)
     info = {"DISTRUN_LOG_LEVEL": "info"}

@@ -1,4 +1,4 @@
-"""Random programs from a seed, and what NumPy says must come of them. The same on every rank; nothing here runs one."""
+"""Random programs from a seed, and their results with NumPy. Equal on every rank. Nothing here runs a program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ["allreduce", "allreduce", "allreduce", "allgather", "broadcast", "allto
 
 @dataclass
 class Item:
-    """One operation that all members of a set do, as often as `repeats` says."""
+    """One operation, which all members of a set run `repeats` times."""
 
     number: int
     kind: str
@@ -37,33 +37,33 @@ class Item:
     in_place: bool = False
     strided: bool = False
     even_splits: bool = True
-    rough: bool = False  # values that do not add up exactly, compared with a tolerance, and bit for bit between ranks
-    special: bool = False  # some of the values are infinite or NaN
+    rough: bool = False  # sums are not exact: compared with a tolerance, and bit for bit between ranks
+    special: bool = False  # some values are infinite or NaN
     repeats: int = 1
     mistake: str = ""
-    culprit: int = -1  # world rank that makes it
-    joined: list[int] = field(default_factory=list)  # world ranks that have run out of data before
+    culprit: int = -1  # world rank that makes the mistake
+    joined: list[int] = field(default_factory=list)  # world ranks that ran out of data earlier
 
     @property
     def name(self) -> str:
-        """Numbers come again in each program, so that known names meet new signatures."""
+        """Each program uses the same numbers again, so that known names get new signatures."""
         return f"item{self.number}"
 
 
 @dataclass
 class Program:
-    """What the ranks do: items in any order, then what some ranks have no data for any more."""
+    """The work of the ranks: items in any order, then a tail for which some ranks have no data."""
 
     seed: int
     ranks: int
     sets: list[list[int]]
     items: list[Item]
-    tail: list[Item]  # of the world, in order; rank r does the first `data[r]` of them and joins
+    tail: list[Item]  # in the world and in this order; rank r runs the first `data[r]` items and joins
     data: list[int]
     threads: int
 
 
-# --- making one ---
+# --- making a program ---
 
 
 def _rows_shape(rng: random.Random) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ def _make_mistake(rng: random.Random, item: Item) -> None:
 
 
 def _make_rare(rng: random.Random, items: list[Item]) -> None:
-    """In few programs one tensor is of several chunks of whatever moves it; in some, numbers are no finite ones."""
+    """A few programs have a tensor of several chunks, whatever backend moves it. Some have infinite values or NaN."""
     large = [item for item in items if item.kind != "barrier"]
     if large and rng.random() < 0.03:
         item = rng.choice(large)
@@ -130,7 +130,7 @@ def _make_rare(rng: random.Random, items: list[Item]) -> None:
 
 
 def make_program(seed: int, ranks: int) -> Program:
-    """The program of this seed for so many ranks."""
+    """The program of this seed for this number of ranks."""
     rng = random.Random(seed * 1000 + ranks)
     sets = [list(range(ranks))]
     for _ in range(rng.choice([0, 0, 0, 1, 2])):
@@ -153,7 +153,7 @@ def make_program(seed: int, ranks: int) -> Program:
     return Program(seed, ranks, sets, items, tail, data, rng.choice([1, 1, 2, 3]))
 
 
-# --- what a rank gives ---
+# --- the inputs of a rank ---
 
 
 def _values(rng: np.random.Generator, item: Item, shape: Sequence[int]) -> Array:
@@ -170,7 +170,7 @@ def _finite_values(rng: np.random.Generator, item: Item, shape: Sequence[int]) -
         return rng.standard_normal(shape).astype(dtype)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(dtype)
-    if item.dtype == "bfloat16":  # powers of two: products of eight bits are exact
+    if item.dtype == "bfloat16":  # powers of two: products of values with eight bits are exact
         return rng.choice([-2.0, -1.0, 0.0, 1.0, 2.0], shape).astype(dtype)
     if item.dtype in FLOATS:
         return rng.integers(-4, 5, shape).astype(dtype)
@@ -182,7 +182,7 @@ def _finite_values(rng: np.random.Generator, item: Item, shape: Sequence[int]) -
 
 
 def splits_of(item: Item, rank: int, repeat: int) -> list[int]:
-    """Rows that the rank sends to each member."""
+    """The number of rows that the rank sends to each member."""
     count = len(item.members)
     if item.even_splits:
         return [item.shape[0]] * count
@@ -191,7 +191,7 @@ def splits_of(item: Item, rank: int, repeat: int) -> list[int]:
 
 
 def inputs_of(program: Program, item: Item, rank: int, repeat: int) -> list[Array]:
-    """The rank's tensors, without its mistake."""
+    """The rank's tensors, before its mistake."""
     rng = np.random.default_rng([program.seed, item.number, rank, repeat])
     shape = list(item.shape)
     if item.kind == "allgather" and repeat % 2 == 0:
@@ -203,11 +203,11 @@ def inputs_of(program: Program, item: Item, rank: int, repeat: int) -> list[Arra
     return [_values(rng, item, shape) for _ in range(item.tensors)]
 
 
-# --- what must come of it ---
+# --- the expected results ---
 
 
 def error_of(item: Item) -> str:
-    """The name of the exception that every member gets; empty: none."""
+    """The name of the exception that every member gets. Empty if there is none."""
     if item.mistake:
         return "InvalidArgument" if item.mistake == "splits" else "Mismatch"
     if not item.joined:
@@ -252,7 +252,7 @@ def _reduce_float(inputs: list[Array], item: Item, members: int) -> Array:
 
 
 def reduced(inputs: list[Array], item: Item, members: int) -> Array:
-    """docs/numerics.md in NumPy: `inputs` of those that have data, divided by all members."""
+    """docs/numerics.md in NumPy. `inputs` are those of the ranks that have data; an average divides by all members."""
     if inputs[0].dtype.kind == "b":
         return _reduce_bool(inputs, item.reduction)
     if item.dtype in FLOATS:
@@ -263,7 +263,7 @@ def reduced(inputs: list[Array], item: Item, members: int) -> Array:
 
 
 def epsilon(dtype: np.dtype[Any]) -> float:
-    """Of a floating type, NumPy's own or not."""
+    """The machine epsilon of a floating type, which may be one that NumPy does not have."""
     return float(ml_dtypes.finfo(dtype).eps)
 
 
@@ -292,7 +292,7 @@ def _share(whole: Array, members: int, me: int) -> Array:
 
 
 def expected(program: Program, item: Item, rank: int, repeat: int) -> list[Array]:
-    """The rank's results, one per tensor."""
+    """The rank's results, one for each tensor."""
     me = item.members.index(rank)
     there = [other for other in item.members if other not in item.joined]
     given = {other: inputs_of(program, item, other, repeat) for other in there}

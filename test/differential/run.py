@@ -2,7 +2,7 @@
 
     distrun -np 3 --backend tcp python test/differential/run.py --seeds 1-2000
 
-A failure names the seed; the same command with --seeds S-S runs it again.
+A failure names its seed S. To repeat it, use the same command with --seeds S-S.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXCEPTIONS = {"Mismatch": distrun.Mismatch, "InvalidArgument": distrun.InvalidAr
 
 
 class Wrong(AssertionError):
-    """A result that is not NumPy's, or an error that is not the expected one."""
+    """A result differs from NumPy's, or an error is not the expected one."""
 
 
 def strided(array: Array) -> Array:
@@ -46,7 +46,7 @@ def strided(array: Array) -> Array:
 
 
 def with_mistake(item: Item, inputs: list[Array], arguments: dict[str, Any]) -> list[Array]:
-    """What the culprit gives instead."""
+    """The tensors that the culprit submits instead. Some mistakes change `arguments`."""
     if item.mistake == "dtype":
         return [one.astype("float32" if item.dtype == "float64" else "float64") for one in inputs]
     if item.mistake == "shape":
@@ -67,15 +67,15 @@ class Runner:
 
     def __init__(self, program: Program, spoil: bool) -> None:
         self.program = program
-        self.spoil = spoil  # one result is changed, which must be noticed
+        self.spoil = spoil  # change one result; the run must notice it
         self.rank = distrun.rank()
         self.sets: dict[tuple[int, ...], Any] = {tuple(program.sets[0]): hvd.global_process_set}
         self.digests: dict[tuple[int, int], int] = {}
-        self.last = -1  # who joined last
+        self.last = -1  # the rank that joined last
         self.failure: BaseException | None = None
 
     def start(self, item: Item, repeat: int) -> tuple[Any, list[Array]]:
-        """Submits; gives the handle and the tensors that an in-place operation overwrites."""
+        """Submits the item. Returns the handle, and the tensors that an in-place operation overwrites."""
         inputs = plan.inputs_of(self.program, item, self.rank, repeat)
         arguments: dict[str, Any] = {"name": item.name, "process_set": self.sets[tuple(item.members)]}
         if item.kind in ("allreduce", "reducescatter"):
@@ -97,12 +97,12 @@ class Runner:
         return function(inputs if group else inputs[0], **arguments), inputs
 
     def start_barrier(self, item: Item) -> Any:
-        """As hvd.barrier(), without waiting: in several sets at once they would wait for each other crosswise."""
+        """hvd.barrier() without waiting. In several sets at once, blocking barriers could deadlock."""
         members = self.sets[tuple(item.members)].process_set_id
         return enqueue([Op(kind=Kind.BARRIER, name=item.name, process_set=members)], None, lambda _: [])
 
     def finish(self, item: Item, repeat: int, handle: Any, inputs: list[Array]) -> None:
-        """Waits, and compares."""
+        """Waits for the result and compares it."""
         what = f"{item}, repeat {repeat}"
         error = plan.error_of(item)
         try:
@@ -125,7 +125,7 @@ class Runner:
         self.compare(item, repeat, outputs, what)
 
     def compare(self, item: Item, repeat: int, outputs: list[Array], what: str) -> None:
-        """The outputs with NumPy's."""
+        """Compares the outputs with NumPy's."""
         wanted = plan.expected(self.program, item, self.rank, repeat)
         if self.spoil and outputs and outputs[0].size > 0:
             self.spoil = False
@@ -139,20 +139,20 @@ class Runner:
                 wide = np.float64 if item.special else right.dtype
                 same = np.array_equal(output.astype(wide), right.astype(wide), equal_nan=item.special)
             elif same:
-                # Sums of a few values; the narrow ones are rounded at each step.
+                # The tolerance is for sums of a few values. Narrow types are rounded at each step.
                 tolerance = (4 if right.dtype.itemsize == 2 else 64) * plan.epsilon(right.dtype)
                 wide_output, wide_right = output.astype(np.float64), right.astype(np.float64)
                 same = np.allclose(wide_output, wide_right, rtol=tolerance, atol=tolerance, equal_nan=item.special)
             if not same:
                 raise Wrong(f"{what}: {output!r} instead of {right!r}")
-        # What NaN comes of two, MPI does not say.
+        # MPI does not define which NaN is the result of two.
         everybodys = item.kind in ("allreduce", "allgather", "broadcast") and not item.joined
         if everybodys and not (item.special and distrun.mpi_enabled()):
             data = b"".join(np.ascontiguousarray(one).tobytes() for one in outputs)
             self.digests[(item.number, repeat)] = crc32(data)
 
     def work(self, items: list[Item], rng: random.Random) -> None:
-        """One thread: all that it has at once, in an order of its own; then again what is repeated."""
+        """The work of one thread. It submits all its items in random order, and then again those with more repeats."""
         try:
             for repeat in range(max((item.repeats for item in items), default=0)):
                 now = [item for item in items if repeat < item.repeats]
@@ -165,7 +165,7 @@ class Runner:
             self.failure = raised
 
     def run_items(self) -> None:
-        """All items that this rank is a member of, on so many threads."""
+        """Runs all items that have this rank as a member, on the program's number of threads."""
         rng = random.Random(self.program.seed * 31 + self.rank)
         mine = [item for item in self.program.items if self.rank in item.members]
         shares: list[list[Item]] = [[] for _ in range(self.program.threads)]
@@ -183,7 +183,7 @@ class Runner:
             raise self.failure
 
     def run_tail(self) -> None:
-        """What some ranks have no data for any more."""
+        """Runs the tail, for which some ranks have no data."""
         if not self.program.tail:
             return
         for item in self.program.tail[: self.program.data[self.rank]]:
@@ -193,7 +193,7 @@ class Runner:
             raise Wrong(f"rank {self.last} is said to have joined last of ranks with {self.program.data}")
 
     def same_bits(self) -> None:
-        """All members of a set have the same of what is to be everybody's, bit for bit."""
+        """Checks that results that must be equal on all members of a set have the same bits."""
         keys = [(item.number, repeat) for item in self.program.items for repeat in range(item.repeats)]
         members = {item.number: item.members for item in self.program.items}
         mine = np.array([[self.last, *(self.digests.get(key, -1) for key in keys)]], np.int64)
@@ -206,7 +206,7 @@ class Runner:
                 raise Wrong(f"the results of item {key[0]}, repeat {key[1]}, differ between ranks")
 
     def run(self) -> None:
-        """The whole program."""
+        """Runs the whole program."""
         added = [hvd.add_process_set(members) for members in self.program.sets[1:]]
         for made in added:
             self.sets[tuple(made.ranks)] = made
@@ -218,13 +218,14 @@ class Runner:
 
 
 def seeds(text: str) -> Iterable[int]:
-    """1-2000, or one."""
+    """Parses 1-2000, or a single seed."""
     first, _, last = text.partition("-")
     return range(int(first), int(last or first) + 1)
 
 
 def insist(ranks: int | None, mpi: str | None) -> None:
-    """That all ranks are here and MPI moves their tensors: each alone, as a world of one, would pass as well."""
+    """Checks that all ranks are here and that MPI moves their tensors. Ranks that are each a world of one would pass
+    too."""
     if ranks not in (None, distrun.size()):
         raise SystemExit(f"this is a world of {distrun.size()}, not of {ranks}: distrun has not seen who started it")
     if mpi is None:

@@ -1,7 +1,8 @@
-"""Programs under test start in forks of a Python that has imported their framework already.
+"""Programs under test start in forks of a Python that has already imported their framework.
 
-What a program computes is the same; what a process is, is not: a test of how processes start, die or fork starts its
-own. `scripts/test --full` starts all by themselves (TEST_FORK=0), which also gives each rank its own order of sets.
+A program computes the same in a fork, but its process differs. So a test about how processes start, die or fork starts
+its own. `scripts/test --full` starts every program by itself (TEST_FORK=0). Then each rank also has its own order of
+sets.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-# By the first that a program imports. Keras imports the framework that KERAS_BACKEND names.
+# By the first of these that a program imports. Keras imports the framework that KERAS_BACKEND names.
 PRELOADED = {
     "keras": ("keras",),
     "tensorflow": ("tensorflow",),
     "jax": ("jax", "jax.numpy"),
     "torch": ("torch", "torch.distributed", "torch._dynamo"),
 }
-# What modules look at when they are imported.
+# Variables that these modules read when they are imported.
 LOOKED_AT = ("KERAS_BACKEND", "JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "TF_CPP_MIN_LOG_LEVEL", "XLA_FLAGS")
 
 
@@ -35,10 +36,10 @@ def preloaded_by(program: Path) -> tuple[str, ...]:
 
 @cache
 def start_server(python: str, modules: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> Path:
-    """Its socket. The server ends with this process."""
+    """Returns the server's socket. The server ends with this process."""
     folder = tempfile.TemporaryDirectory(prefix="forked-python-")
     path = Path(folder.name) / "socket"
-    # One thread: what has threads cannot be forked.
+    # One thread, because a process with threads cannot be forked safely.
     variables = {**os.environ, **dict(environment), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -57,14 +58,15 @@ def start_server(python: str, modules: tuple[str, ...], environment: tuple[tuple
 
 
 def client(server: Path, python: str, program: Path) -> list[str]:
-    """Starts the program in a fork of the server."""
+    """The command that starts the program in a fork of the server."""
     return [python, "-ISE", str(FOLDER / "client.py"), str(server), str(program)]
 
 
 def command(
     python: str, program: Path, environment: Mapping[str, str] = os.environ, *, alone: bool = False
 ) -> list[str]:
-    """Starts the program: this Python, or a client of a server of this Python. `alone`: always the first."""
+    """The command that starts the program: this Python, or a client of a server of this Python. `alone`: always this
+    Python."""
     modules = () if alone or os.environ.get("TEST_FORK") == "0" else preloaded_by(program)
     if not modules:
         return [python, str(program)]

@@ -1,8 +1,9 @@
-"""Stands for a program that server.py runs: passes on all that a process inherits and the signals, ends as it does.
+"""Takes the place of a program that server.py runs. Passes on everything that a process inherits, and the signals. Ends
+like the program.
 
     python -ISE client.py SOCKET PROGRAM ARGUMENT...
 
-The launcher starts it as it would start the program. It imports little, for it runs once for each rank.
+The launcher starts it like the program itself. It imports little, because it runs once for each rank.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ INHERITED_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMI
 
 
 def inherited() -> list[int]:
-    """The open descriptors that this program was given. The one that lists them has gone afterwards."""
+    """The open descriptors that this program was given. The one that listed them is closed by then."""
     listed = [int(name) for name in os.listdir("/proc/self/fd")]
     return sorted(
         number for number in listed if os.path.exists(f"/proc/self/fd/{number}") and os.get_inheritable(number)

@@ -3,7 +3,7 @@
     python server.py LISTENER MODULE...
 
 Importing PyTorch takes 3 seconds of a core and TensorFlow 6, for each rank of each job. LISTENER is the descriptor of a
-listening Unix socket. The server ends, with all its forks, when its standard input does.
+listening Unix socket. At the end of standard input, the server ends with all its forks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass
 class Running:
-    """A fork, and the connection of the client for which it runs."""
+    """A fork, and the connection of its client."""
 
     pid: int
     pidfd: int
@@ -41,7 +41,7 @@ class Running:
 
 
 def read_request(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """What client.py sends: 4 bytes of length with its descriptors, then JSON."""
+    """Reads the request of client.py: 4 bytes of length with its descriptors, then JSON."""
     length, descriptors, _, _ = socket.recv_fds(client, 4, 64)
     text = b""
     while len(text) < int.from_bytes(length, "little"):
@@ -53,7 +53,7 @@ def read_request(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def take_place_of_client(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Of what a process inherits, all that a launcher gives."""
+    """Takes over everything that a launcher passes to a process."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     beyond = 1 + max(*map(int, os.listdir("/proc/self/fd")), *request["descriptors"])
@@ -125,7 +125,7 @@ class Server:
             for key, _ in self._selector.select():
                 process = key.data
                 if key.fileobj is self._listener:
-                    with contextlib.suppress(ConnectionError):  # the client has ended already
+                    with contextlib.suppress(ConnectionError):  # the client has already ended
                         if started := self._start():
                             return started
                 elif process is None:
@@ -152,7 +152,8 @@ class Server:
         return None
 
     def _close(self, client: socket.socket) -> None:
-        """In a fork: as objects, which would close their numbers later, when they are others'."""
+        """Called in a fork. Closes the objects now. Later they would close numbers that belong to other files by
+        then."""
         for key in self._selector.get_map().values():
             if key.data is not None:
                 key.data.client.close()
@@ -169,7 +170,7 @@ class Server:
             os.kill(process.pid, number[0])
             return
         self._selector.unregister(process.client)
-        for kill in (os.killpg, os.kill):  # it may not have made its group yet
+        for kill in (os.killpg, os.kill):  # the fork may not have its own group yet
             with contextlib.suppress(ProcessLookupError):
                 kill(process.pid, signal.SIGKILL)
 
@@ -189,5 +190,5 @@ if __name__ == "__main__":
     listener = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         importlib.import_module(name)
-    gc.freeze()  # a collection would write to the memory of all that has been imported, and copy it
+    gc.freeze()  # a garbage collection would write to the memory of all imported modules, which copies it
     run_to_its_end(*Server(listener).serve())

@@ -1,8 +1,8 @@
-"""Where the package and the command under test come from.
+"""Finds the package and the command under test.
 
-Without options: the installed `distrun` package and the `distrun` beside this Python or on PATH. With --build-dir: the
-sources of this tree with that build's library and command, without installing anything. With --command, or the variable
-TEST_DISTRUN: that one.
+Without options: the installed `distrun` package, and the `distrun` beside this Python or on PATH. With --build-dir: the
+sources of this tree with the library and command of that build; nothing is installed. With --command, or the variable
+TEST_DISTRUN: this command.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def command(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture
 def mpi_start(command: str) -> MpiStart:
-    """What starts so many ranks by Open MPI, with a program behind it. From Open MPI 5 on that is distrun's own --mpi:
-    there ranks that have met through PMIx cannot initialise MPI any more (docs/gotchas.md)."""
+    """Returns the beginning of a command that starts N ranks with Open MPI. From Open MPI 5 on this is distrun's --mpi,
+    because ranks that have met through PMIx cannot initialise MPI any more (docs/gotchas.md)."""
     mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
     told = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
     version = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)", told)
@@ -86,8 +86,9 @@ def mpi_start(command: str) -> MpiStart:
 
 @pytest.fixture
 def run_ranks(command: str) -> RunRanks:
-    """run_ranks(2, "name.py", "argument", check=True, timeout=120): the program from programs/ on that many ranks.
-    `alone`: in processes of its own, not in forks."""
+    """run_ranks(2, "name.py", "argument", check=True, timeout=120) runs a program of programs/ on that number of ranks.
+
+    `alone`: the ranks are separate processes, not forks."""
 
     def run(
         ranks: int,
@@ -98,7 +99,7 @@ def run_ranks(command: str) -> RunRanks:
         backend: str = "auto",
         alone: bool = False,
     ) -> Result:
-        # The limit ends the ranks too: nothing may survive a test, whatever it found.
+        # The time limit also ends the ranks. No process may survive a test, whatever its result.
         line = [command, "-np", str(ranks), "--timeout", str(timeout), "--backend", backend]
         start = forked.command(sys.executable, PROGRAMS / program, alone=alone)
         line += [*start, *arguments]
@@ -111,13 +112,13 @@ def run_ranks(command: str) -> RunRanks:
 
 
 def run_text(folder: Path, text: str) -> Result:
-    """The program, written into the folder, without a launcher."""
+    """Writes the program into the folder and runs it without a launcher."""
     program = folder / "program.py"
     program.write_text(text)
     line = forked.command(sys.executable, program)
     return subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
 
 
-# Property tests run beside everything else: how long their examples take says nothing.
+# Property tests run beside other tests, so the time of their examples means nothing.
 hypothesis.settings.register_profile("distrun", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("distrun")

@@ -1,7 +1,8 @@
-"""destroy_process_group and init_process_group again, where rank 0 is late and nothing else holds torch's store.
+"""Calls destroy_process_group and init_process_group again while rank 0 is late and no other object holds torch's
+store.
 
-Arguments: a folder of all ranks, the backend's name, the URL's scheme (env, tcp, or tcp-spelled: the odd rounds spell
-the address otherwise).
+Arguments: a folder of all ranks, the backend's name, the URL's scheme. The scheme is env, tcp, or tcp-spelled. With
+tcp-spelled, the odd rounds spell the address differently.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ for number in range(ROUNDS):
     come(f"round{number}-", RANK)
     count = torch.ones(1)
     dist.all_reduce(count)
-    beside = dist.new_group(backend="cpu:gloo,cuda:gloo")  # goes by what the ranks wrote into torch's store
+    # depends on the values that the ranks wrote into torch's store
+    beside = dist.new_group(backend="cpu:gloo,cuda:gloo")
     dist.all_reduce(count, group=beside)
     assert count.item() == SIZE * SIZE
     del beside

@@ -1,5 +1,5 @@
-"""Collectives of the backend distrun inside torch.compile: one graph, the values of the eager step. The first argument,
-if any, is torch.compile's backend."""
+"""Collectives of the backend distrun inside torch.compile: one graph, with the values of the eager step. The first
+argument, if any, is torch.compile's backend."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def step(x: torch.Tensor) -> torch.Tensor:
     shared = functional.reduce_scatter_tensor(functional.all_gather_tensor(reduced, 0, group), "avg", 0, group)
     moved = functional.all_to_all_single(x.repeat(size), None, None, group).reshape(size, -1).sum(0)
     ones = torch.ones_like(x)
-    dist.all_reduce(ones)  # torch rewrites it
+    dist.all_reduce(ones)  # torch rewrites this call
     return shared + reduced + moved + ones
 
 

@@ -1,8 +1,8 @@
-"""Tensors that say that they are on a GPU, by torch.distributed to the plug-in nccl above a fake of CUDA and NCCL.
+"""Tensors that claim to be on a GPU go through torch.distributed to the plug-in nccl, above a fake of CUDA and NCCL.
 
-The fake's device memory is the process's, and its ranks are in one process, so there is one rank. What is tested is
-what this side adds: each operation goes to the GPU's backend with the stream that is torch's current one there. Not
-all-gather and all-to-all, whose results are torch's own tensors on a device.
+The fake's device memory is the memory of the process, and its ranks share one process, so there is one rank. The test
+checks the part of this side: each operation goes to the GPU's backend with torch's current stream. All-gather and
+all-to-all are left out, because torch allocates their results on a device.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def current_stream(device: Any = None) -> Stream:
 
 
 def check(work: Any, *operands: torch.Tensor) -> None:
-    """The operation asked for torch's stream once for each operand, and ends well."""
+    """Checks that the operation asked for torch's stream once per operand, and that it succeeds."""
     assert asked == [GPU] * len(operands), asked
     asked.clear()
     if work is not None:
@@ -45,7 +45,7 @@ def check(work: Any, *operands: torch.Tensor) -> None:
 dist.init_process_group("distrun")
 assert "cuda: nccl" in _session.query("why")
 assert distrun.nccl_enabled() and distrun.cuda_built()
-assert distrun.nccl_built() == 23203  # the fake's, which its reason does not tell
+assert distrun.nccl_built() == 23203  # the version of the fake; its reason does not contain it
 torch.cuda.current_stream = current_stream  # type: ignore[assignment]
 torch.Tensor.device = property(lambda self: GPU)  # type: ignore[assignment]
 x, y = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3)

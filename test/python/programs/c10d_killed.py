@@ -1,4 +1,4 @@
-"""Rank 1 is killed in the middle of a step, or aborts: the others say what they got, and how long after it."""
+"""Rank 1 is killed or aborts in the middle of a step. The others print their error and how long after this it came."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def step(last: bool = False) -> None:
         assert work is not None
         work.get_future().wait()
     elif way == "recv" and last:
-        dist.recv(torch.ones(4), 1)  # and with three ranks, for the set of the two
+        dist.recv(torch.ones(4), 1)  # with three ranks, for the set of these two
     else:
         dist.all_reduce(torch.ones(4))
 
 
 for _ in range(3):
     step()
-# An operation that has ended on one rank may still be in flight on another.
+# An operation that is complete on one rank may still be in flight on another.
 come("stepped", rank)
 if rank == 1:
     wait_for_all("stepped", dist.get_world_size())
     if way == "ddp":
-        model(torch.ones(2, 64))  # forward has been; the others wait in backward
+        model(torch.ones(2, 64))  # rank 1 has run forward; the others wait in backward
     moment.write_text(repr(time.monotonic()))
     if way == "abort":
         dist.distributed_c10d._abort_process_group()

@@ -1,4 +1,4 @@
-"""send, recv and what is built on them, on the backend distrun, against the same calls on a gloo group beside it."""
+"""send, recv and the functions built on them on the backend distrun, compared with the same calls on a gloo group."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def both(call: Callable[[Any], list[torch.Tensor]], text: str) -> None:
-    """call(group) gives what has arrived: the same on both backends."""
+    """call(group) returns the received tensors. They must be equal on both backends."""
     expected, found = call(GLOO), call(None)
     assert len(found) == len(expected) > 0, text
     assert all(map(equal, found, expected)), f"{text}: {found}, gloo {expected}"
 
 
 def check_a_message_waits_for_nothing_else() -> None:
-    """First, so that the ranks' sets are not there yet: what is sent lies until it is received."""
+    """The first check, because the ranks' sets must not exist yet. A message stays buffered until it is received."""
     work = dist.isend(mine(), NEXT)
     assert work is not None
     group = dist.new_group(list(range(SIZE)))
     dist.barrier(group=group)
     assert not work.is_completed()
-    dist.barrier(group=group)  # before it is received anywhere
+    dist.barrier(group=group)  # all ranks have sent, and none has received
     found = torch.zeros(3)
     assert dist.recv(found, BEFORE) == BEFORE
     assert equal(found, mine(rank=BEFORE))
@@ -93,7 +93,7 @@ def check_chain_of_blocking_calls() -> None:
 
 def check_both_directions_and_tags() -> None:
     def exchange(group: Any) -> list[torch.Tensor]:
-        """Every rank with every other one, three tags each, received in the opposite order."""
+        """Every rank with every other one, with three tags each. They are received in the opposite order."""
         others = [rank for rank in range(SIZE) if rank != RANK]
         works = [dist.isend(mine((4,)) + 100 * tag, rank, group=group, tag=tag) for tag in range(3) for rank in others]
         found = [torch.zeros(4) for _ in range(3) for _ in others]
@@ -124,7 +124,7 @@ def check_messages_of_one_tag_keep_their_order() -> None:
 
 
 def check_counts_of_tags() -> None:
-    """As one number for each, in the memory of a few where the tags go up."""
+    """The counts of each tag are right. If the tags increase, only a few of them use memory."""
     for tags in (range(20), (-1, 5), (0, 2, 4, 2**31)):
         chosen, counts, expected = random.Random(1), Counts(), Counter[int]()
         for _ in range(500):
@@ -138,7 +138,7 @@ def check_counts_of_tags() -> None:
 
 
 class Pair:
-    """What Messages sees of a group of two."""
+    """The interface of a group of two that Messages uses."""
 
     members, position, label = (0, 1), 0, "pair"
 
@@ -147,7 +147,7 @@ class Pair:
 
 
 def at_once(call: Callable[[int], None]) -> None:
-    """call(0), call(1), ..., each on a thread of its own, which take turns at almost every step."""
+    """Runs call(0), call(1), ... on separate threads, which take turns at almost every step."""
     failures: list[BaseException] = []
     start = threading.Barrier(4)
 
@@ -172,7 +172,7 @@ def at_once(call: Callable[[int], None]) -> None:
 
 
 def check_messages_of_several_threads() -> None:
-    """Each with tags of its own, that go up."""
+    """Each thread uses its own increasing tags."""
     pair: Any = Pair()
     messages, names = Messages(pair), list[str]()
 
@@ -209,7 +209,7 @@ def check_batches() -> None:
 
 
 def check_layouts_and_sizes() -> None:
-    """Not contiguous on both sides, one value for all, large."""
+    """Tensors that are not contiguous on both sides, an expanded value, and a large tensor."""
     found = torch.zeros(4, 6)
     work = dist.isend(torch.ones(1).expand(2, 2), NEXT)
     dist.recv(found.t()[::3, ::2].t(), BEFORE)
@@ -235,7 +235,7 @@ def check_objects() -> None:
 
 
 def check_mismatches() -> None:
-    """Both raise and name the message; the next one arrives."""
+    """Both ranks raise an error that names the message. The next message arrives."""
     pairs = ((torch.zeros(3), torch.zeros(4), "shapes differ"), (torch.zeros(3), torch.zeros(3).int(), "types differ"))
     for tag, (sent, received, text) in enumerate(pairs, 7):
         if RANK < 2:
@@ -276,14 +276,14 @@ def check_limits() -> None:
     dist.barrier()
     if RANK == 1:
         dist.send(mine(), 0, group=short, tag=3)
-    if RANK == 0:  # what rank 1 has sent may still be on its way
+    if RANK == 0:  # the message of rank 1 may still be on its way
         wait_for(lambda: equal(found, mine(rank=1)), "the message that came too late")
     dist.barrier()
     dist.destroy_process_group(short)
 
 
 def check_groups() -> None:
-    """A message is its group's, though groups share the ranks' sets; ranks are the group's."""
+    """A message belongs to its group, even if groups share the sets of their ranks. Ranks are ranks of the group."""
     last = [SIZE - 2, SIZE - 1]
     groups = [dist.new_group(last), dist.new_group(list(range(SIZE))), dist.group.WORLD]
     if RANK in last:
@@ -318,7 +318,7 @@ def check_the_set_of_a_destroyed_group_goes() -> None:
         assert work is not None
         if RANK == 0:
             work.wait()
-            dist.destroy_process_group(group)  # the others are not there yet
+            dist.destroy_process_group(group)  # the other ranks have not reached this point yet
             dist.barrier()
         else:
             dist.barrier()
@@ -330,7 +330,7 @@ def check_the_set_of_a_destroyed_group_goes() -> None:
 
 
 def check_split_group() -> None:
-    """PyTorch before 2.15 asks for an accelerator first: here it is told that there is one."""
+    """PyTorch before 2.15 requires an accelerator. The check then pretends to have one."""
     available, current = torch.accelerator.is_available, torch.accelerator.current_accelerator
     world: Any = dist.group.WORLD
     try:
@@ -355,7 +355,7 @@ def check_split_group() -> None:
 
 
 def count_members(group: object, members: int) -> None:
-    """By a sum over a group of distrun's, which is then destroyed; nothing on ranks outside it."""
+    """Sums over a group of distrun, which is then destroyed. On ranks outside the group it does nothing."""
     if isinstance(group, dist.ProcessGroup):
         count = torch.ones(1)
         dist.all_reduce(count, group=group)
@@ -364,7 +364,7 @@ def count_members(group: object, members: int) -> None:
 
 
 def check_pipeline() -> None:
-    """torch.distributed.pipelining: a stage on every rank has the gradients of the whole model in one process."""
+    """torch.distributed.pipelining: a stage on each rank gets the same gradients as the whole model in one process."""
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
     torch.manual_seed(5)

@@ -1,4 +1,4 @@
-"""Every collective of torch.distributed on the backend distrun, against the same call on a gloo group beside it."""
+"""Every collective of torch.distributed on the backend distrun, compared with the same call on a gloo group."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from checks import raises, run, wait_for
 import distrun
 import distrun.torch.c10d  # registers the backend
 
-warnings.simplefilter("ignore", FutureWarning)  # 2.13 calls its own older names deprecated
+warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 calls its own older names deprecated
 
-# What both backends reduce; the rest is compared with sums made here.
+# Dtypes that both backends reduce. The others are compared with sums that the check computes.
 BY_GLOO = (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
 MOVED = (*BY_GLOO, torch.int16, torch.bfloat16, torch.bool, torch.complex64, torch.uint16, torch.float8_e4m3fn)
 OPS = (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT)
@@ -28,7 +28,7 @@ RANK, SIZE = dist.get_rank(), dist.get_world_size()
 
 
 def mine(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, rank: int = RANK) -> torch.Tensor:
-    """Small whole numbers: exact in every dtype, whatever the order."""
+    """Small whole numbers: sums are exact in every dtype and in any order."""
     return (torch.arange(torch.Size(shape).numel()).reshape(shape) % 3 + rank + 1).to(dtype)
 
 
@@ -44,7 +44,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def both(call: Callable[[Any, bool], tuple[Any, Any]], text: str) -> None:
-    """call(group, async_op) gives (outputs, work): the same on both backends, waited for at once or later."""
+    """call(group, async_op) returns (outputs, work). Both backends must give the same, blocking and asynchronously."""
     expected, _ = call(GLOO, False)
     outputs, work = call(None, False)
     assert work is None and equal(outputs, expected), f"{text}: {outputs}, gloo {expected}"
@@ -101,7 +101,7 @@ def check_reductions_that_gloo_lacks() -> None:
     for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
         with raises(NotImplementedError, "distrun's reductions", "gloo"):
             dist.all_reduce(mine((3,), torch.int32), op)
-    if RANK == 0:  # what one rank alone was refused changes nothing for the others
+    if RANK == 0:  # a refusal on one rank has no effect on the others
         with raises(ValueError, "layout"):
             dist.broadcast(torch.eye(2).to_sparse(), 0)
     dist.all_reduce(torch.ones(1))
@@ -109,7 +109,7 @@ def check_reductions_that_gloo_lacks() -> None:
 
 def check_sparse() -> None:
     def rows(rank: int) -> torch.Tensor:
-        """Row 0 on all ranks, row 1 + rank on this one alone; nothing at all on the last of several."""
+        """Row 0 on all ranks and row 1 + rank only on this one. If there are several ranks, the last has no rows."""
         if SIZE > 1 and rank == SIZE - 1:
             return torch.sparse_coo_tensor(torch.zeros(1, 0, dtype=torch.int64), torch.zeros(0, 2), (SIZE + 1, 2))
         places = torch.tensor([[1 + rank, 0, 0]])
@@ -182,7 +182,7 @@ def check_all_gather() -> None:
 
 
 def check_outputs_are_there_once_it_is_completed() -> None:
-    """Also those that are filled by a copy, and without a wait()."""
+    """Also outputs that are filled by a copy, and without a wait()."""
     into = torch.zeros(3, 2).t()  # not contiguous
     parts = [torch.zeros(2) for _ in range(SIZE)]
     into.copy_(torch.ones(2, 3))
@@ -218,7 +218,7 @@ def check_reduce_scatter() -> None:
 def check_all_to_all() -> None:
     def lists(group: Any, later: bool) -> tuple[Any, Any]:
         outputs = [torch.zeros(rank + 1) for rank in range(SIZE)]
-        # Member r gets RANK + 1 elements from here.
+        # Member r gets RANK + 1 elements from this rank.
         return outputs, dist.all_to_all(outputs, [mine((RANK + 1,), rank=r) for r in range(SIZE)], group, later)
 
     def even(group: Any, later: bool) -> tuple[Any, Any]:
@@ -243,7 +243,7 @@ def check_all_to_all() -> None:
 
 
 def check_tensors_without_rows() -> None:
-    """Of the collectives that cut one tensor into shares; the others have such shapes among theirs."""
+    """For the collectives that split one tensor into shares. The other checks already use such shapes."""
     for dtype in (torch.float32, torch.bool, torch.complex64):
         for shape in ((0,), (0, 2)):
             outputs = [torch.zeros(shape, dtype=dtype) for _ in range(3)]
@@ -284,7 +284,7 @@ def check_coalesced() -> None:
 
 
 def check_an_exception_in_a_coalesced_call() -> None:
-    """torch does not end the call then: what comes after it must not be kept."""
+    """In this case torch does not end the coalesced call. Later operations must not be kept in it."""
     with raises(KeyError), dist.distributed_c10d._coalescing_manager(device=torch.device("cpu")):
         raise KeyError
     alive = []
@@ -302,14 +302,14 @@ def check_an_exception_in_a_coalesced_call() -> None:
 
 
 def check_the_methods_of_a_group_with_one_tensor() -> None:
-    """And with op, root and timeout by position or by name. The tensors have a row for each rank: rows could pass for
-    tensors, and tensors for lists."""
+    """Also with op, root and timeout by position and by name. The tensors have one row per rank, so that rows could be
+    taken for tensors, and tensors for lists."""
     root, limit, most = SIZE - 1, timedelta(seconds=60), dist.ReduceOp.MAX
 
     def here(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         return tensors if root == RANK else []
 
-    # (group, one output, as many as there are ranks, one input, as many): the work
+    # (group, one output, one output per rank, one input, one input per rank): returns the work
     calls: list[Callable[..., Any]] = [
         lambda group, out, outs, x, xs: group.allreduce(out.copy_(x)),
         lambda group, out, outs, x, xs: group.allreduce(out.copy_(x), most, limit),
@@ -338,7 +338,8 @@ def check_the_methods_of_a_group_with_one_tensor() -> None:
         for group in (dist.group.WORLD, GLOO):
             out, outs = torch.zeros(SIZE, 2), [torch.zeros(SIZE, 2) for _ in range(SIZE)]
             call(group, out, outs, mine((SIZE, 2)), [mine((SIZE, 2), rank=RANK + 2 * r) for r in range(SIZE)]).wait()
-            found.append([*outs, out] if number not in (5, 6, 7) or root == RANK else outs)  # reduce: the root's alone
+            # reduce: only the root has the result
+            found.append([*outs, out] if number not in (5, 6, 7) or root == RANK else outs)
         assert equal(*found), f"call {number}: {found}"
 
 
@@ -356,7 +357,7 @@ def check_what_a_group_refuses() -> None:
     ):
         with raises(ValueError, "a list of tensors and a tensor"):
             call()
-    for root in (-1, SIZE):  # torch hands group_dst and group_src on as they are
+    for root in (-1, SIZE):  # torch passes group_dst and group_src on unchanged
         for call in (
             lambda root=root: dist.reduce(tensor, group_dst=root),
             lambda root=root: dist.broadcast(tensor, group_src=root),
@@ -391,7 +392,8 @@ def check_objects_and_barrier() -> None:
 
 
 def check_subgroups() -> None:
-    """By all, by the members alone, of one rank, and two with the same ranks; operations run in all of them at once."""
+    """Groups made by all ranks or by the members only, of one rank, and two with the same ranks. Operations run in all
+    of them at once."""
     evens = list(range(0, SIZE, 2))
     group = dist.new_group(evens)
     alone = dist.new_group([RANK], use_local_synchronization=True)
@@ -453,7 +455,7 @@ def check_misuse_and_timeouts() -> None:
             group.alltoall(outputs, inputs, timeout=timedelta(seconds=0.3)).wait()
     dist.barrier(group=GLOO)
     if RANK != 0:
-        dist.all_reduce(torch.ones(1), group=short)  # rank 0's half is still there
+        dist.all_reduce(torch.ones(1), group=short)  # rank 0's part is still there
         dist.all_reduce(torch.ones(1))
         for _ in range(2):
             dist.all_to_all(outputs, inputs)
@@ -461,7 +463,7 @@ def check_misuse_and_timeouts() -> None:
 
 
 def check_mismatches() -> None:
-    """All ranks raise, at once, later and by future; the group works afterwards."""
+    """All ranks raise: in the call, in wait() and in the future. The group works afterwards."""
     if SIZE == 1:
         return
     for later in (False, True):
@@ -484,7 +486,7 @@ def check_mismatches() -> None:
 
 
 def check_destroy_and_start_again() -> None:
-    """Last: the gloo group beside it ends too."""
+    """The last check, because the gloo group ends too."""
     for _ in range(2):
         dist.destroy_process_group()
         assert not dist.is_initialized()

@@ -1,4 +1,4 @@
-"""The store of init_process_group("distrun"): the job's own, with torch's semantics, and no port of torch's.
+"""The store of init_process_group("distrun") is that of the job. It has torch's semantics and needs no port of torch.
 
 Arguments: a folder of all ranks; "gone": the last rank ends while the others wait in the store.
 """
@@ -30,14 +30,14 @@ PLACE = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 
 
 def listening() -> list[str]:
-    """This process's TCP sockets that listen."""
+    """The listening TCP sockets of this process."""
     inodes = {os.readlink(one) for one in Path("/proc/self/fd").iterdir() if os.path.lexists(one)}
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
     return [line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in inodes]
 
 
 def check_no_port(what: str) -> None:
-    dist.barrier()  # rank 0 would listen by now
+    dist.barrier()  # by now rank 0 would listen
     assert not listening(), f"{what}: {listening()}"
     with raises(OSError):
         socket.create_connection(PLACE, timeout=5).close()
@@ -51,7 +51,7 @@ def group(**options: Any) -> Iterator[Any]:
 
 
 def check_operations(store: Any, name: str) -> None:
-    """Of one rank, on keys that no other has."""
+    """Operations of one rank, on keys that no other rank has."""
     key = f"{name}/{RANK}"
     assert not store.check([key]) and store.add(f"{key}n", 3) == 3 and store.add(f"{key}n", -5) == -2
     assert store.get(f"{key}n") == b"-2" and store.check([f"{key}n"])
@@ -93,7 +93,7 @@ def check_together(store: Any, name: str) -> None:
     dist.barrier()
     assert store.add(f"{name}/count", 0) == 20 * SIZE and len(store.get(f"{name}/row")) == 10 * SIZE
     if RANK == 0:
-        time.sleep(0.2)  # the others wait by now, or come later: it is the same to them
+        time.sleep(0.2)  # the others wait by now, or come later; both must work
         store.set(f"{name}/late", "here")
         store.add(f"{name}/late counter", 7)
     store.wait([f"{name}/late", f"{name}/late counter"])
@@ -101,7 +101,7 @@ def check_together(store: Any, name: str) -> None:
     others: list[Any] = []
     waits = threading.Thread(target=lambda: others.append(store.get(f"{name}/of a thread")))
     waits.start()
-    dist.all_reduce(torch.ones(1))  # goes on beside a wait
+    dist.all_reduce(torch.ones(1))  # works while another thread waits
     dist.barrier()
     if RANK == SIZE - 1:
         store.set(f"{name}/of a thread", "set")
@@ -130,7 +130,7 @@ def check_what_uses_it(folder: Path) -> None:
 def is_ours(store: Any) -> bool:
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
-    return type(store).__name__ == ("DistrunStore" if SIZE > 1 else "HashStore")  # which lives in this process alone
+    return type(store).__name__ == ("DistrunStore" if SIZE > 1 else "HashStore")  # HashStore is local to this process
 
 
 def check_all(folder: Path) -> None:
@@ -146,7 +146,7 @@ def check_all(folder: Path) -> None:
             ours = store.underlying_store
             check_operations(ours, "direct")
             check_operations(dist.PrefixStore("inner", store.clone()), "clone")
-            assert not store.check(["env/count"]) or name == "env"  # each group has keys of its own
+            assert not store.check(["env/count"]) or name == "env"  # the groups have separate keys
             if name == "env":
                 check_what_uses_it(folder)
     for asked in ("cpu:distrun", "cpu:distrun,cuda:distrun"):
@@ -157,7 +157,7 @@ def check_all(folder: Path) -> None:
     with group(store=given, rank=RANK, world_size=SIZE) as store:
         assert not is_ours(store)
         dist.barrier()
-    dist.init_process_group("gloo")  # torch's own, as ever
+    dist.init_process_group("gloo")  # torch's own gloo, unchanged
     assert not is_ours(dist.distributed_c10d._get_default_store())
     dist.barrier()
     dist.destroy_process_group()

@@ -1,8 +1,9 @@
-"""Tests of torch's own distributed_test, one after the other, by ranks that distrun has started.
+"""Runs tests of torch's distributed_test, one after the other, on ranks that distrun has started.
 
-Arguments: the backend, a folder of all ranks, seconds for each test, the tests' names; or no name: prints those there
-are. The backend distrun-as-gloo is distrun for tests that go by the name gloo. Each rank prints for each test a line
-`outcome RANK TEST passed|skipped|failed TEXT`. A rank that fails ends the job: what follows it needs a new one.
+Arguments: the backend, a folder of all ranks, seconds for each test, names of the tests. Without names: prints the
+existing tests. The backend distrun-as-gloo is distrun for tests that check for the name gloo. For each test, each rank
+prints a line `outcome RANK TEST passed|skipped|failed TEXT`. A rank that fails ends the job, so later tests need a new
+one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ os.environ.setdefault("WORLD_SIZE", "1")
 os.environ.update(
     BACKEND=BACKEND.removeprefix("distrun-as-"), TEMP_DIR=str(FOLDER), INIT_METHOD=f"file://{FOLDER}/again"
 )
-# Its TestCase is unittest's and a way to keep expected texts in the source, which these tests do not use.
+# expecttest's TestCase extends unittest's by expected texts in the source, which these tests do not use.
 sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=False)  # type: ignore[assignment]
 
 dist = importlib.import_module("torch.distributed")
@@ -38,7 +39,7 @@ for feature in ("cuda", "ddp", "gpu", "plugin", "subgroup"):
     common.DistTestCases.backend_feature[feature].add("distrun")
 common.DistTestCases.skip_collective["sendrecv anysource"].add("distrun")
 suite = importlib.import_module("torch.testing._internal.distributed.distributed_test")
-if BACKEND == "distrun-as-gloo":  # which says gloo, and has none of the events that gloo gives torch's profiler
+if BACKEND == "distrun-as-gloo":  # it reports the name gloo, but has none of gloo's events for torch's profiler
     for supported in (suite.PROFILING_SUPPORTED_BACKENDS, suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
         supported.remove("gloo")
 
@@ -57,10 +58,10 @@ class Case(TestCase, Base):
 
 
 def run(test: str, rank: int, number: int) -> tuple[str, str]:
-    if getattr(getattr(Case, test), "__unittest_skip__", False):  # what unittest looks at before it calls a test
+    if getattr(getattr(Case, test), "__unittest_skip__", False):  # unittest checks this before it calls a test
         return "skipped", getattr(Case, test).__unittest_skip_why__
     case = Case(test, rank, number)
-    suite.Barrier.barrier_id = 1000 * number  # ranks that skip a test make none of its barriers
+    suite.Barrier.barrier_id = 1000 * number  # ranks that skip a test run none of its barriers
     seconds = suite.CUSTOM_PG_TIMEOUT.get(test, suite.default_pg_timeout)
     dist.init_process_group(
         init_method=case.init_method,

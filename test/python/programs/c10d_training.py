@@ -1,5 +1,5 @@
-"""DDP, FSDP2, DTensor, distributed checkpoints and functional collectives on the backend distrun: the same weights as
-one process with the whole batch."""
+"""DDP, FSDP2, DTensor, distributed checkpoints and functional collectives on the backend distrun. The weights must
+equal those of one process with the whole batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARE = 4
 
 
 class Net(nn.Module):
-    """With a layer that only every other step uses, if asked."""
+    """With `sometimes`, one layer is used only in every other step."""
 
     def __init__(self, sometimes: bool = False) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train(model: nn.Module, mine: bool, passes: int = 1) -> nn.Module:
-    """`passes` batches for every step of the optimizer; a rank's share of them, or the whole."""
+    """Trains with `passes` batches per optimizer step, on this rank's share of each batch (`mine`) or on all of it."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     rows = slice(RANK * SHARE, (RANK + 1) * SHARE) if mine else slice(None)
     for step in range(STEPS):
@@ -126,8 +126,8 @@ def check_ddp_with_a_sparse_embedding() -> None:
 
 
 def check_ddp_join() -> None:
-    """Uneven inputs: the ranks that have run out shadow the others. The sum is divided by all ranks, or by those that
-    still have data, whose number DDP's C++ asks of a work that no Python holds."""
+    """Uneven inputs: ranks without data shadow the others' collectives. The sum is divided by all ranks, or by those
+    that still have data. DDP's C++ code gets their number from a work object that Python does not hold."""
 
     def loss_of(model: nn.Module, step: int, rank: int) -> torch.Tensor:
         x, y = (part[rank * SHARE : (rank + 1) * SHARE] for part in batch(step))
@@ -166,7 +166,7 @@ def whole(model: nn.Module) -> list[torch.Tensor]:
 
 
 def check_hybrid_meshes() -> None:
-    """Replicas of shards, and tensor parallel inside FSDP2, on a mesh of two rows."""
+    """Replicas of shards, and tensor parallel inside FSDP2, on a mesh with two rows."""
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -218,7 +218,7 @@ def check_fsdp2_with_the_groups_memory() -> None:
 
 
 def check_sharded_tensor() -> None:
-    """torch's older shards, which go over the device that the backend is registered for beside the CPU."""
+    """torch's older shards. They use the device that the backend is registered for besides the CPU."""
     from torch.distributed._shard import sharded_tensor
     from torch.distributed._shard.sharding_spec import ChunkShardingSpec
 
@@ -236,7 +236,7 @@ def check_functional() -> None:
         return torch.arange(2.0 * rows).reshape(rows, 2) + rank
 
     def same(one: torch.Tensor, other: Any) -> None:
-        torch.testing.assert_close(one + 0, other)  # the sum makes it wait
+        torch.testing.assert_close(one + 0, other)  # the addition waits for the result
 
     group, everyone = dist.group.WORLD, [values(rank, SIZE) for rank in range(SIZE)]
     total = torch.stack(everyone).sum(0)

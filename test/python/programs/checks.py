@@ -1,4 +1,4 @@
-"""Runs the checks of a program on every rank, one after the other, and says which one failed."""
+"""Runs a program's checks on every rank, one after the other, and prints which one failed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import distrun
 
 
 def run(module: dict[str, object]) -> None:
-    """Runs the functions named check_* of the module, in order, or those that the command line names; an exception ends
-    the job, as for any program."""
+    """Runs the module's functions named check_* in order, or those that the command line names. An exception ends the
+    job, as in any program."""
     checks = {name: function for name, function in module.items() if name.startswith("check_") and callable(function)}
     only = sys.argv[1:]
     unknown = [name for name in only if name not in checks]
@@ -30,7 +30,7 @@ def run(module: dict[str, object]) -> None:
 
 @contextmanager
 def raises(kind: type[BaseException] | tuple[type[BaseException], ...], *texts: str) -> Iterator[list[BaseException]]:
-    """The block must raise `kind`, with all of `texts` in its message; gives a list with the exception."""
+    """The block must raise `kind` with all of `texts` in its message. Yields a list that then holds the exception."""
     caught: list[BaseException] = []
     try:
         yield caught
@@ -43,7 +43,7 @@ def raises(kind: type[BaseException] | tuple[type[BaseException], ...], *texts: 
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Waits for something that another rank does without the runtime."""
+    """Waits for a result of another rank without using the runtime."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
@@ -51,15 +51,16 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) 
 
 
 def marker(name: str) -> Path:
-    """A file in the folder given as the program's first argument, by which ranks signal each other."""
+    """A file in the folder of the program's first argument. Ranks use it to signal each other."""
     return Path(sys.argv[1]) / name
 
 
 def come(name: str, rank: int) -> None:
-    """This rank has come to the place `name`, as wait_for_all() sees without the runtime."""
+    """Marks that this rank has reached the place `name`. wait_for_all() sees this without the runtime."""
     marker(f"{name}{rank}").touch()
 
 
 def wait_for_all(name: str, size: int) -> None:
-    """All ranks have come there. What has ended on one rank may still be on its way to another."""
+    """Waits until all ranks have reached this place. An operation that is complete on one rank may be in flight on
+    another."""
     wait_for(lambda: all(marker(f"{name}{rank}").exists() for rank in range(size)), f"all ranks at {name}", 50.0)

@@ -1,4 +1,5 @@
-"""How a rank's end looks to the others. The first argument says how rank 1 ends; the others print what they got."""
+"""The end of a rank as seen by the others. The first argument selects how rank 1 ends. The others print their
+errors."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def main() -> None:
         print(f"got {type(error).__name__} ranks={error.ranks} cause={error.cause!r} text={error}", flush=True)
     else:
         print("got nothing", flush=True)
-    # Nothing more can be done in this job, and asking says so at once.
+    # The job can run nothing more, and the next call fails at once.
     try:
         hvd.allreduce(np.ones(2), name="again")
     except hvd.DistrunError as error:

@@ -1,5 +1,5 @@
-"""What the job uses and what the installation has. Arguments: the backend that moves the tensors, and the names of all
-that are usable here."""
+"""The features that the job uses and that the installation has. Arguments: the backend that moves the tensors, and the
+names of all usable backends."""
 
 from __future__ import annotations
 

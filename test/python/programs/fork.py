@@ -1,4 +1,4 @@
-"""Children made after init, by fork or anew: a clear error there, nothing lost here."""
+"""Child processes that are forked or started after init: they get a clear error, and the parent is not affected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def in_child(queue: Any) -> None:
         hvd.allreduce(torch.ones(1), name="child")
     except hvd.NotInitialized as error:
         queue.put(str(error))
-    sys.exit(7)  # runs what is registered with atexit, which must leave the parent's job alone
+    sys.exit(7)  # runs the functions registered with atexit; they must not affect the parent's job
 
 
 def check_error_in_the_child() -> None:
@@ -46,7 +46,7 @@ def check_error_in_the_child() -> None:
 
 
 class Dispatched(_session.Extension):
-    """As JAX's: only the parent has the threads that it waits for."""
+    """Like JAX's extension: only the parent has the threads that it waits for."""
 
     def drain(self) -> None:
         assert not _session.forked()
@@ -92,7 +92,7 @@ def asks_anew(queue: Any) -> None:
 
 
 def check_children_started_anew() -> None:
-    """Python 3.14's default. Each imports the program's file again."""
+    """The default of Python 3.14. Each child imports the program's file again."""
     for method in ("forkserver", "spawn"):
         context = multiprocessing.get_context(method)
         queue = context.Queue()
