@@ -139,7 +139,7 @@ def test_headers_for_doxygen() -> None:
 def test_links_of_the_built_site(tmp_path: Path) -> None:
     site = load("lib/site_check.py")
     text = (
-        "<script src='https://cdn.example/x.js'></script><a href='https://example.org'>out</a><a href='b.html#top'>b</a>"
+        "<script src='https://cdn.example/x.js'></script><a href='https://example.org'>x</a><a href='b.html#top'>b</a>"
         "<a href='b.html#gone'>b</a><a href='c.html'>c</a><img src='gone.svg'><a href='#top'>up</a>"
     )
     pages = {}
