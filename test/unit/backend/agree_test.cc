@@ -7,7 +7,7 @@
 namespace distrun::backend {
 namespace {
 
-// Others answer as soon as they are waited for, not before.
+// A store where the other members answer as soon as this one waits for them, not before.
 class PromptStore final : public net::Store {
  public:
   Status set(const std::string& key, const std::string& value) override {

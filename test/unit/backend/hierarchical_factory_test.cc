@@ -1,4 +1,4 @@
-// How a `hierarchical` is set up, with ranks as threads on faked hosts and TCP between them.
+// How a `hierarchical` backend is set up, with ranks as threads on faked hosts and TCP between the hosts.
 #include "runtime/backend/hierarchical/hierarchical_factory.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 using test::FakeHost;
 using test::FakeHostOptions;
 
-// Two ranks on each of two hosts; `what` is called as each of them.
+// Two ranks on each of two hosts. Each rank calls `what`.
 class TwoHosts {
  public:
   explicit TwoHosts(const std::string& refusal_of_first = "")
@@ -61,7 +61,7 @@ TEST_CASE("hierarchical: each member says whether it sees something to do", "[hi
     const auto pair = offer_for({std::min(group.index, mate), std::max(group.index, mate)}, group.index % 2);
     EXPECT_EQ(pair.nothing_to_do, "all ranks are on one host");
     EXPECT(!pair.available);
-    // Of three ranks the one on a host of its own sees none, and is needed all the same.
+    // Of three ranks, the one that is alone on its host sees no second rank there. The backend still needs it.
     const bool in_first = group.index < 2;
     const auto alone = offer_for(in_first ? std::vector<int>{group.index, 2, 3} : std::vector<int>{0, 1, group.index},
                                  in_first ? 0 : 2);

@@ -69,7 +69,7 @@ TEST_CASE("hierarchical pieces on a device come in one order, whenever the other
       std::size_t gathered = 0;
       for (std::size_t turn = 0; gathered < pieces; ++turn) {
         REQUIRE(turn < 5000);
-        // Back from the other hosts: what was reduced `late` turns ago, or all of it where nothing else can go on.
+        // A piece comes back from the other hosts at most once in `late` + 1 turns.
         const bool back = gathered < scattered && (turn % (late + 1) == 0);
         if (back && may_gather(gathered, pieces, scattered)) {
           order += "g" + std::to_string(gathered++);
@@ -83,7 +83,7 @@ TEST_CASE("hierarchical pieces on a device come in one order, whenever the other
   }
 }
 
-// Of one member; ends at once what it takes, and refuses the kind `refused`.
+// The backend of one member. It completes each operation at once, and refuses the kind `refused`.
 class Stage final : public Backend {
  public:
   Stage(Capabilities can, std::optional<OpKind> refused) : can_(can), refused_(refused) {}
@@ -105,7 +105,7 @@ class Stage final : public Backend {
     ++staged;
     return Backend::stage({}, bytes);
   }
-  static inline int staged = 0;  // times that memory was asked for
+  static inline int staged = 0;  // how often memory was asked for
 
  private:
   const Capabilities can_;
@@ -124,15 +124,15 @@ HierarchicalBackend made_of_stages(DeviceType device, std::optional<OpKind> refu
 
 TEST_CASE("hierarchical offers for tensors on GPUs what the backend between the hosts can do with them") {
   CHECK(made_of_stages(DeviceType::kCuda).capabilities().dtypes == 0x3);
-  CHECK(made_of_stages(DeviceType::kCuda).capabilities().ops == 0xff);  // the others go by the backend inside
+  CHECK(made_of_stages(DeviceType::kCuda).capabilities().ops == 0xff);  // others run inside the hosts
   CHECK(made_of_stages(DeviceType::kCpu).capabilities().dtypes == 0x3);
 }
 
-// To get such memory may wait for the device, and what is on it for peers.
+// Getting such memory may wait for the device, and work on the device may wait for peers.
 TEST_CASE("hierarchical: memory between the hosts and a GPU is had before the first operation") {
   HierarchicalBackend backend = made_of_stages(DeviceType::kCuda);
   Stage::staged = 0;
-  std::vector<float> data(3 << 20, 1.0F);  // of more pieces than are under way at once
+  std::vector<float> data(3 << 20, 1.0F);  // more pieces than can be under way at once
   auto* const bytes = reinterpret_cast<std::byte*>(data.data());
   const Segment small{.in = bytes, .out = bytes, .count = 100};
   const Segment large{.in = bytes, .out = bytes, .count = data.size()};

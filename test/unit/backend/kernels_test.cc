@@ -24,7 +24,7 @@ using test::store;
 
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
 
-// Any bits at all: NaN of every kind, infinities and denormals among them.
+// Random bits, which include NaNs of every kind, infinities and denormals.
 Bytes random_bits(std::size_t bytes, std::uint32_t seed) {
   std::mt19937 random(seed);
   Bytes out(bytes);
@@ -47,7 +47,7 @@ Bytes bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-// One reduction of literal values at every level; the levels must agree, so the first one's result is returned.
+// Reduces literal values at every level. The levels must agree; returns the result of the first one.
 template <class T>
 std::vector<T> reduced(const Reduction& what, const std::vector<std::vector<T>>& sources) {
   std::vector<Bytes> inputs;
@@ -60,7 +60,7 @@ std::vector<T> reduced(const Reduction& what, const std::vector<std::vector<T>>&
 }  // namespace
 
 TEST_CASE("kernels: every instruction set gives the same bits, on any input, aligned or not") {
-  constexpr std::size_t kCount = 1300;  // more than two blocks and a tail
+  constexpr std::size_t kCount = 1300;  // more than two blocks, and a tail
   for (int d = 0; d < kNumDTypes; ++d) {
     const auto dtype = static_cast<DType>(d);
     for (const ReduceOp op : kOps) {
@@ -221,7 +221,7 @@ TEST_CASE("kernels: half precision is rounded once, after the last source") {
       for (const std::size_t i : {std::size_t{0}, kCount - 1}) CHECK(load(dtype, got.data(), i) == expected);
     }
   };
-  // 1 is half a last place of what it is added to, so a sum that is rounded at each source stays where it began.
+  // 1 is half a unit in the last place of the sum. A sum that is rounded at each source would not change.
   check(DType::kF16, ReduceOp::kSum, {2048, 1, 1}, 2050);
   check(DType::kF16, ReduceOp::kSum, {2048, 1, 1, 1, 1, 1, 1, 0}, 2054);
   check(DType::kBF16, ReduceOp::kSum, {256, 1, 1}, 258);

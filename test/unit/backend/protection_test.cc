@@ -1,4 +1,4 @@
-// How a group agrees on what protects its connections to other hosts.
+// How the members of a group agree on the protection of their connections to other hosts.
 #include "runtime/backend/protection.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -62,7 +62,7 @@ TEST_CASE("protection: all members agree, and connections inside of a host stay 
 TEST_CASE("protection: nothing is exchanged where nothing is asked for", "[protection]") {
   const Settings settings;
   const net::World world = world_of_4(2);
-  const Services services = {.world = &world, .settings = &settings};  // without a store
+  const Services services = {.world = &world, .settings = &settings};  // no store
   const auto protection =
       agree_on_protection("step", {.id = "0", .members = {0, 1}, .index = 0}, services, deadline_after(20));
   REQUIRE(protection.ok());
@@ -83,7 +83,7 @@ TEST_CASE("protection: hierarchical offers what it can protect", "[protection]")
   settings.encrypt = true;
   CHECK(factory->protects(services));
   CHECK(factory->offer(group, services).available);
-  CHECK((factory->offer(group, services).capabilities.devices & kGpus) == 0);  // nccl would go between the hosts too
+  CHECK((factory->offer(group, services).capabilities.devices & kGpus) == 0);  // nccl also between hosts
   settings.between_hosts = "open";
   CHECK_FALSE(factory->protects(services));
   const Offer offer = factory->offer(group, services);

@@ -28,7 +28,7 @@ struct Group {
   std::vector<std::string> hosts;
 };
 
-// Members are world ranks 3, 4, ... on hosts node3, node4, ...
+// The members are the world ranks 3, 4, ... on the hosts node3, node4, ...
 Group group_of(std::vector<std::vector<Offer>> offers) {
   Group group = {.offers = std::move(offers)};
   for (std::size_t i = 0; i < group.offers.size(); ++i) {
@@ -121,7 +121,7 @@ TEST_CASE("select: a backend that goes about it in different ways on two members
   REQUIRE_FALSE(forced.ok());
   CHECK(contains(forced.status().message(), "rank 4 (node4) has another version of it"));
   CHECK(contains(forced.status().message(), "needs_total_order"));
-  // How each looks for the end of its own work is its own business.
+  // Members may differ in how they detect the end of their own work.
   Offer asks = offer("mpi", 60);
   asks.capabilities.moved_by = MovedBy::kCalls;
   CHECK(choose(group_of({{offer("mpi", 60)}, {asks}}))->backend == "mpi");
@@ -158,7 +158,7 @@ TEST_CASE("select: a bare name does not bind a device type that a member's build
     CHECK_FALSE(asks_for(DeviceType::kCuda, group.offers, "mpi"));
     CHECK_FALSE(choose(group, "cuda:mpi", DeviceType::kCuda).ok());
   }
-  // One that lacks the backend itself is in the way all the same.
+  // A member that lacks the backend itself still prevents it.
   const Group absent = group_of({aware, {refused("mpi", "libmpi.so.40 not found", 0), offer("nccl", 90, kCudaOnly)}});
   CHECK(contains(choose(absent, "mpi", DeviceType::kCuda).status().message(), "libmpi.so.40 not found"));
   CHECK(asks_for(DeviceType::kCuda, absent.offers, "mpi"));
@@ -199,13 +199,14 @@ TEST_CASE("select: an impossible choice says why and what to do") {
   REQUIRE_FALSE(unknown.ok());
   CHECK(contains(unknown.status().message(), "warp: no such backend here"));
 
-  // One rank alone has nothing to move; a wish for something unknown is a mistake all the same.
+  // One rank alone has nothing to move. A request for an unknown backend is still an error.
   const Group one = group_of({{refused("shm", "one rank has nobody to share with"), offer("self", 100)}});
   CHECK(choose(one, "shm")->backend == "self");
   CHECK(choose(one, "cpu:shm")->backend == "self");
   CHECK_FALSE(choose(one, "warp").ok());
 
-  // Not available anywhere: the device types it would serve are unknown, so the wish is not silently dropped.
+  // The backend is not available on any member. Its device types are then unknown, so the request is not silently
+  // dropped.
   const auto missing = choose(group_of({{refused("mpi", "libmpi.so.40 not found", 0), offer("tcp", 50)}}), "mpi");
   REQUIRE_FALSE(missing.ok());
   CHECK(contains(missing.status().message(), "libmpi.so.40 not found"));
@@ -227,14 +228,14 @@ TEST_CASE("select: what has nothing to do in a group is another's work, though i
     CHECK(selection->reason ==
           "tcp works; pairs, chosen by --backend " + forced + ", has nothing to do: no host has two of the ranks");
     CHECK(loser(*selection, "pairs") == "has nothing to do: no host has two of the ranks");
-    // Of the whole job that was asked.
+    // The whole job was forced to use it.
     CHECK(contains(choose(none, forced).status().message(), "pairs: has nothing to do: no host has two of the ranks"));
-    // One member with something to do is enough.
+    // One member that has something to do is enough.
     CHECK(choose_in_set(group_of({nothing, something}), forced)->backend == "pairs");
   }
   CHECK(choose(none)->reason == "tcp works");
 
-  // Something else in its way is an error in a set too.
+  // Another obstacle is an error in a set too.
   CHECK_FALSE(choose_in_set(group_of({{refused("pairs", "no memory"), offer("tcp", 50)}, nothing}), "pairs").ok());
 }
 

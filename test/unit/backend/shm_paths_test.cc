@@ -1,4 +1,4 @@
-// The steps of each path, driven by hand: all members in one thread, so that every wait is seen.
+// The steps of each path, called one by one. All members are in one thread, so the test sees every wait.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
@@ -31,7 +31,7 @@ class RingingLink final : public net::HostLink {
   std::vector<int> ranks_;
 };
 
-// A window and its members, whose world ranks are 10, 11, ...; each has a row of floats.
+// A window and its members, whose world ranks are 10, 11, ... Each member has a row of floats.
 struct Group {
   explicit Group(std::size_t size, std::size_t elements, std::size_t out_elements = 0)
       : bytes(Window::bytes_for(size, kSlotBytes)), links(size), in(size), out(size) {
@@ -70,7 +70,7 @@ struct Group {
     return {operation, 1, plan, first};
   }
 
-  // Runs all members' stages until all are through, or nobody can go on.
+  // Runs the stages of all members until all are done, or no member can go on.
   bool run(std::vector<WindowTransfer>& all) {
     const auto done = [](const WindowTransfer& one) { return one.unpacked == one.plan.chunks; };
     for (bool moved = true; moved;) {
@@ -97,7 +97,7 @@ std::vector<float> sums(const Group& group, float factor = 1.0F) {
 TEST_CASE("every path of an all-reduce adds up, over more chunks than the window has slots") {
   for (const Path path : {Path::kTiny, Path::kOneShot, Path::kTwoPhase, Path::kChain}) {
     for (const double prescale : {1.0, 0.5}) {
-      if (path == Path::kChain && prescale != 1.0) continue;  // takes contributions as they are
+      if (path == Path::kChain && prescale != 1.0) continue;  // this path does not scale contributions
       Group group(3, path == Path::kTiny ? 14 : 6 * kSlotBytes / sizeof(float) + 5);
       std::vector<WindowTransfer> all;
       for (std::size_t i = 0; i < 3; ++i) {
@@ -196,7 +196,7 @@ TEST_CASE("a reduce-scatter leaves each member the sum of its own part") {
 }
 
 TEST_CASE("an all-to-all gives each member its block of everybody") {
-  // Row i: what member i sends to each.
+  // Row i: the elements that member i sends to each member.
   const std::vector<std::size_t> counts = {2, 300, 1, 4};
   Group group(2, 302, 304);
   std::vector<WindowTransfer> all;
@@ -224,7 +224,7 @@ TEST_CASE("small chunks are written through the cache, and chunks of both sizes 
   CHECK(large.stores == 1);
   CHECK(large.first_tried == 0);
   CHECK(next.first_tried == small.plan.chunks);
-  // The groups of a trial take turns.
+  // The groups of a trial alternate.
   CHECK_FALSE(stores.streams(large, 0));
   CHECK(stores.streams(large, StoreChoice::kGroup));
 }

@@ -25,7 +25,7 @@ Operation allreduce_of(const std::vector<Segment>& segments, DType dtype = DType
   return {.dtype = dtype, .segments = segments};
 }
 
-// Counts rings instead of waking anybody; has no memory.
+// Counts rings instead of waking a rank. It has no memory.
 class CountingLink final : public net::HostLink {
  public:
   explicit CountingLink(std::size_t ranks = 0) : ranks_(ranks) { std::iota(ranks_.begin(), ranks_.end(), 0); }
@@ -40,7 +40,7 @@ class CountingLink final : public net::HostLink {
   [[nodiscard]] bool gone(int) const override { return false; }
   [[nodiscard]] bool oversubscribed() const override { return false; }
   int rings = 0;
-  std::size_t asked = 0;  // bytes of memory
+  std::size_t asked = 0;  // bytes of memory that were asked for
 
  private:
   std::vector<int> ranks_;
@@ -160,7 +160,7 @@ TEST_CASE("shm tally: rings only when the slowest member has moved") {
   CHECK(links[0].rings == 0);
   CHECK(links[1].rings == 0);
   CHECK_FALSE(tallies[0].all_reached(1));
-  tallies[2].publish(1, bells[2]);  // the last: now everybody has 1
+  tallies[2].publish(1, bells[2]);  // the last one: now all members have 1
   CHECK(links[2].rings == 2);
   CHECK(tallies[0].all_reached(1));
   CHECK_FALSE(tallies[0].all_reached(2));
@@ -175,7 +175,7 @@ TEST_CASE("shm tally: rings only when the slowest member has moved") {
 TEST_CASE("shm stores: the cheaper kind is found, again when the machine changes, in spite of interruptions") {
   StoreChoice choice;
   std::uint64_t n = 0;
-  // Runs one period in which streaming costs `streamed` per byte and storing through the cache `cached`.
+  // Runs one period. Streaming costs `streamed` per byte, and storing through the cache costs `cached`.
   const auto period = [&](double cached, double streamed) {
     for (std::uint64_t end = n + StoreChoice::kPeriod; n < end; ++n) {
       if (!StoreChoice::in_trial(n)) continue;
@@ -192,7 +192,7 @@ TEST_CASE("shm stores: the cheaper kind is found, again when the machine changes
   CHECK_FALSE(choice.streams(n - 1));
   period(5.0, 1.0);
   CHECK(choice.streams());
-  // Both kinds take turns in a trial, whatever has been chosen.
+  // Both ways of storing alternate in a trial, whatever was chosen.
   CHECK_FALSE(choice.streams(n));
   CHECK(choice.streams(n + StoreChoice::kGroup));
 }
@@ -215,7 +215,7 @@ TEST_CASE("copies, past the caches or not: every size at every offset, and nothi
   }
 }
 
-// Where memcpy() is slow on some processors, and copy() goes its own way.
+// Here memcpy() is slow on some processors, so copy() works differently.
 TEST_CASE("copies to a place within a page that closely follows the source's: every size, and nothing else") {
   constexpr std::size_t kPage = 4096;
   std::vector<std::byte> from_memory(4 * kPage), to_memory(4 * kPage);

@@ -1,5 +1,5 @@
-// All members of an exchange in one thread, over socket pairs that hold little. They take turns in random order, and
-// their connections come one by one in between.
+// All members of an exchange in one thread, over socket pairs with small buffers. Members take turns in random order.
+// In between, their connections are made one by one.
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -24,7 +24,7 @@ constexpr std::size_t kChunkBytes = 256;
 std::pair<Fd, Fd> make_pair() {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  const int bytes = 4608;  // the least that Linux gives
+  const int bytes = 4608;  // the minimum in Linux
   for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
   return {Fd(ends[0]), Fd(ends[1])};
 }
@@ -66,7 +66,8 @@ void connect(Member& a, std::size_t a_index, Member& b, std::size_t b_index) {
   b.exchange->connected(a_index, {.fd = std::move(other)});
 }
 
-// What member i sends to member j are elements of value 100 i + j, with their number in the block behind the point.
+// An element that member `from` sends to member `to`: 100 from + to, plus a fraction that shows its number in the
+// block.
 float element(std::size_t from, std::size_t to, std::size_t i) {
   return static_cast<float>(from * 100 + to) + static_cast<float>(i % 64) / 64.0F;
 }
@@ -90,7 +91,7 @@ void check(std::size_t size, std::size_t block, bool even) {
   for (std::size_t a = 0; a < size; ++a) {
     for (std::size_t b = a + 1; b < size; ++b) pairs.emplace_back(a, b);
     members[a]->out.assign(expected[a].size(), -1.0F);
-    // Twice: the second one begins while the first is on its way.
+    // Two operations: the second one starts while the first is under way.
     for (const std::uint64_t token : {1U, 2U}) members[a]->start(counts, token);
   }
   std::ranges::shuffle(pairs, random);
@@ -110,7 +111,7 @@ void check(std::size_t size, std::size_t block, bool even) {
   }
 }
 
-// The bytes that wait at `end`.
+// The bytes that can be read at `end`.
 std::vector<std::byte> waiting(const Fd& end) {
   std::vector<std::byte> bytes(4096);
   const ssize_t n = ::recv(end.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -134,7 +135,7 @@ TEST_CASE("tcp exchange: a block goes straight to its owner, and an empty one ta
   Member& member = *members[0];
   auto [mine, first] = make_pair();
   member.exchange->connected(1, {.fd = std::move(mine)});
-  // To itself one element, to member 1 two, to member 2 none; nothing comes from anybody.
+  // Member 0 sends one element to itself, two to member 1 and none to member 2. No member sends anything to it.
   const std::vector<std::size_t> counts{1, 2, 0, 0, 0, 0, 0, 0, 0};
   member.in = {1.0F, 2.0F, 3.0F};
   member.out = {0.0F};
@@ -260,7 +261,7 @@ TEST_CASE("tcp exchange: once a member has given up, nobody who cannot be reache
 
 TEST_CASE("tcp exchange: the first failure stays") {
   const auto members = make_members(3);
-  members[0]->exchange->connected(1, {.fd = Fd(::open("/dev/null", O_RDWR | O_CLOEXEC))});  // which nobody can watch
+  members[0]->exchange->connected(1, {.fd = Fd(::open("/dev/null", O_RDWR | O_CLOEXEC))});  // cannot be watched
   auto [mine, theirs] = make_pair();
   members[0]->exchange->connected(2, {.fd = std::move(mine)});
   CHECK_FALSE(members[0]->exchange->failure().ok());

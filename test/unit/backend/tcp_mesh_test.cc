@@ -1,4 +1,4 @@
-// The members of a mesh in one thread. The test carries their addresses around, and plays whoever is no member.
+// The members of a mesh in one thread. The test passes their addresses on, and plays the strangers.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -18,7 +18,7 @@
 namespace distrun::backend::tcp {
 namespace {
 
-constexpr double kPatience = 60;  // only a hang reaches it
+constexpr double kPatience = 60;  // seconds; only a hang reaches it
 constexpr std::size_t kAddressBytes = 64;
 
 struct Job {
@@ -62,7 +62,7 @@ MeshMembers make_members(const Job& job, int size) {
   return members;
 }
 
-// `look` is called between the members' turns and says when it is over; false when that never came.
+// Calls `look` between the turns of the members, until it returns true. Returns false if this did not happen in time.
 template <class Look>
 bool drive(const MeshMembers& members, Look look) {
   const TimePoint deadline = deadline_after(kPatience);
@@ -74,7 +74,7 @@ bool drive(const MeshMembers& members, Look look) {
   return false;
 }
 
-// Member 0 of two, which is to connect to the other one: the test, which listens there.
+// Member 0 of two, which must connect to member 1. The test plays member 1 and listens there.
 struct Alone {
   Alone() {
     auto made = net::listen_stream(address);
@@ -83,7 +83,8 @@ struct Alone {
     members.push_back(std::make_unique<MeshMember>(job, 0, 2));
     members[0]->learn(1, net::to_string(address));
   }
-  // Accepts and closes whoever comes, `times` at most or until the member gives up; how often it came.
+  // Accepts and closes each connection, at most `times` or until the member gives up. Returns the number of
+  // connections.
   int drop(int times) {
     int came = 0;
     const bool ended = drive(members, [&] {
@@ -173,7 +174,7 @@ TEST_CASE("tcp mesh: who has stopped refuses nobody, who is gone does") {
     if (!on_its_way) members[1]->mesh->stop();
     members[0]->mesh->connect();
     members[1]->mesh->stop();
-    // Its connection is there, and says nothing.
+    // The connection is there, and no message comes over it.
     while (*members[0]->wait_set->poll(deadline_after(0.1)) > 0) continue;
     CHECK(*members[1]->wait_set->poll(Clock::now()) == 0);
     CHECK(members[0]->failed.empty());

@@ -1,4 +1,4 @@
-// All members of a ring in one thread, over socket pairs that hold little. They take turns in random order.
+// All members of a ring in one thread, over socket pairs with small buffers. Members take turns in random order.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -23,7 +23,7 @@ constexpr Tuning kSmall{.chunk_bytes = 256, .window = 2};
 std::pair<GuardedFd, GuardedFd> make_link() {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  const int bytes = 4608;  // the least that Linux gives
+  const int bytes = 4608;  // the minimum in Linux
   for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
   return {GuardedFd(Fd(ends[0])), GuardedFd(Fd(ends[1]))};
 }
@@ -85,7 +85,7 @@ TEST_CASE("tcp ring exchange: operations run in their order and all of them end"
     for (std::size_t i = 0; i < size; ++i) {
       seats[i].data.assign(5000, static_cast<float>(i + 1));
       seats[i].start({}, 1);
-      seats[i].start({.postscale = 0.5}, 2);  // of the first one's sums, which come first
+      seats[i].start({.postscale = 0.5}, 2);  // it scales the sums of the first operation, which runs before it
     }
     run(seats);
     const auto members = static_cast<float>(size);
@@ -115,7 +115,7 @@ TEST_CASE("tcp ring exchange: a neighbour that is gone is lost to the operations
   CHECK_FALSE(seats[1].ring->neighbour_gave_up());
 }
 
-// Nothing says goodbye with an error, and no operation may come for hours.
+// A failed connection sends no goodbye, and the next operation may not come for hours.
 TEST_CASE("tcp ring exchange: a connection that fails counts while nothing uses it, and says how it ended") {
   net::Address address{.host = "127.0.0.1"};
   const Fd listener = *net::listen_stream(address);
@@ -187,7 +187,7 @@ TEST_CASE("tcp ring exchange: members that do not run the same operations get a 
   seats[1].data = {1.0F, 2.0F};
   for (Seat& seat : seats) seat.start({.kind = OpKind::kBroadcast, .root = 0}, 1);
   while (seats[0].turn()) continue;
-  // The bytes that follow stay unread, so its socket keeps waking it until the engine aborts.
+  // The following bytes stay unread, so the socket keeps waking this member until the engine aborts.
   for (int turns = 0; turns < 100 && seats[1].ring->failure().ok(); ++turns) seats[1].turn();
   CHECK(seats[1].ring->failure().code() == Errc::kProtocol);
   CHECK(seats[1].ring->failure().message().find("broadcast 1") != std::string::npos);

@@ -1,5 +1,5 @@
-// A whole ring in one thread, without sockets: every member's transfers, and a queue of messages on every link. Members
-// take turns in random order, so that any order of events that the ring could lock up in is met sooner or later.
+// A whole ring in one thread, without sockets: the transfers of every member, and a queue of messages on every link.
+// Members take turns in random order. Sooner or later this meets every order of events that could lock up the ring.
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <deque>
@@ -49,7 +49,7 @@ class SimulatedRing {
     REQUIRE(member.transfers.back().reserve().ok());
   }
 
-  // True when every transfer of every member came to its end; false when the ring locked up.
+  // Returns true if every transfer of every member completed, and false if the ring locked up.
   bool run(std::size_t link_capacity) {
     for (std::size_t idle = 0; idle < 200 * members_.size();) {
       const std::size_t index = random_() % members_.size();

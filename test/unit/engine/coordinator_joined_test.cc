@@ -1,4 +1,4 @@
-// The leader's decisions where a rank has joined while others wait for something else.
+// The leader's decisions after a rank has joined, while other ranks wait for something else.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -23,7 +23,7 @@ using test::has;
 
 TEST_CASE("ranks that wait for each other crosswise fail, also where another has joined, which had no part in it") {
   const bool joins_first = GENERATE(true, false);
-  const bool submits_first = GENERATE(true, false);  // one of the two, before it joins
+  const bool submits_first = GENERATE(true, false);  // rank 2 submits one of the two tensors before it joins
   CAPTURE(joins_first, submits_first);
   Coordinator c(warning_options(3));
   if (submits_first) c.submitted(2, asked(OpKind::kAllreduce, "allreduce.k"), at(0));
@@ -168,15 +168,15 @@ TEST_CASE("a call fails for ranks in join only if all that are missing are, and 
   const int set = only<entry::MakeSet>(c.act()).at(0).set;
   for (const int rank : {0, 1}) c.set_made(rank, set, {});
   CHECK(only<entry::EndCall>(c.act()).size() == 1);
-  c.submitted(0, join(set), at(1));  // waits for rank 1 alone
+  c.submitted(0, join(set), at(1));  // waits only for rank 1
   c.called(2, call, at(1));
   c.called(3, call, at(1));
   c.tick(at(11));
   CHECK(only<entry::EndCall>(c.act()).empty());
-  c.submitted(1, join(), at(12));  // waits for rank 2 too; rank 0 still for nobody who calls
+  c.submitted(1, join(), at(12));  // waits for rank 2 too, which calls; rank 0 still waits for no rank that calls
   c.tick(at(21));
   CHECK(only<entry::EndCall>(c.act()).empty());
-  c.submitted(0, join(), at(22));  // other threads of its may call until a warning's time later
+  c.submitted(0, join(), at(22));  // its other threads may call until the time of a warning has passed
   c.tick(at(31));
   CHECK(only<entry::EndCall>(c.act()).empty());
   c.tick(at(32));
@@ -200,7 +200,7 @@ TEST_CASE("a call that failed before a rank has made it is nothing to that rank 
   c.called(0, alone({0, 1}), at(0));
   c.called(1, alone({0, 1, 2}), at(0));
   CHECK(only<entry::EndCall>(c.act()).at(0).result.code() == Errc::kMismatch);
-  // With others, this tells nothing.
+  // Rank 2's call with rank 3 does not show that it has passed the failed call.
   for (const int rank : {2, 3}) c.called(rank, alone({2, 3}), at(1));
   const int set = only<entry::MakeSet>(c.act()).at(0).set;
   for (const int rank : {2, 3}) c.set_made(rank, set, {});
@@ -216,7 +216,7 @@ TEST_CASE("a call that failed before a rank has made it is nothing to that rank 
   CHECK(only<entry::EndCall>(actions).size() == (tells ? 0 : 1));
 }
 
-// Each tick of so many once took as many comparisons of names as there are pairs.
+// With this many tensors, each tick once compared all pairs of names.
 TEST_CASE("very many tensors that wait are looked through in no time", "[scale]") {
   constexpr int kTensors = 10000;
   const bool crosswise = GENERATE(false, true);
@@ -256,8 +256,8 @@ TEST_CASE("a long group is compared with one of another length in no time") {
   CHECK(only<entry::Fail>(c.act()).size() == 2 * kLength + 1);
 }
 
-// Seconds that the leader takes while the first of so many ranks submit what has run or failed in the end. The others
-// have joined, or there are none.
+// The CPU seconds that the leader needs while the first `submitters` ranks submit tensors that run or fail in the end.
+// The other ranks have joined, or there are none.
 double seconds_of(int submitters, int joined) {
   constexpr int kTensors = 40;
   Coordinator c(warning_options(submitters + joined));
@@ -281,7 +281,7 @@ double seconds_of(int submitters, int joined) {
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-// Each submission once looked at all that have joined, and each join at all that had before it.
+// Once, each submission scanned all joined ranks, and each join scanned all ranks that had joined earlier.
 TEST_CASE("half of very many ranks have joined: what the others submit hardly costs more for it", "[scale]") {
   constexpr int kHalf = 2048;
   const double alone = seconds_of(kHalf, 0);

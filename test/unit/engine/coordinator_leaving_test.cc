@@ -1,4 +1,4 @@
-// What the coordinator does about ranks that leave: who is missed, and when the log ends.
+// The coordinator's decisions about ranks that leave: which ranks are missed, and when the log ends.
 #include <catch2/catch_test_macros.hpp>
 
 #include "test/unit/engine/coordinator_options.h"

@@ -1,4 +1,4 @@
-// What the coordinator allows at most: of time in a call, of members in an alltoall.
+// The coordinator's limits: the time of a call, and the members of an alltoall.
 #include <catch2/catch_test_macros.hpp>
 
 #include "test/unit/engine/coordinator_options.h"
@@ -112,7 +112,7 @@ TEST_CASE("an alltoall with unequal splits that come for the first time gets no 
   CHECK(first.first_dims == std::vector<std::int64_t>{1, 2, 3, 1, 2, 3, 1, 2, 3});
   const TensorId id = run(equal).id;
   CHECK(id != kNoId);
-  // What the id stands for stays, for those who say it.
+  // The id keeps its meaning for ranks that still send it.
   CHECK(run(unequal).id == kNoId);
   for (int rank = 0; rank < 3; ++rank) c.ready(rank, id, at(1));
   CHECK(std::get<entry::Run>(c.act().entries.at(0)).tensors.at(0).id == id);

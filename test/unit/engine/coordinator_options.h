@@ -1,5 +1,5 @@
-// What tests of the coordinator have in common: a clock of whole seconds, a job's options, what ranks ask for, and the
-// entries of one kind.
+// Helpers for tests of the coordinator: a clock of whole seconds, a job's options, requests of ranks, and the entries
+// of one kind.
 #pragma once
 
 #include <chrono>
@@ -14,14 +14,14 @@ namespace distrun::engine {
 
 inline TimePoint at(int second) { return TimePoint{} + std::chrono::seconds(1000 + second); }
 
-// Without limits of time; two ranks on each host.
+// Options without time limits, and with two ranks on each host.
 inline CoordinatorOptions plain_options(int world_size) {
   CoordinatorOptions o{.world_size = world_size, .fusion_threshold = 1 << 20, .cache_capacity = 16};
   for (int r = 0; r < world_size; ++r) o.hosts.push_back("node" + std::to_string(r / 2));
   return o;
 }
 
-// With a stall warning after ten seconds.
+// The same options with a stall warning after 10 s.
 inline CoordinatorOptions warning_options(int world_size) {
   CoordinatorOptions o = plain_options(world_size);
   o.stall_warning = std::chrono::seconds(10);
@@ -32,7 +32,7 @@ inline message::Submitted request(const std::string& name, const Shape& shape = 
   return {.set = set, .name = name, .signature = {.shape = shape}};
 }
 
-// A set of its members alone.
+// The call that adds a set and that only the members of the set make.
 inline Call alone(std::vector<int> ranks) {
   return {.kind = Call::Kind::kAddSet, .ranks = std::move(ranks), .members_only = true};
 }

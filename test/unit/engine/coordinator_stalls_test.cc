@@ -1,5 +1,5 @@
-// What the coordinator says of tensors and calls that wait, and how often; and that a time of its own absence counts
-// for nothing.
+// The coordinator's warnings about tensors and calls that wait, and how often it repeats them. While its own process is
+// stopped, the time does not count.
 #include <catch2/catch_test_macros.hpp>
 
 #include "test/support/text.h"
@@ -18,7 +18,7 @@ CoordinatorOptions limited_options(int world_size, int shutdown = 0) {
 
 using test::has;
 
-// When it warns up to `end`, as the loop would see it: the seconds of each timer that is due.
+// The seconds up to `end` at which it warns. Like the loop, this ticks each timer when it is due.
 std::vector<int> warned_at(Coordinator& c, int end) {
   std::vector<int> warned;
   for (auto due = c.next_tick(); due && *due <= at(end); due = c.next_tick()) {
@@ -115,7 +115,7 @@ TEST_CASE("a time for which the leader stood still counts for no warning and no 
   CHECK(has(c.act().warnings.at(0), "10.0 s after"));
   c.tick(at(1029));
   CHECK(c.act().abort.ok());
-  c.tick(at(1030));  // who does not come all the same
+  c.tick(at(1030));  // the missing rank still does not come
   CHECK(c.act().abort.code() == Errc::kTimeout);
 }
 

@@ -29,7 +29,7 @@ message::Submitted grouped(const std::string& name, std::uint64_t digest, std::u
 
 using test::has;
 
-// The tensor's id after all ranks have submitted it cold.
+// The id of the tensor after all ranks have submitted it by name.
 TensorId make_known(Coordinator& c, int ranks, const message::Submitted& what) {
   for (int r = 0; r < ranks; ++r) c.submitted(r, what, at(0));
   const auto runs = only<entry::Run>(c.act());
@@ -159,7 +159,7 @@ TEST_CASE("the cache evicts the least recently used, never what is submitted som
   REQUIRE(evicted.size() == 1);
   CHECK(evicted[0].ids == std::vector<TensorId>{b});  // a is older, but pending
   CHECK(only<entry::Run>(again).at(0).tensors.at(0).id > b);
-  c.ready(1, b, at(2));  // said before rank 1 read the eviction
+  c.ready(1, b, at(2));  // sent before rank 1 read the eviction
   c.submitted(0, request("b"), at(3));
   c.ready(1, a, at(3));
   const auto runs = only<entry::Run>(c.act());
@@ -182,7 +182,7 @@ TEST_CASE("an evicted id is unknown once all members have read that") {
   };
   CHECK(evict_for("b") == std::vector<TensorId>{a});
   for (int r = 0; r < 2; ++r) c.has_read(r, c.log_size());
-  evict_for("c");  // the next eviction looks who has read what
+  evict_for("c");  // the next eviction checks how far each rank has read
   CHECK(c.act().abort.ok());
   c.ready(1, a, at(1));
   CHECK(c.act().abort.code() == Errc::kProtocol);
@@ -245,7 +245,7 @@ TEST_CASE("what one rank alone has in its group fails with the rest, whoever com
     for (const char* name : {"x", "y"}) c.submitted(0, grouped(name, 2, 2), at(0));
     if (!long_first) three(c, 1, at(0));
     CHECK(c.act().entries.empty());
-    three(c, 2, at(0));  // z is on its way to two ranks: it does not fail before both have submitted it
+    three(c, 2, at(0));  // two ranks have started to submit z: it does not fail before both have done so
     std::map<std::string, std::vector<int>> failed;
     for (const auto& one : only<entry::Fail>(c.act())) {
       CHECK(has(one.error.message(), "groups differ"));
@@ -434,7 +434,7 @@ TEST_CASE("a set of members alone waits neither for others nor for a call of all
   for (const int rank : {0, 1}) c.called(rank, alone({0, 1}), at(0));
   const int set = only<entry::MakeSet>(c.act()).at(0).set;
   for (const int rank : {0, 1}) c.called(rank, {.kind = Call::Kind::kStopTimeline}, at(0));
-  CHECK(c.act().entries.empty());  // their calls before are still running
+  CHECK(c.act().entries.empty());  // their earlier calls are still running
   for (const int rank : {0, 1}) c.set_made(rank, set, {});
   const auto ended = only<entry::EndCall>(c.act());
   REQUIRE(ended.size() == 2);

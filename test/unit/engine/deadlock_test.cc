@@ -1,4 +1,4 @@
-// Do all ranks wait for one another for ever? Every order of what they tell.
+// Whether all ranks wait for each other forever, for every order of their answers.
 #include "runtime/engine/monitoring/deadlock.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -17,14 +17,15 @@ using std::chrono::seconds;
 
 constexpr TimePoint kBegin{std::chrono::hours(1)};
 
-// The ranks of a job, and what each would tell.
+// The ranks of a job, and the answer that each would give.
 struct Ranks {
   explicit Ranks(int count, Duration limit) : watch(count, limit), told(static_cast<std::size_t>(count)) {
     for (auto& one : told) one.wait = MainWait::kForever;
   }
   message::WaitTold& operator[](int rank) { return told[static_cast<std::size_t>(rank)]; }
 
-  // Asks whenever it is due, until `end`; the ranks answer `lag` later. When the job ended; none: it did not.
+  // Asks whenever it is due, until `end`. The ranks answer `lag` later. Returns when the job ended, or nothing if it
+  // did not.
   std::optional<TimePoint> run_until(
       TimePoint end, const std::function<void(TimePoint)>& live = [](TimePoint) {}) {
     while (now < end) {
@@ -47,7 +48,7 @@ struct Ranks {
 
   DeadlockWatch watch;
   std::vector<message::WaitTold> told;
-  std::optional<TimePoint> since = kBegin;  // the leader's own work waits
+  std::optional<TimePoint> since = kBegin;  // since then the leader's own work waits
   TimePoint now = kBegin;
   int silent = -1;
   int questions = 0;

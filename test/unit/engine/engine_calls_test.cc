@@ -1,4 +1,4 @@
-// Calls that ranks make together, in whole engines: beside a shutdown, late, and over a slow control plane.
+// Collective calls in whole engines: during a shutdown, late, and over a slow control plane.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 using test::EngineJob;
 
-// What making backends is: collective over the members, each of which blocks until all have come.
+// Acts like making backends: it is collective over the members, and each member blocks until all have come.
 class Meeting {
  public:
   Status come(int set, const std::vector<int>& members) {
@@ -35,7 +35,7 @@ class Meeting {
 };
 
 TEST_CASE("a call that another thread's shutdown overtakes ends") {
-  // So long that the shutdown falls between the look whether the rank may still call, and the call.
+  // The list is long, so that the shutdown falls between the check whether the rank may still call, and the call.
   std::vector<int> ranks(2'000'000);
   std::iota(ranks.begin(), ranks.end(), 0);
   for (const int milliseconds : {0, 5, 10, 20, 40}) {
@@ -51,7 +51,7 @@ TEST_CASE("a call that another thread's shutdown overtakes ends") {
     std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
     CHECK(engine->shutdown(deadline_after(40)).ok());
     caller.join();
-    // Where it was not overtaken it is refused: there are no such ranks.
+    // If the shutdown did not overtake the call, the call is refused, because there are no such ranks.
     const bool ended = called.code() == Errc::kShutDown || called.code() == Errc::kInvalidArgument;
     CHECK(ended);
   }
@@ -112,7 +112,7 @@ TEST_CASE("a call apart that was given up is what the next one for its ranks goe
       }
     };
     while (rank == 1 && given_up.load() < 3 * kThreads) std::this_thread::yield();
-    for (int round = 0; round < 2; ++round) {  // the second one finds nothing of the first
+    for (int round = 0; round < 2; ++round) {  // the second round is independent of the first
       std::vector<int> sets(kThreads);
       {
         std::vector<std::jthread> threads;

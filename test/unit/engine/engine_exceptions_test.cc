@@ -1,4 +1,4 @@
-// Exceptions in the engine's turn: memory that is not to be had, and bugs of our own.
+// Exceptions in the engine's turn: lack of memory, and bugs in the engine.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -19,7 +19,7 @@ using test::EngineJob;
 struct Fault {
   int rank;
   Errc code;
-  bool polled;  // the caller does not wait, so that the engine's own thread meets the exception
+  bool polled;  // the caller does not wait, so the engine's own thread meets the exception
 };
 
 void expect_told(const Fault& fault, const Status& status) {
@@ -49,7 +49,7 @@ void run_with(const Fault& fault) {
     EXPECT_OK(handles);
     while (fault.polled && !handles->front()->done()) std::this_thread::yield();
     EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
-    // The launcher knows before anybody else does.
+    // The launcher gets the failure before the other ranks do.
     const auto told = job.channel(fault.rank).failures();
     EXPECT(told.size() == 1 && told.front().cause == said);
     if (rank != fault.rank) EXPECT(job.channel(rank).failures().empty());

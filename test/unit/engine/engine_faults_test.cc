@@ -1,4 +1,4 @@
-// What goes wrong in whole engines, ranks as threads: mismatches, deaths, leaving, aborts, stalls, shutdown.
+// Faults in whole engines, with ranks as threads: mismatches, deaths, leaving, aborts, stalls, shutdown.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -134,11 +134,11 @@ TEST_CASE("a name in flight is refused on this rank only") {
 TEST_CASE("a death at any moment: the others get its rank, host and cause; nothing waits") {
   for (unsigned seed = 1; seed <= 24; ++seed) {
     const int ranks = 2 + static_cast<int>(seed % 4);
-    // Outlives the engines: the victim's is not really killed and may still run what was submitted to it.
+    // Outlives the engines. The victim's engine is not really killed and may still run operations on this memory.
     std::vector<std::vector<Floats>> memory(static_cast<std::size_t>(ranks));
     EngineJob job({.ranks = ranks, .shut_down = false});
     const int victim = static_cast<int>(seed) % ranks;
-    const bool told = seed % 3 != 0;  // by the launcher
+    const bool told = seed % 3 != 0;  // the launcher reports the death
     job.run([&](int rank, Engine& engine) {
       std::mt19937 random(seed);
       const int fatal = static_cast<int>(random() % 20);
@@ -168,7 +168,7 @@ TEST_CASE("a death at any moment: the others get its rank, host and cause; nothi
         EXPECT_EQ(info.code, Errc::kRankLost);
         EXPECT_EQ(info.ranks.at(0), victim);
         EXPECT(!info.usable);
-        // Who hears it from a peer that saw only the connection end does not know more than that peer.
+        // If a rank gets the loss from a peer that saw only the end of a connection, it knows no more than that peer.
         if (told && info.host == "nodeX") EXPECT_EQ(info.cause, "killed by signal 9 (SIGKILL)");
         if (!told) EXPECT_EQ(info.host, EngineJob::host_of(victim));
         expect_job_over(engine, Errc::kRankLost);
@@ -242,7 +242,7 @@ TEST_CASE("a rank that leaves while others need it: RankLeft with rank and host"
       if (rank == 2) {
         while (!leave_first && submitted.load() < 2) std::this_thread::yield();
         const Errc code = engine.shutdown(Clock::now()).code();
-        // Where the others wait already, they may have found out before this rank has gone.
+        // If the other ranks already wait, they may have noticed the loss before this rank has gone.
         EXPECT(code == Errc::kOk || (!leave_first && code == Errc::kRankLeft));
         left.store(true);
         return;
@@ -276,7 +276,7 @@ TEST_CASE("shutdown drains: what all have submitted completes, although nobody w
         EXPECT_OK(handles[i]->status());
         EXPECT_EQ(data[i].memory[99], 4.0F);
       }
-      EXPECT_OK(engine.shutdown(deadline_after(1)));  // again: no effect
+      EXPECT_OK(engine.shutdown(deadline_after(1)));  // the second call has no effect
       const Submission late = data[0].named("late");
       const Status refused = engine.submit(std::span(&late, 1)).status();
       EXPECT_EQ(refused.code(), Errc::kShutDown);
@@ -339,7 +339,7 @@ TEST_CASE("the leader that leaves first stays for the others, with one warning")
       return;
     }
     while (!leaving.load()) std::this_thread::yield();
-    // Until it has warned, and then long enough for many more warnings.
+    // It runs until it has warned, and then long enough for many more warnings.
     TimePoint end = TimePoint::max();
     for (int step = 0; rank == 1 || step == 0; ++step) {
       if (end == TimePoint::max() && warned() > 0) end = deadline_after(0.3);
@@ -362,7 +362,7 @@ TEST_CASE("a leader that dies after it has left is missed before the log has end
   std::atomic<bool> dead{false};
   job.run([&](int rank, Engine& engine) {
     if (rank == 0) {
-      // It stays for the others; the warning comes after they were told that it has left.
+      // Rank 0 stays for the others. The warning comes after the others have learned that it leaves.
       (void)engine.shutdown(deadline_after(0.02));
       return;
     }

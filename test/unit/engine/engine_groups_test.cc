@@ -1,4 +1,4 @@
-// A group runs all or none, also where the backends cannot do a part of it. Whole engines, ranks as threads.
+// A group runs as a whole or not at all, also if the backends cannot do a part of it. Whole engines, ranks as threads.
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
@@ -15,7 +15,7 @@ using test::EngineJob;
 
 using test::has;
 
-// Submits the two as one group; their outcomes.
+// Submits the two tensors as one group and returns their outcomes.
 std::vector<Status> run_both(Engine& engine, Submission a, Submission b) {
   a.group = b.group = 3;
   const auto handles = engine.submit(std::vector<Submission>{std::move(a), std::move(b)});
@@ -47,7 +47,7 @@ TEST_CASE("a group of which the backends cannot do a part fails whole: nothing o
   for (const std::uint64_t capacity : {std::uint64_t{0}, std::uint64_t{100}}) {
     EngineJob job({.ranks = 3, .settings = {.cache_capacity = capacity}});
     job.run([&](int, Engine& engine) {
-      for (int round = 0; round < 2; ++round) {  // the names are known by their ids then
+      for (int round = 0; round < 2; ++round) {  // in the second round the names are known by their ids
         std::vector<float> x(4, 1);
         std::vector<float> y(4, 1);
         for (const Status& status : run_both(engine, allreduce("x", x), allreduce("y", y))) EXPECT_OK(status);

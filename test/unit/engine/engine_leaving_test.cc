@@ -1,4 +1,4 @@
-// Shutdown with something in flight, in whole engines, ranks as threads.
+// Shutdown with operations in flight, in whole engines, with ranks as threads.
 #include <array>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -14,7 +14,7 @@ using test::allreduce;
 using test::EngineJob;
 using test::submit;
 
-// Who finds out may have heard that the rank leaves, or not yet.
+// A rank that notices the loss may or may not have heard before that the rank leaves.
 bool is_missed(const Status& status) { return status.code() == Errc::kRankLeft || status.code() == Errc::kRankLost; }
 
 TEST_CASE("a rank that dies when all have left, while something runs, is missed") {
@@ -61,7 +61,7 @@ TEST_CASE("shutdown with a call in flight is an error that names it, and the ran
       if (rank == 1) {
         EXPECT_EQ(engine.add_process_set({0, 1}, true, deadline_after(0.02)).status().code(), Errc::kTimeout);
         const TimePoint deadline = Clock::now();
-        std::array<Status, 2> told;  // of two threads that shut down at once
+        std::array<Status, 2> told;  // results of two threads that shut down at once
         {
           const std::jthread other([&] { told[1] = engine.shutdown(deadline); });
           told[0] = engine.shutdown(deadline);

@@ -1,4 +1,4 @@
-// The engine as a good citizen: threads, descriptors, wake-ups, signals, silent ranks.
+// The engine's effect on its process: threads, descriptors, wake-ups, signals, silent ranks.
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
@@ -39,10 +39,10 @@ int entries_of(const char* folder) {
   return count;
 }
 
-// Of the engines' own threads, of all engines in this process.
+// The engine threads of all engines in this process.
 struct EngineThreads {
-  long sleeps = 0;     // times that they have gone to sleep
-  bool asleep = true;  // all are: none only waits for a processor
+  long sleeps = 0;     // how often they have gone to sleep
+  bool asleep = true;  // all threads are asleep, and none waits for a processor
   bool operator==(const EngineThreads&) const = default;
 };
 
@@ -67,13 +67,13 @@ TEST_CASE("100 engines after each other leave no thread and no descriptor behind
     job.run([](int, Engine& engine) { EXPECT_OK(allreduce(engine, "first")); });
   }
   const int descriptors = entries_of("/proc/self/fd");
-  const int threads = entries_of("/proc/self/task");  // a sanitizer may have one of its own
+  const int threads = entries_of("/proc/self/task");  // a sanitizer may have a thread too
   for (int i = 0; i < 100; ++i) {
     EngineJob one({.ranks = 2});
     one.run([](int, Engine& engine) { EXPECT_OK(allreduce(engine, "x")); });
   }
   CHECK(entries_of("/proc/self/fd") == descriptors);
-  // A joined thread may still be on its way out of the kernel's list.
+  // The kernel may still list a thread for a short time after it was joined.
   const TimePoint deadline = deadline_after(10);
   while (entries_of("/proc/self/task") > threads && Clock::now() < deadline) std::this_thread::yield();
   CHECK(entries_of("/proc/self/task") <= threads);
@@ -92,7 +92,7 @@ TEST_CASE("an idle job sleeps: no wake-ups at all") {
       return;
     }
     while (ready.load() < 3) std::this_thread::yield();
-    // The engines' threads take over a tick after the last use; on a loaded machine that takes its time.
+    // The engines' threads take over one tick after the last use. On a loaded machine this takes longer.
     EngineThreads before = engine_threads();
     for (int quiet = 0; quiet < 10;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -127,7 +127,7 @@ TEST_CASE("a signal ends a blocked wait with kInterrupted, and the wait can be r
       const Submission one{.name = "x", .shape = {4}, .input = memory.data(), .output = memory.data()};
       const auto handles = engine.submit(std::span(&one, 1));
       EXPECT_OK(handles);
-      // With another waiter that holds the token, this one sleeps without driving.
+      // If another waiter holds the token, this one sleeps and does not drive the engine.
       std::jthread other;
       if (!drives) other = std::jthread([&] { (void)engine.wait_all(*handles, deadline_after(40)); });
       const pthread_t self = ::pthread_self();
@@ -170,7 +170,7 @@ TEST_CASE("a rank that does not answer is named: a member by the leader, the lea
   for (const int silent : {0, 1}) {
     EngineJob job({.ranks = 2,
                    .settings = {.stall_warning_time = 0.05, .stall_shutdown_time = 0.5},
-                   .background_thread = false,  // so a rank that does not wait is as good as stopped
+                   .background_thread = false,  // so a rank that does not wait acts like a stopped one
                    .shut_down = false});
     std::atomic<bool> over{false};
     job.run([&](int rank, Engine& engine) {
@@ -196,7 +196,7 @@ TEST_CASE("whichever rank is silent, in whatever the others do, all of them name
     for (const int silent : {0, 1, 2}) {
       EngineJob job({.ranks = 3,
                      .settings = {.stall_warning_time = 0, .stall_shutdown_time = 0.3},
-                     .background_thread = false,  // so a rank that does not wait is as good as stopped
+                     .background_thread = false,  // so a rank that does not wait acts like a stopped one
                      .backend = {.hangs = phase == Phase::kRunning ? silent : -1},
                      .shut_down = false});
       std::atomic<int> over{0};
@@ -207,7 +207,7 @@ TEST_CASE("whichever rank is silent, in whatever the others do, all of them name
         const bool takes_part = phase == Phase::kRunning || (phase == Phase::kAgreeing && rank != silent);
         if (takes_part) handles = *engine.submit(std::span(&one, 1));
         if (rank == silent) {
-          // Long enough to agree on what is in flight, and then no more.
+          // Long enough to agree on the operations in flight, and no longer.
           if (takes_part) (void)engine.wait_all(handles, deadline_after(0.15));
           while (over.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           return;
@@ -245,7 +245,7 @@ TEST_CASE("what hangs is told by rank 0 for all that are in it, and by the other
                          .input = memory.data(),
                          .output = memory.data()};
     const HandlePtr handle = test::submit(engine, one);
-    // By its second line the others have asked as well.
+    // When a second line is printed, the other ranks have asked as well.
     const auto all_told = [&] { return told("'with' has been running") >= 2 && told("'without' has been") >= 2; };
     const TimePoint end = deadline_after(40);
     while (!all_told() && Clock::now() < end) (void)engine.wait_all(std::span(&handle, 1), deadline_after(0.05));
@@ -260,7 +260,7 @@ TEST_CASE("what hangs is told by rank 0 for all that are in it, and by the other
 
 TEST_CASE("where a peer goes while rank 0 is silent, both are named: one may have gone because of the other") {
   EngineJob job({.ranks = 3,
-                 .background_thread = false,  // so a rank that does not wait is as good as stopped
+                 .background_thread = false,  // so a rank that does not wait acts like a stopped one
                  .backend = {.hangs = 1},
                  .shut_down = false});
   std::atomic<bool> silent{false};
@@ -270,7 +270,7 @@ TEST_CASE("where a peer goes while rank 0 is silent, both are named: one may hav
     const Submission one{.name = "x", .shape = {4}, .input = memory.data(), .output = memory.data()};
     const auto handles = *engine.submit(std::span(&one, 1));
     if (rank != 2) {
-      // Long enough to agree on it, and then no more.
+      // Long enough to agree on the operation, and no longer.
       (void)engine.wait_all(handles, deadline_after(0.15));
       if (rank == 0) silent.store(true);
       while (!silent.load()) std::this_thread::yield();
@@ -287,10 +287,10 @@ TEST_CASE("where a peer goes while rank 0 is silent, both are named: one may hav
 }
 
 TEST_CASE("a join past the limit is not ended by a rank that does not answer for a while") {
-  const auto data_ends = deadline_after(4);  // rank 2 has data until then, and is asked at 2.5 s
+  const auto data_ends = deadline_after(4);  // rank 2 has data until then, and is asked after 2.5 s
   EngineJob job({.ranks = 3,
                  .settings = {.stall_warning_time = 0, .stall_shutdown_time = 2.5},
-                 .background_thread = false});  // so a rank that does not wait is as good as stopped
+                 .background_thread = false});  // so a rank that does not wait acts like a stopped one
   job.run([&](int rank, Engine& engine) {
     if (rank == 2) std::this_thread::sleep_until(data_ends);
     const Submission one{.kind = OpKind::kJoin, .name = std::string(kJoinName)};
@@ -304,7 +304,7 @@ TEST_CASE("a join past the limit is not ended by a rank that does not answer for
 TEST_CASE("who stays silent while another rank has joined ends the job, also if rank 0 waits for nobody") {
   EngineJob job({.ranks = 3,
                  .settings = {.stall_warning_time = 0, .stall_shutdown_time = 0.3},
-                 .background_thread = false,  // so a rank that does not wait is as good as stopped
+                 .background_thread = false,  // so a rank that does not wait acts like a stopped one
                  .shut_down = false});
   std::atomic<bool> over{false};
   job.run([&](int rank, Engine& engine) {
@@ -334,7 +334,7 @@ TEST_CASE("a rank that is silent while the others make a call with it ends the j
   for (const int silent : {0, 1}) {
     EngineJob job({.ranks = 3,
                    .settings = {.stall_warning_time = 0, .stall_shutdown_time = 0.3},
-                   .background_thread = false,  // so a rank that does not wait is as good as stopped
+                   .background_thread = false,  // so a rank that does not wait acts like a stopped one
                    .shut_down = false});
     std::atomic<int> over{0};
     job.run([&](int rank, Engine& engine) {
@@ -354,7 +354,7 @@ TEST_CASE("a rank that is silent while the others agree where to stop ends the j
   for (const int silent : {0, 1}) {
     EngineJob job({.ranks = 3,
                    .settings = {.stall_warning_time = 0, .stall_shutdown_time = 0.3},
-                   .background_thread = false,  // so a rank that does not wait is as good as stopped
+                   .background_thread = false,  // so a rank that does not wait acts like a stopped one
                    .shut_down = false});
     std::atomic<int> over{0};
     job.run([&](int rank, Engine& engine) {

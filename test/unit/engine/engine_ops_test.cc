@@ -1,4 +1,4 @@
-// All operations through whole engines, ranks as threads.
+// All operations through whole engines, with ranks as threads.
 #include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
@@ -69,7 +69,7 @@ TEST_CASE("allreduce: every reduce operation, in place and out of place, scaled"
   }
 }
 
-// docs/numerics.md: the division first, rounded once, at the end.
+// docs/numerics.md: the division comes first, and the result is rounded once, at the end.
 TEST_CASE("an average of integers that is scaled is not rounded in between, whether the backend scales or not") {
   for (const bool scatter_gather : {true, false}) {
     EngineJob job({.ranks = 2, .backend = {.scatter_gather = scatter_gather}});
@@ -194,7 +194,7 @@ TEST_CASE("large outputs are asked huge pages for, unless they are the input or 
     job.run([&](int, Engine& engine) {
       const test::Fresh in(kBytes);
       const test::Fresh out(kBytes);
-      // Moves only: additions of this size take most of a minute under ThreadSanitizer.
+      // This operation only moves data: under ThreadSanitizer, additions of this size take most of a minute.
       Submission one{.kind = OpKind::kBroadcast,
                      .name = "in place",
                      .shape = {static_cast<std::int64_t>(kBytes / sizeof(float))},
@@ -251,7 +251,7 @@ TEST_CASE("the engine's settings begin as the table of all settings has them") {
 TEST_CASE("the settings of fusion and of the cache are the coordinator's") {
   for (const std::uint64_t limit : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
     EngineJob job({.ranks = 2, .settings = {.fusion_threshold = limit, .cache_capacity = limit == 0 ? 0U : 16U}});
-    std::array<std::size_t, 3> said{};  // by rank 1, until each step
+    std::array<std::size_t, 3> said{};  // bytes that rank 1 has sent up to each step
     job.run([&](int rank, Engine& engine) {
       std::vector<std::vector<float>> tensors(10, std::vector<float>(3, 1));
       std::vector<Submission> batch;
@@ -268,7 +268,7 @@ TEST_CASE("the settings of fusion and of the cache are the coordinator's") {
     CHECK(job.fabric().operations() == (limit == 0 ? 20 : 2));
     const std::size_t again = said[2] - said[1];
     if (limit == 0) CHECK(again == said[1]);
-    if (limit > 0) CHECK(again < said[1] / 3);  // numbers instead of requests
+    if (limit > 0) CHECK(again < said[1] / 3);  // numbers are sent instead of requests
   }
 }
 
@@ -285,7 +285,7 @@ TEST_CASE("a backend that cannot run operations of two groups at once gets one a
       batch.push_back(allreduce("t" + std::to_string(i), tensors[i]));
       batch.back().process_set = in_pair ? *pair : 0;
     }
-    // Each rank in an order of its own.
+    // Each rank submits in a different order.
     if (rank == 1) std::ranges::reverse(batch);
     const auto handles = engine.submit(batch);
     EXPECT_OK(handles);
@@ -313,7 +313,7 @@ TEST_CASE("on a device an exclusive operation starts when nothing else is there"
       batch[0].process_set = *pair;
       for (Submission& one : batch) one.device = {.type = DeviceType::kCuda, .index = static_cast<std::int16_t>(rank)};
       if (rank == 2) batch.erase(batch.begin());
-      // Both are ready when the pair comes with them, so that they are in the log one after the other.
+      // Both are ready when the pair arrives with them, so they are adjacent in the log.
       if (rank < 2) run(engine, {.kind = OpKind::kBarrier, .name = "the third rank has come"});
       const auto handles = engine.submit(batch);
       EXPECT_OK(handles);
@@ -358,7 +358,7 @@ TEST_CASE("without a background thread, waiting callers do all the work") {
   });
 }
 
-// Nobody wakes who has started before the others have, with or without a caller that waits.
+// No event wakes a rank that has started before the others, with or without a caller that waits.
 TEST_CASE("what moves only while it is asked is asked until it is done") {
   for (const bool waits : {true, false}) {
     EngineJob job({.ranks = 3, .backend = {.moved_by = backend::MovedBy::kCalls}});

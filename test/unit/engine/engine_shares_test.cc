@@ -1,4 +1,4 @@
-// Operations in which ranks have parts of their own, and ranks that have run out of data.
+// Operations with a different part for each rank, and ranks that have run out of data.
 #include <array>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -41,7 +41,7 @@ void check_alltoall(int rank, int ranks, Engine& engine, int step) {
     splits.push_back(sent(rank, to, step));
     memory.insert(memory.end(), static_cast<std::size_t>(2 * splits.back()), static_cast<float>(10 * rank + to));
   }
-  memory.resize(memory.size() + 4, -1);  // two rows that go to nobody
+  memory.resize(memory.size() + 4, -1);  // two rows that are sent to no rank
   const HandlePtr handle = finish(engine, {.kind = OpKind::kAlltoall,
                                            .name = "a",
                                            .shape = {static_cast<std::int64_t>(memory.size() / 2), 2},
@@ -177,7 +177,7 @@ TEST_CASE("join: ranks that run out of data take part with the neutral element")
       EngineJob job({.ranks = ranks, .settings = {.cache_capacity = capacity}});
       job.run([&](int rank, Engine& engine) {
         for (int epoch = 0; epoch < 3; ++epoch) {
-          // Rank r has r + 1 steps in the first epoch, in another order later.
+          // Rank r has r + 1 steps in the first epoch, and another number later.
           const auto steps_of = [&](int r) { return 1 + (r + epoch) % ranks; };
           for (int step = 0; step < steps_of(rank); ++step) {
             float sum = 0;
@@ -286,7 +286,7 @@ TEST_CASE("join: what cannot go on fails with an error that says so; the joined 
   });
 }
 
-// Else the counter that names what has no name would start again while one of its names is in flight.
+// Otherwise the counter that names unnamed tensors would restart while one of its names is in flight.
 TEST_CASE("join: returns when what was before it has ended here") {
   for (const bool device : {false, true}) {
     std::atomic<bool> held{true};

@@ -1,4 +1,4 @@
-// A process that is stopped and goes on: Ctrl-Z, a batch system's suspend.
+// A process that is stopped and continued: Ctrl-Z, or a batch system's suspend.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ void a_job_that_is_stopped(bool then_comes) {
     const auto handle = submit(engine, allreduce(rank == 0 || then_comes ? "x" : "other", memory));
     const TimePoint deadline = deadline_after(40);
     Status waited;
-    do {  // going on interrupts what blocks
+    do {  // continuing interrupts blocking calls
       waited = engine.wait_all(std::span(&handle, 1), deadline);
     } while (waited.code() == Errc::kInterrupted);
     EXPECT_OK(waited);

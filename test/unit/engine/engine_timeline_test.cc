@@ -1,4 +1,4 @@
-// The timeline of a job: all ranks in one file, and a disk that is none of the other ranks' business.
+// The timeline of a job: all ranks write to one file, and a slow disk does not affect other ranks.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ Status allreduce(Engine& engine, const std::string& name) {
   return handles->front()->status();
 }
 
-// Whether one of the ranks says so.
+// Whether `mine` is true on at least one rank.
 bool any(Engine& engine, bool mine) {
   std::vector<float> memory(1, mine ? 1 : 0);
   const Submission one{.name = "any", .shape = {1}, .input = memory.data(), .output = memory.data()};
@@ -40,7 +40,7 @@ bool any(Engine& engine, bool mine) {
 
 class Trace : public test::TemporaryFile {
  public:
-  // Phases, ranks and operations together.
+  // Counts phases, ranks and operations together.
   [[nodiscard]] int events() const {
     const std::string all = text();
     int events = 0;
@@ -49,9 +49,9 @@ class Trace : public test::TemporaryFile {
   }
 };
 
-// What a rank sends for so many operations. Their events would be 200 KB.
+// The bytes that a rank sends for 2000 operations. Their events would have 200 KB.
 std::size_t bytes_of_run(EngineJob& job, int rank, Engine& engine) {
-  EXPECT_OK(allreduce(engine, "x"));  // whatever was to be read in the log has been
+  EXPECT_OK(allreduce(engine, "x"));  // first, read everything that is in the log
   const std::size_t before = job.control().bytes_from(rank);
   for (int i = 0; i < 2000; ++i) EXPECT_OK(allreduce(engine, "x"));
   return job.control().bytes_from(rank) - before;
@@ -93,7 +93,7 @@ TEST_CASE("a timeline that is started while one is on ends that one, and so does
       for (int i = 0; i < 5; ++i) EXPECT_OK(allreduce(engine, "x"));
     }
     EXPECT_OK(engine.shutdown(deadline_after(30)));
-    EXPECT_EQ(engine.start_timeline(second.path()).code(), Errc::kShutDown);  // and leaves the file as it is
+    EXPECT_EQ(engine.start_timeline(second.path()).code(), Errc::kShutDown);  // the file stays as it is
   });
   for (const Trace* file : {&first, &second}) {
     CHECK(JsonCheck::valid(file->text()));
@@ -128,7 +128,7 @@ TEST_CASE("after a second start that fails in the place of the first, nobody rec
       ::mkdir(path.c_str(), 0700);
     }
     EXPECT_EQ(engine.start_timeline(path).code(), Errc::kSystem);
-    bytes_of_run(job, rank, engine);  // rank 0 hears of it with the first events that it cannot write
+    bytes_of_run(job, rank, engine);  // rank 0 notices the error with the first events that it cannot write
     expect_no_events(bytes_of_run(job, rank, engine), without);
   });
   CHECK(job.warnings().empty());

@@ -1,4 +1,4 @@
-// What the executor keeps of the operations in flight when something throws in its turn.
+// The executor's record of the operations in flight after an exception in its turn.
 #include "runtime/engine/run/executor.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -12,7 +12,7 @@
 namespace distrun::engine {
 namespace {
 
-// Moves nothing: what is started completes, all in one turn, when the test says so.
+// Moves nothing. Started operations all complete in one turn, when the test says so.
 class SlowBackend final : public backend::Backend {
  public:
   std::function<void()> on_start = [] {};
@@ -52,7 +52,7 @@ class ThrowsOnce final : public ExecutionObserver {
   bool thrown_ = false;
 };
 
-// A rank with this many sets, of which the last is used.
+// A rank with this many sets; the last one is used.
 struct Running {
   ProcessSets sets{0};
   Executor executor{sets, false};
@@ -69,7 +69,7 @@ struct Running {
       set->backends.push_back(std::move(slow));
     }
   }
-  // Of all sets but the last.
+  // Turns of all sets except the last.
   int turns_of_others() {
     int turns = 0;
     for (auto& [id, other] : sets.all()) {

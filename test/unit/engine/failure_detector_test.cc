@@ -47,7 +47,7 @@ TEST_CASE("a connection that ended waits a second for the cause") {
   CHECK(alone->code == Errc::kRankLost);
   CHECK(alone->host == "node0");
   CHECK(alone->cause == "its control connection ended");
-  // The launcher knows better, also which rank was the first.
+  // The launcher's report is better: it also says which rank failed first.
   detector.heard({.rank = 2, .host = "node1", .cause = "exited with code 3"}, kStart + milliseconds(600));
   const auto told = detector.verdict(kStart + milliseconds(600));
   REQUIRE(told);
@@ -105,7 +105,7 @@ TEST_CASE("another rank's end does not hide what this rank has seen and waits to
   CHECK(own->ranks == std::vector<int>{1});
   CHECK(own->link == end);
   CHECK_FALSE(detector.knows_better({.code = Errc::kRankLost, .link = end}));
-  // The launcher knows all reports.
+  // The launcher has all reports.
   detector.heard({.rank = 2, .cause = "killed by signal 9"}, kStart);
   CHECK_FALSE(detector.knows_better({.code = Errc::kRankLost}));
 }
@@ -176,7 +176,7 @@ TEST_CASE("a rank that is named wins over the operation that failed because of i
   FailureDetector detector(kHosts);
   detector.suspect_operation({Errc::kSystem, "connection reset"}, kStart);
   CHECK(detector.verdict(kStart + FailureDetector::kGrace)->code == Errc::kSystem);
-  // However long this rank was kept from looking: the operation alone would not say who is the cause.
+  // This holds however long this rank could not look, because the failed operation alone does not show the cause.
   detector.suspect(1, "its tcp connection ended", LinkEnd::kClosed, kStart + milliseconds(200));
   CHECK(detector.deadline() == kStart + FailureDetector::kGrace);
   const auto error = detector.verdict(kStart + FailureDetector::kGrace);
@@ -191,7 +191,7 @@ TEST_CASE("the launcher's end and its order to stop") {
   const auto error = gone.verdict(kStart);
   REQUIRE(error);
   CHECK(error->code == Errc::kAborted);
-  // The others hear it from this rank, and may still have theirs.
+  // The other ranks hear this from this rank, and may still have their connections.
   CHECK(error->ranks == std::vector<int>{2});
   CHECK(error->host == "node1");
   CHECK(has(error->message, "rank 2 (node1) has lost its connection to the launcher, so the job ends: end of file"));
@@ -201,7 +201,7 @@ TEST_CASE("the launcher's end and its order to stop") {
   CHECK(without.verdict(kStart)->ranks == std::vector<int>{0});
   FailureDetector stopped(kHosts);
   stopped.heard({.kind = Kind::kStopAsked, .cause = "Ctrl-C"}, kStart);
-  CHECK_FALSE(stopped.verdict(kStart + FailureDetector::kGrace));  // it leaves in good order
+  CHECK_FALSE(stopped.verdict(kStart + FailureDetector::kGrace));  // the job leaves in good order
 }
 
 TEST_CASE("a cause of any length is cut") {

@@ -6,7 +6,7 @@
 namespace distrun::engine {
 namespace {
 
-// Reduces nothing, and scales or not.
+// A backend that reduces nothing. `scatter_gather` also says whether it scales.
 class StillBackend final : public backend::Backend {
  public:
   explicit StillBackend(bool scatter_gather)

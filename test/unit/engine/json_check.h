@@ -1,4 +1,4 @@
-// Is this text JSON? A checker, not a parser: enough to say that another program can read a file of ours.
+// Checks whether a text is JSON. It is not a parser. It only shows that another program can read a file of distrun's.
 #pragma once
 
 #include <cctype>

@@ -14,7 +14,7 @@ TensorPtr tensor(OpKind kind, const std::string& name, int set, Device device = 
   return std::make_shared<Tensor>(one, std::move(signature), TimePoint{});
 }
 
-// Where this rank, which has joined the set, stands in for a CUDA tensor of the others.
+// The GPU that this rank uses in place of another rank's CUDA tensor. This rank has joined the set.
 int stands_in_on(Member& member, int set) {
   const Signature signature{.device = DeviceType::kCuda, .shape = {4}};
   const auto tensors = member.run({.set = set, .tensors = {{.name = "of the others", .signature = signature}}});
@@ -31,7 +31,7 @@ TEST_CASE("a rank that has joined stands in on its own GPU, also in a set where 
   member.submit(tensor(OpKind::kJoin, std::string(kJoinName), 1), out);
   CHECK(stands_in_on(member, 1) == 1);
 
-  // What it had in the set itself comes first.
+  // The GPU that this rank itself used in the set has priority.
   member.submit(tensor(OpKind::kAllreduce, "x", 2, {.type = DeviceType::kCuda, .index = 3}), out);
   member.submit(tensor(OpKind::kAllreduce, "y", 0, {.type = DeviceType::kCuda, .index = 1}), out);
   member.submit(tensor(OpKind::kJoin, std::string(kJoinName), 2), out);

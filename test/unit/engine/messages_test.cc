@@ -72,7 +72,7 @@ TEST_CASE("every message and entry survives the wire") {
   CHECK(decoded->capabilities == 5);
   CHECK(decoded->epoch == 2);
   CHECK(decoded->index == 77);
-  CHECK(encode(*decoded) == bytes);  // nothing lost, nothing added
+  CHECK(encode(*decoded) == bytes);  // no field is lost or added
 
   const auto& submitted = std::get<message::Submitted>(decoded->messages[0]);
   CHECK(submitted.signature == std::get<message::Submitted>(full_frame().messages[0]).signature);

@@ -11,7 +11,7 @@ struct Plane {
   explicit Plane(int size) : group(size) {
     for (int rank = 0; rank < size; ++rank) planes.push_back(group.plane(rank));
   }
-  // What has arrived at `rank`.
+  // The frames that have arrived at `rank`.
   std::vector<Frame> frames(int rank) {
     for (const auto& plane : planes) plane->progress();
     std::vector<Frame> all;
@@ -49,7 +49,7 @@ TEST_CASE("what a member said before it read on is not sent as if it had been sa
   Plane plane(2);
   Outbox outbox(plane.planes[1].get());
   outbox.set_index(7);
-  // More than one frame, so that the leader may act between them.
+  // More than one frame holds, so that the leader may act between the frames.
   for (int i = 0; i < 1000; ++i) outbox.to_leader().emplace_back(message::Submitted{.name = "x"});
   outbox.to_leader().emplace_back(message::Ready{.ids = {1}});
   outbox.set_index(8);
@@ -65,7 +65,7 @@ TEST_CASE("what a member said before it read on is not sent as if it had been sa
 TEST_CASE("what names very many ranks goes in as many frames as it takes", "[one_thread]") {
   Plane plane(2);
   const std::vector<int> ranks(20'000, 1);
-  constexpr int kRounds = 60;  // more than one frame may hold
+  constexpr int kRounds = 60;  // more than one frame can hold
   const Status error(ErrorInfo{.code = Errc::kMismatch, .message = "they differ", .ranks = ranks});
   Outbox leader(plane.planes[0].get());
   for (int i = 0; i < kRounds; ++i) {

@@ -1,4 +1,4 @@
-// A program is asked where it is, and nobody waits for it.
+// The probe asks a program where it is, and no thread waits for the answer.
 #include "runtime/engine/monitoring/program_probe.h"
 
 #include <atomic>
@@ -47,7 +47,7 @@ TEST_CASE("a front end adds what it sees") {
 TEST_CASE("a front end that does not answer is said to be busy, and is asked once") {
   std::atomic<bool> go{false};
   std::atomic<int> calls{0};
-  // The front end's thread outlives the probe, and nothing else here may end before it.
+  // The front end's thread outlives the probe. Everything else that it uses must outlive the thread.
   auto ended = std::make_shared<std::promise<void>>();
   const auto begun = std::chrono::steady_clock::now();
   {

@@ -1,5 +1,5 @@
-// Many virtual ranks, one coordinator, FIFO channels whose messages a seeded scheduler delivers in random order: the
-// agreement without threads, so a failure is reproduced by its seed.
+// Many virtual ranks, one coordinator, and FIFO channels. A seeded scheduler delivers their messages in random order.
+// This tests the agreement without threads, so the seed reproduces a failure.
 #include <catch2/catch_test_macros.hpp>
 #include <deque>
 #include <map>
@@ -21,7 +21,8 @@ struct Scenario {
   bool early_leave = false;
 };
 
-// What a rank says in its k-th submission of a name. Some (name, k) are mismatches, some change shape on all ranks.
+// The signature of a rank's k-th submission of a name. Some (name, k) are mismatches, and some change shape on all
+// ranks.
 Signature signature_of(const Scenario& s, int rank, int name, int k) {
   Signature signature{.shape = {4}};
   if (name % 4 == 1) signature.kind = OpKind::kAllgather;
@@ -38,9 +39,9 @@ struct Rank {
   Member member;
   std::vector<int> submitted;                      // by name
   std::vector<bool> in_flight;                     // by name
-  std::deque<std::pair<std::size_t, Message>> up;  // to the leader, with the entries read when it was said
-  std::size_t read = 0;                            // entries of the log
-  std::vector<std::string> history;                // what happened here, for comparison
+  std::deque<std::pair<std::size_t, Message>> up;  // to the leader, with the log entries that the rank had read by then
+  std::size_t read = 0;                            // log entries
+  std::vector<std::string> history;                // the events on this rank, for comparison
   bool left = false;
   bool over = false;
 };
@@ -100,7 +101,7 @@ class Simulation {
     for (int name = 0; name < s_.names; ++name) {
       const auto n = static_cast<std::size_t>(name);
       if (rank.submitted[n] < s_.rounds || rank.in_flight[n]) done = false;
-      // The two tensors of the group are submitted by one call, so both must be free.
+      // One call submits both tensors of the group, so both must be free.
       const std::size_t pair = name % 8 >= 6 ? n ^ 1 : n;
       const bool free = !rank.in_flight[n] && (pair >= rank.in_flight.size() || !rank.in_flight[pair]);
       if (rank.submitted[n] < s_.rounds && free) possible.push_back(name);

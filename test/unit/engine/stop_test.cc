@@ -32,19 +32,19 @@ TEST_CASE("a call costs nothing and says no until the ranks hold") {
 
 TEST_CASE("ranks stop at the first call that none has answered") {
   StopAgreement agreement(3);
-  agreement.counted(1, 99);  // nobody has asked yet
+  agreement.counted(1, 99);  // no rank has asked yet
   CHECK_FALSE(agreement.take());
   CHECK(agreement.asked("SIGTERM"));
   CHECK_FALSE(agreement.asked("again"));
   CHECK(agreement.cause() == "SIGTERM");
   agreement.counted(0, 7);
   CHECK_FALSE(agreement.take());
-  agreement.left(2);  // nobody waits for one that makes no more calls
+  agreement.left(2);  // a rank that makes no more calls is not waited for
   CHECK(agreement.take() == 100);
   CHECK_FALSE(agreement.take());
 }
 
-// Calls of each rank until it is told to stop; ranks run as far apart as they like.
+// The number of calls that each rank makes until it must stop. The ranks may be any number of calls apart.
 std::vector<int> calls_until_stop(int ranks, unsigned seed,
                                   const std::function<void(EngineJob&, int, Engine&, int)>& at) {
   EngineJob job({.ranks = ranks});

@@ -1,4 +1,4 @@
-// Which tensors get an id: a coordinator and its members, which say by id what they know.
+// Which tensors get an id. The test runs a coordinator and its members, which use the ids of tensors that they know.
 #include "runtime/engine/readiness/tensor_ids.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -22,7 +22,7 @@ class Ranks {
     members_.resize(static_cast<std::size_t>(ranks));
   }
 
-  // All ranks submit all of these.
+  // All ranks submit all these names.
   Said step(const std::vector<std::string>& names) {
     Said said;
     for (const std::string& name : names) {
@@ -32,7 +32,8 @@ class Ranks {
     return said;
   }
 
-  // An alltoall; by rank the rows for each. What each rank is told of them.
+  // Runs an alltoall. `splits` has, for each rank, the rows that it sends to each rank. Returns the rows that the log
+  // gives to each rank.
   Rows alltoall(const std::vector<Rows>& splits, Said& said) {
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       submit(rank, "all", {.kind = OpKind::kAlltoall, .shape = {100, 2}, .splits = splits[rank]});

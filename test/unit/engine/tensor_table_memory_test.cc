@@ -1,4 +1,4 @@
-// A submission for which memory does not suffice. In a program of its own, for it replaces operator new.
+// A submission when memory runs out. It is a separate program, because it replaces operator new.
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <new>

@@ -186,7 +186,7 @@ TEST_CASE_METHOD(Fixture, "16 threads: every accepted tensor is taken exactly on
   for (int t = 0; t < 16; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 200; ++i) {
-        // Half of the names are shared between threads, so that duplicates occur.
+        // The threads share half of the names, so that duplicates occur.
         const std::string name = (i % 2 == 0 ? std::string("shared.") : std::to_string(t) + ".") + std::to_string(i);
         if (submit(tensor(name)).ok()) accepted.fetch_add(1);
       }

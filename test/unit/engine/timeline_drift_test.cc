@@ -1,4 +1,4 @@
-// The timeline of ranks whose clocks run apart. This program brings its own now(), as the simulation does.
+// The timeline of ranks whose clocks drift. This program defines its own now(), as the simulation does.
 #include <time.h>
 
 #include <atomic>
@@ -13,8 +13,8 @@
 
 namespace {
 
-std::atomic<std::int64_t> skipped_ns{0};  // time that the test lets pass at once
-thread_local double drift = 0;            // of this thread's clock, for what was skipped
+std::atomic<std::int64_t> skipped_ns{0};  // time that the test skips
+thread_local double drift = 0;            // the drift of this thread's clock per skipped second
 
 }  // namespace
 
@@ -29,7 +29,7 @@ std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept 
 namespace distrun::engine {
 namespace {
 
-// Microseconds at which the phase of the last operation ended, by rank.
+// The time in microseconds at which this phase of the last operation ended, by rank.
 std::map<int, double> last_ends(const std::string& trace, const std::string& phase) {
   std::map<int, double> ends;
   std::istringstream lines(trace);
@@ -47,7 +47,7 @@ std::map<int, double> last_ends(const std::string& trace, const std::string& pha
 
 TEST_CASE("a timeline of ten minutes stays together where a clock runs 0.1 % faster than the leader's") {
   const test::TemporaryFile file;
-  // A rank's own thread runs its engine, with its clock.
+  // Each rank's own thread runs its engine, with the rank's clock.
   test::EngineJob job({.ranks = 2, .background_thread = false});
   const auto run = [&](int rank) {
     if (rank == 1) drift = 0.001;
@@ -68,8 +68,8 @@ TEST_CASE("a timeline of ten minutes stays together where a clock runs 0.1 % fas
   test::run_ranks(job.size(), run, {.watchdog_seconds = 10'000});
   const auto ends = last_ends(file.text(), "ALLREDUCE");
   REQUIRE(ends.size() == 2);
-  // 600 ms where the clocks were measured at the start alone; else what they ran apart in the minute for which that is
-  // good and until the next events.
+  // With a measurement only at the start, the difference would be 600 ms. A measurement is valid for a minute, so the
+  // clocks only drift for that minute and until the next events.
   CHECK(std::abs(ends.at(0) - ends.at(1)) < 300'000);
 }
 

@@ -65,14 +65,14 @@ TEST_CASE("the file ends at its greatest size, and says so and how to have more"
   std::int64_t ns = 0;
   while (written.ok() && ns < 1'000'000) {
     ns += 1000;
-    // Part of a batch may fit.
+    // A part of the batch may fit.
     written = (*file)->write(0, {20, {.start_ns = ns, .duration_ns = 1, .tensor = "x", .phase = "QUEUE"}}, 500);
   }
   REQUIRE_FALSE(written.ok());
   CHECK(written.message().find(temporary.path() + "' has reached timeline_max_size (5000)") != std::string::npos);
   const std::string text = slurp(temporary.path());
   CHECK(JsonCheck::valid(text));
-  CHECK(text.size() > kLimit);  // with the mark
+  CHECK(text.size() > kLimit);  // it includes the mark
   CHECK(text.size() < kLimit + 500);
   const std::size_t end = text.find("\"THE TIMELINE ENDS HERE\",\"ph\":\"i\"");
   REQUIRE(end != std::string::npos);
@@ -157,11 +157,11 @@ TEST_CASE("the shortest round trip measures the clocks best") {
   CHECK(offset.value() == 4800);
   CHECK(offset.measured(1000, 5805, 1010));
   CHECK(offset.value() == 4800);
-  CHECK(offset.measured(2000, 9000, 4000));  // worse: ignored
+  CHECK(offset.measured(2000, 9000, 4000));  // less exact: ignored
   CHECK(offset.value() == 4800);
   CHECK(offset.measured(5000, 9805, 5010));
-  CHECK_FALSE(offset.outdated(1'000'000'000'000));  // it is being measured
-  CHECK_FALSE(offset.measured(6000, 9805, 6010));   // enough
+  CHECK_FALSE(offset.outdated(1'000'000'000'000));  // a measurement is in progress
+  CHECK_FALSE(offset.measured(6000, 9805, 6010));   // enough rounds
   CHECK_FALSE(offset.outdated(6010 + ClockOffset::kGoodForNs));
   CHECK(offset.outdated(6011 + ClockOffset::kGoodForNs));
   offset.measure_again();

@@ -1,4 +1,4 @@
-// The timeline's own thread: what a slow disk, a stuck one and none at all cost the engine.
+// The timeline's own thread: the cost for the engine if the disk is slow, stuck or missing.
 #include "runtime/engine/monitoring/timeline_writer.h"
 
 #include <dirent.h>
@@ -41,7 +41,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// Of the writers' threads in this process: how often they have gone to sleep; -1 if there is none.
+// How often the writers' threads in this process have gone to sleep; -1 if there is none.
 long sleeps() {
   long total = -1;
   DIR* tasks = ::opendir("/proc/self/task");
@@ -50,7 +50,7 @@ long sleeps() {
     if (slurp(folder + "/comm") != "distrun-trace\n") continue;
     const std::string status = slurp(folder + "/status");
     const std::size_t line = status.find("\nvoluntary_ctxt_switches:");
-    if (line == std::string::npos) continue;  // it has gone since its name was read
+    if (line == std::string::npos) continue;  // the thread ended after its name was read
     total = std::max(total, 0L) + std::stol(status.substr(line + 25));
   }
   ::closedir(tasks);
@@ -73,16 +73,16 @@ TEST_CASE("what a slow disk has no time for is dropped and counted in the file")
   test::StuckDisk disk;
   auto writer = TimelineWriter::create(disk.path(), {"h"}, 0);
   REQUIRE(writer.ok());
-  constexpr std::size_t kBatches = 50;  // of 2 MB: more than may wait
+  constexpr std::size_t kBatches = 50;  // 2 MB each: together more than the queue may hold
   for (std::size_t i = 0; i < kBatches; ++i) REQUIRE((*writer)->write(0, batch(), 1000).ok());
   Status finished;
   std::thread finisher([&] { finished = (*writer)->finish(deadline_after(60)); });
   std::string text = disk.read_all();
   finisher.join();
   CHECK(finished.ok());
-  // Sixty megabytes, character by character, take the sanitizers half a minute.
+  // With sanitizers, reading sixty megabytes character by character takes half a minute.
   text = replaced(text, kLongName, "x");
-  // A pipe keeps every end of the file that the next events would have replaced.
+  // In a file, the next events replace the end of the file. A pipe keeps every end.
   text = replaced(text, "\n]\n,", ",");
   CHECK(JsonCheck::valid(text));
   const std::size_t kept = count(text, "\"ph\":\"X\"");
@@ -107,7 +107,7 @@ TEST_CASE("the writer's thread sleeps while there is nothing to write, and goes 
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   CHECK(sleeps() == before);
   CHECK((*writer)->finish(deadline_after(10)).ok());
-  const TimePoint deadline = deadline_after(10);  // a joined thread may still be on its way out of the kernel's list
+  const TimePoint deadline = deadline_after(10);  // the kernel may still list a joined thread
   while (sleeps() >= 0 && Clock::now() < deadline) std::this_thread::yield();
   CHECK(sleeps() == -1);
 }

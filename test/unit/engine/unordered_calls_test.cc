@@ -9,7 +9,7 @@ namespace {
 
 const TimePoint kThen = TimePoint{} + std::chrono::seconds(1000);
 
-// A board of a world of `size` ranks that knows who takes part in a set of its members alone.
+// A board for a world of `size` ranks. It knows which ranks take part in a call that only the members of a set make.
 class Calls {
  public:
   explicit Calls(int size) : board_(size) {}
@@ -20,7 +20,7 @@ class Calls {
   void drop(int rank, int set, const std::vector<int>& members) {
     board_.add(rank, {.kind = Call::Kind::kRemoveSet, .set = set, .unordered = true}, members, kThen);
   }
-  // Who is in the next call that all have made; ends it.
+  // Returns the ranks of the next call that all of them have made, and ends this call.
   std::optional<std::vector<int>> next() {
     const auto taken = board_.take({});
     if (!taken) return std::nullopt;

@@ -34,7 +34,7 @@ TEST_CASE("the leader asks everybody, the others ask the leader") {
   CHECK(member.check(work(false), at(10)).ping == std::vector<int>{0});
 }
 
-// The questions from 10 s on, one a warning's time after the other, in a hang; the seconds at which one warned.
+// Checks every 10 s, the time between warnings, while `hanging` hangs. Returns the seconds at which it warned.
 std::vector<int> warned_at(Watchdog& dog, const std::optional<OldestWork>& hanging, const std::vector<int>& answering,
                            int until, bool told = false) {
   std::vector<int> seconds_of;
@@ -57,7 +57,7 @@ TEST_CASE("who does not answer is named, again and again, but ever less often") 
   CHECK(actions.abort.ok());
   Watchdog again(options(0));
   CHECK(warned_at(again, work(true), {1}, 2000) == std::vector{10, 20, 40, 80, 160, 320, 640, 1240, 1840});
-  // One question later than due would be, too late by nothing but the loop's own delay.
+  // A check that is late only by the loop's own delay still warns.
   Watchdog jitter(options(0));
   jitter.check(work(true), at(10) + std::chrono::milliseconds(3));
   CHECK(jitter.check(work(true), at(12)).warnings.size() == 1);
@@ -75,7 +75,7 @@ TEST_CASE("what is new in a hang is told at once: a rank that no warning has nam
   };
   CHECK(has(ask(work(true), 70, {2}).at(0), "rank 1 (node0) did not answer"));
   CHECK(ask(work(true), 80, {1, 2}).empty());
-  CHECK(ask(work(true), 90, {2}).empty());  // known
+  CHECK(ask(work(true), 90, {2}).empty());  // already known
   CHECK(has(ask(work(true), 100, {1}).at(0), "rank 2 (node1) did not answer"));
   OldestWork other = work(true);
   other.since = at(101);
@@ -95,7 +95,7 @@ TEST_CASE("of two operations that hang, the younger is named soon after the olde
     }
     return warned;
   };
-  // Where another one is the oldest each time, they are slow, and none hangs.
+  // If another operation is the oldest each time, the operations are slow and none hangs.
   const auto slow = [](int second) { return "allreduce '" + std::to_string(second) + "'"; };
   CHECK(next_warned_at(slow, 1300, 2000) == std::vector{1840});
   const auto hangs = [](int) { return std::string("allreduce 'y'"); };
@@ -105,21 +105,21 @@ TEST_CASE("of two operations that hang, the younger is named soon after the olde
 TEST_CASE("a member says nothing about what the leader tells, and what nobody else tells") {
   Watchdog told(options(2));
   CHECK(warned_at(told, work(true), {0}, 2000, true).empty());
-  told.check(work(true), at(2000));  // which is silent now
+  told.check(work(true), at(2000));  // the leader is silent now
   CHECK(has(told.check(work(true), at(2001)).warnings.at(0), "rank 0 (node0) did not answer"));
   OldestWork apart = work(true);  // in a process set without the leader, whose own work hangs too
   apart.with_leader = false;
   Watchdog other(options(2));
   CHECK(warned_at(other, apart, {0}, 100, true) == std::vector{10, 20, 40, 80});
-  Watchdog alone(options(2));  // or the leader's part of it has completed
+  Watchdog alone(options(2));  // or the leader's part of the operation has completed
   CHECK(warned_at(alone, work(true), {0}, 100) == std::vector{10, 20, 40, 80});
-  Watchdog waiting(options(2));  // the coordinator's to report, unless it is silent
+  Watchdog waiting(options(2));  // the coordinator reports these, unless it is silent
   CHECK(warned_at(waiting, work(false), {0}, 100).empty());
   Watchdog cut_off(options(2));
   CHECK(warned_at(cut_off, work(false), {}, 100) == std::vector{10, 20, 30, 50, 90});
 
   Watchdog leader(options(0));
-  CHECK(leader.warns_itself(work(true), at(9)));  // who asks may have begun a little earlier
+  CHECK(leader.warns_itself(work(true), at(9)));  // the rank that asks may have begun a little earlier
   CHECK_FALSE(leader.warns_itself(work(true), at(1)));
   CHECK_FALSE(leader.warns_itself(work(false), at(100)));
   CHECK_FALSE(leader.warns_itself(std::nullopt, at(100)));
@@ -183,7 +183,7 @@ TEST_CASE("a member whose leader answers leaves it to the leader to say who is s
   for (int second = 16; second < 18; ++second) {
     dog.answered(0);
     CHECK(dog.check(work(true), at(second)).abort.ok());
-    CHECK(dog.check(work(true), at(second)).overdue);  // asks again at once
+    CHECK(dog.check(work(true), at(second)).overdue);  // the member must ask again at once
   }
   dog.answered(0);
   const Status abort = dog.check(work(true), at(18)).abort;
@@ -221,7 +221,7 @@ TEST_CASE("the coordinator's end waits for the answers, and names who gives none
 TEST_CASE(
     "at the leader a join, a shutdown or a call is not ended by one missed answer, but by none for the whole limit") {
   const OldestWork join{.what = "join 'distrun.join'", .since = at(0)};
-  // Whose turn does not come, because a call before it hangs at a silent rank.
+  // This call cannot start, because an earlier call hangs at a silent rank.
   const OldestWork call{.what = "adding a process set", .since = at(0)};
   for (const std::optional<OldestWork>& waiting : {std::optional(join), std::optional(call), {}}) {
     const bool here = waiting.has_value();
@@ -241,7 +241,7 @@ TEST_CASE(
     REQUIRE_FALSE(abort.ok());
     CHECK(abort.info().ranks == std::vector<int>{1});
     CHECK_FALSE(abort.info().usable);
-    CHECK(has(abort.message(), "did not answer for 21.0 s"));  // since 150, which is why
+    CHECK(has(abort.message(), "did not answer for 21.0 s"));  // since 150, which is why it ends
   }
 }
 
@@ -307,7 +307,7 @@ TEST_CASE("a time for which this rank stood still counts for nothing, also when 
   CHECK(dog.check(work(false), at(10)).ping == std::vector<int>{0});
   dog.suspended({.from = at(10), .until = at(1010)});
   CHECK(*dog.next(work(false)) == at(1011));
-  CHECK(dog.check(work(false), at(1010)).abort.ok());  // the answer may be there, unread
+  CHECK(dog.check(work(false), at(1010)).abort.ok());  // the answer may have arrived unread
   dog.answered(0);
   CHECK(dog.check(work(false), at(1011)).warnings.empty());
   CHECK(*dog.next(work(false)) == at(1020));
@@ -317,7 +317,7 @@ TEST_CASE("a time for which this rank stood still counts for nothing, also when 
   CHECK(dog.check(work(false), at(1021)).abort.ok());
   const auto limit = dog.check(work(false), at(1030));
   CHECK(limit.overdue);
-  CHECK(dog.check(work(false), at(1031)).abort.info().ranks == std::vector<int>{0});  // it is gone all the same
+  CHECK(dog.check(work(false), at(1031)).abort.info().ranks == std::vector<int>{0});  // the leader really is gone
 }
 
 TEST_CASE("several stops count together, and none for what began after them") {

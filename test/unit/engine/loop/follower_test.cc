@@ -10,7 +10,7 @@ namespace {
 
 class Provider final : public BackendProvider {
  public:
-  bool breaks = false;  // no backend can be made
+  bool breaks = false;  // making a backend fails
   std::vector<int> sets_gone;
   std::vector<int> sets_settled;
 
@@ -27,7 +27,7 @@ class Provider final : public BackendProvider {
   test::FakeFabric fabric_{[](int) {}};
 };
 
-// The only rank of its job.
+// A rank that is alone in its job.
 struct Alone {
   Provider provider;
   EngineOptions options{.hosts = {"a"}, .backends = &provider};
@@ -84,7 +84,7 @@ TEST_CASE("a log that names what is not there is broken") {
   Alone rank;
   CHECK(rank.follow(run_of("never")).failure.code() == Errc::kProtocol);
   CHECK(rank.follow(entry::EndCall{}).failure.code() == Errc::kProtocol);
-  CHECK(rank.follow(entry::EndCall{.ranks = {1}}).failure.ok());  // for others
+  CHECK(rank.follow(entry::EndCall{.ranks = {1}}).failure.ok());  // for other ranks
 }
 
 TEST_CASE("a tensor that fails completes with the error, on the ranks that are meant") {
@@ -155,7 +155,7 @@ TEST_CASE("what has lasted longest: what runs, then stopping, then what waits, t
   const TimePoint then = Clock::now();
   CHECK_FALSE(rank.follower.oldest_work({}, {}));
   CHECK(rank.follower.oldest_work({}, then)->what == "shutdown");
-  rank.call({.kind = Call::Kind::kRemoveSet, .set = 1, .unordered = true});  // nobody waits for it
+  rank.call({.kind = Call::Kind::kRemoveSet, .set = 1, .unordered = true});  // no caller waits for it
   CHECK_FALSE(rank.follower.oldest_work({}, {}));
   rank.submit("x");
   CHECK(rank.follower.oldest_work({}, then)->what == "allreduce 'x'");

@@ -66,7 +66,7 @@ TEST_CASE("the launcher hears how the connection to a missed rank ended, and whe
                                 .ranks = {1},
                                 .cause = "its tcp connection ended",
                                 .link = LinkEnd::kSilent});
-  link.report_loss(silent, 1, false);  // its own failure, which it reports as such
+  link.report_loss(silent, 1, false);  // this rank's own failure, which it reports as its own
   link.report_loss(silent, 0, false);
   link.report_loss(silent, 0, true);
   link.report_operation({Errc::kSystem, "gloo: connection closed by peer"});
@@ -81,7 +81,7 @@ TEST_CASE("the launcher hears how the connection to a missed rank ended, and whe
   CHECK(losses[1].first.heard);
   CHECK(losses[2].first.ranks.empty());
   CHECK(losses[2].second.cause == "gloo: connection closed by peer");
-  link.report_loss(silent, 1, true);  // the others have given it up
+  link.report_loss(silent, 1, true);  // the other ranks have given it up
   CHECK(channel.losses().size() == 4);
   REQUIRE(channel.stuck().size() == 1);
   CHECK(channel.stuck()[0].cause == "allreduce 'x'");

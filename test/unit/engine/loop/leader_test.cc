@@ -1,4 +1,4 @@
-// Both ends of a rank's link to the leader: the leader itself, and what stands for it on the other ranks.
+// Both ends of a rank's link to the leader: the leader itself, and its representative on the other ranks.
 #include "runtime/engine/leader.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -12,9 +12,9 @@ namespace {
 
 message::Submitted request(const std::string& name) { return {.name = name, .signature = {.shape = {4}}}; }
 
-// A leader of two ranks; rank 1 is the test.
+// The leader of a job with two ranks. The test plays rank 1.
 struct Job {
-  std::size_t at_once = 100;  // messages that the control plane takes
+  std::size_t at_once = 100;  // most messages that the control plane takes
   test::FakeControlGroup group{2, at_once};
   std::unique_ptr<net::ControlPlane> here = group.plane(0);
   std::unique_ptr<net::ControlPlane> there = group.plane(1);
@@ -26,7 +26,7 @@ struct Job {
                 {.outbox = outbox, .launcher = launcher, .plane = here.get(), .log = nullptr}};
 
   LeaderLink::Heard hear(Message message) { return leader.hear(1, 0, message); }
-  // All messages that rank 1 has got since.
+  // All messages that rank 1 has received since the last call.
   std::vector<Message> at_rank_1() {
     outbox.send();
     std::vector<Message> all;

@@ -22,7 +22,7 @@ class CountingWaitSet final : public net::WaitSet {
   void wake() override { ++wakes; }
 };
 
-// Pauses until it is time to sleep.
+// How many pauses of `kind` come before it is time to sleep.
 int pauses_before_sleep(Pacing& pacing, const Pacing::Work& work, Kind kind) {
   int pauses = 0;
   for (; pacing.pause(work, TimePoint::max()).kind == kind; ++pauses) {
@@ -64,7 +64,7 @@ TEST_CASE("where ranks outnumber cores a caller gives up the core some times, th
   Pacing pacing(wait_set, false);
   const Pacing::Work work{.caller = true};
   CHECK(pauses_before_sleep(pacing, work, Kind::kTurn) >= Pacing::kLeastYields);
-  CHECK(pacing.pause(work, TimePoint::min()).kind == Kind::kSleep);  // its time is over
+  CHECK(pacing.pause(work, TimePoint::min()).kind == Kind::kSleep);  // its time has passed
 }
 
 TEST_CASE("a library's own threads get the core, and one that must be asked is asked") {
