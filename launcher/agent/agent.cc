@@ -285,7 +285,7 @@ void Agent::refuse(int exit_code, std::string text) {
 // A process other than the head ends this agent.
 void Agent::terminate() {
   if (below_.started) {
-    if (mpi_.above.any()) head_.send(FromAgent::kCarrierNews, CarrierNews{.kind = CarrierNews::kToldToEnd});
+    if (mpi_.above.any()) head_.send(FromAgent::kCarrierNews, mpi_.above.told_to_end());
     const auto grace = static_cast<std::uint32_t>(preparation_.job().grace * 1000);
     return ending_.stop({.kill_after = grace}, Clock::now());
   }

@@ -30,6 +30,14 @@ class CarrierWatch {
   }
   // True if MPI's launcher has started this agent.
   [[nodiscard]] bool any() const { return any_; }
+  // The message that this agent was told to end, with the daemon that most probably did so.
+  [[nodiscard]] CarrierNews told_to_end() const {
+    for (const Above& one : above_) {
+      if (one.news.kind != CarrierNews::kDaemonEnded) continue;
+      return {.kind = CarrierNews::kToldToEnd, .name = one.news.name, .pid = one.news.pid};
+    }
+    return {.kind = CarrierNews::kToldToEnd};
+  }
 
   // Calls `on_end` once for each process that ends.
   void watch(Poller& poller, const std::function<void(const CarrierNews&)>& on_end) {

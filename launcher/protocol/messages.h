@@ -187,7 +187,7 @@ struct CarrierNews {
     kGuardEnded    // the process between the daemon and the agent
   };
   std::uint8_t kind = kToldToEnd;
-  std::string name;
+  std::string name;  // of the process that ended; for kToldToEnd of the daemon
   std::int32_t pid = 0;
 };
 

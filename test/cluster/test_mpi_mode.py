@@ -180,14 +180,14 @@ time.sleep(1000)
 WAITING_IN_MPI = (sys.executable, "-c", IN_MPI)
 
 
-def kill(host: Host, name: str) -> None:
-    """Kills the first process of a program, or with these words in its command line. It is the parent of the others."""
+def kill(host: Host, name: str, signal: str = "KILL") -> None:
+    """Signals the first process of a program, or with these words in its command line. It is the parent of the others."""
     found = [
         each.pid
         for each in host.processes()
         if (" " in name and name in " ".join(each.argv)) or Path(each.argv[0]).name == name
     ]
-    host.run(["kill", "-9", str(min(found))], check=True)
+    host.run(["kill", f"-{signal}", str(min(found))], check=True)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +214,18 @@ def test_the_report_names_the_part_that_was_killed(
     assert job.finish() == 75, job.text
     assert job.found(named), job.text
     assert "rank 0" not in job.text and "rank 1 " not in job.text and "is lost" not in job.text, job.text
+    assert_all_ended(cluster)
+
+
+@pytest.mark.parametrize("signal", ["TERM", "INT"])
+def test_a_daemon_that_was_told_to_end_is_named(pair: tuple[Cluster, Path], signal: str) -> None:
+    """It ends its ranks before it goes; mpirun misses it later and ends with a code."""
+    cluster, _ = pair
+    job = Job(cluster.head, "--mpi", *HOSTS, *WAITING, env=OPEN_MPI)
+    job.ranks(4)
+    kill(cluster["h2"], "orted", signal)
+    assert job.finish() == 75, job.text
+    assert job.found(r"orted \(pid \d+\) on host h2 ended its ranks before MPI's launcher ended the others"), job.text
     assert_all_ended(cluster)
 
 

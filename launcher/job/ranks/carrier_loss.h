@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +23,9 @@ class CarrierLoss {
   static constexpr Duration kOfDaemon = std::chrono::seconds(1);
   static constexpr Duration kOfWrapper = std::chrono::seconds(1);
   static constexpr Duration kOfRank = std::chrono::seconds(2);
+  // MPI's launcher tells the daemons of all hosts to end within this time. A daemon that ends by itself first ends its
+  // own ranks; the others are told when MPI's launcher misses it, which took a second with Open MPI 4.1.
+  static constexpr Duration kTogether = std::chrono::milliseconds(300);
 
   // The agent with this index, its rank and its host.
   struct Where {
@@ -48,7 +50,7 @@ class CarrierLoss {
   void heard(const CarrierNews& news, const Where& where, TimePoint now) {
     switch (news.kind) {
       case CarrierNews::kToldToEnd:
-        told_.insert(where.agent);
+        told_.push_back({.part = {.where = where, .name = news.name, .pid = news.pid}, .at = now});
         return wait(now + kOfRank);
       case CarrierNews::kDaemonEnded:
         if (!daemon_) daemon_ = Part{.where = where, .name = news.name, .pid = news.pid};
@@ -60,7 +62,7 @@ class CarrierLoss {
   // The wrapper, or its connection, has ended without a message.
   void wrapper_lost(const Where& where, int pid, TimePoint now) {
     // MPI's launcher first tells a wrapper to end, and then kills it.
-    if (told_.contains(where.agent)) return wait(now + kOfRank);
+    if (was_told(where.agent)) return wait(now + kOfRank);
     if (!wrapper_) wrapper_ = Part{.where = where, .name = "distrun's wrapper", .pid = pid};
     wait(now + kOfWrapper);
   }
@@ -81,6 +83,12 @@ class CarrierLoss {
     const bool killed = launcher_ && WIFSIGNALED(launcher_->wait_status);
     if (!killed && daemon_) return loss_of(*daemon_);
     if (!killed && wrapper_) return loss_of(*wrapper_);
+    if (const Part* const ended = ended_alone(); !killed && ended != nullptr && !kept_own_end()) {
+      return Loss{.where = ended->where,
+                  .text = (ended->name.empty() ? "the daemon of MPI's launcher" : named(*ended)) + " on host " +
+                          ended->where.host +
+                          " ended its ranks before MPI's launcher ended the others: was it killed?"};
+    }
     // A rank that fails by itself (MPI_Abort) makes MPI's launcher end with a code.
     if (!launcher_ || (!killed && kept_own_end())) return std::nullopt;
     return Loss{.where = {.host = own_host_}, .text = carrier_text(*launcher_) + " on host " + own_host_};
@@ -99,6 +107,27 @@ class CarrierLoss {
     int pid = 0;
   };
 
+  struct Told {
+    Part part;  // the daemon of the agent's host
+    TimePoint at;
+  };
+
+  [[nodiscard]] bool was_told(int agent) const {
+    return std::any_of(told_.begin(), told_.end(),
+                       [agent](const Told& told) { return told.part.where.agent == agent; });
+  }
+  // The daemon whose ranks were told to end before those of any other host. Null: there is none.
+  [[nodiscard]] const Part* ended_alone() const {
+    if (told_.empty() || told_.front().part.where.host == own_host_) return nullptr;
+    const Told& first = told_.front();
+    const auto other = std::find_if(told_.begin(), told_.end(), [&first](const Told& told) {
+      return told.part.where.host != first.part.where.host;
+    });
+    return other == told_.end() || other->at - first.at < kTogether ? nullptr : &first.part;
+  }
+  static std::string named(const Part& part) {
+    return part.name + (part.pid > 0 ? " (pid " + std::to_string(part.pid) + ")" : "");
+  }
   // The earliest time wins: evidence with a shorter wait is better evidence.
   void wait(TimePoint until) { by_ = by_ ? std::min(*by_, until) : until; }
   [[nodiscard]] bool kept_own_end() const {
@@ -106,16 +135,15 @@ class CarrierLoss {
   }
   static Loss loss_of(const Part& part) {
     return {.where = part.where,
-            .text = part.name + (part.pid > 0 ? " (pid " + std::to_string(part.pid) + ")" : "") + " on host " +
-                    part.where.host + " has ended while rank " + std::to_string(part.where.rank) +
-                    " ran below it: was it killed?"};
+            .text = named(part) + " on host " + part.where.host + " has ended while rank " +
+                    std::to_string(part.where.rank) + " ran below it: was it killed?"};
   }
 
   std::string own_host_;
   std::optional<CarrierEnd> launcher_;
   std::optional<Part> daemon_;
   std::optional<Part> wrapper_;
-  std::set<int> told_;  // agents that were told to end
+  std::vector<Told> told_;  // agents that were told to end, in this order
   std::vector<RankExited> kept_;
   std::optional<TimePoint> by_;
 };

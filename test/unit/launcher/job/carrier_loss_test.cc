@@ -56,6 +56,37 @@ TEST_CASE("a wrapper that has gone is named, unless more is known", "[carrier_lo
   CHECK(found->text == "distrun's wrapper (pid 5) on host h2 has ended while rank 2 ran below it: was it killed?");
 }
 
+TEST_CASE("a daemon that ends its own ranks a while before the others are ended is the cause", "[carrier_loss]") {
+  using std::chrono::milliseconds;
+  CarrierLoss loss("head");
+  loss.heard({.kind = CarrierNews::kToldToEnd, .name = "orted", .pid = 9}, kOnH2, kStart);
+  CHECK(loss.keeps(terminated(2), kStart));
+  milliseconds later{0};
+  SECTION("the others are told when it is missed") { later = milliseconds(1000); }
+  SECTION("all are told together") { later = milliseconds(20); }
+  loss.heard({.kind = CarrierNews::kToldToEnd, .name = "orted", .pid = 8}, kOnH1, kStart + later);
+  CHECK(loss.keeps(terminated(1), kStart + later));
+  loss.launcher_ended(by_code(205), kStart + later);
+  const auto found = loss.decide(kStart + later + CarrierLoss::kOfRank);
+  REQUIRE(found);
+  if (later > CarrierLoss::kTogether) {
+    CHECK(found->text ==
+          "orted (pid 9) on host h2 ended its ranks before MPI's launcher ended the others: was it killed?");
+    CHECK(found->where.agent == 2);
+  } else {
+    CHECK(found->text == "mpirun (pid 7) exited with code 205 on host head");
+  }
+}
+
+TEST_CASE("a rank's own failure before all others are told is the cause", "[carrier_loss]") {
+  CarrierLoss loss("head");
+  loss.heard(told(), kOnH2, kStart);
+  CHECK(loss.keeps({.rank = 2, .exit_code = 3}, kStart));
+  loss.heard(told(), kOnH1, kStart + std::chrono::seconds(1));
+  CHECK_FALSE(loss.decide(kStart + std::chrono::seconds(3)));
+  CHECK(loss.take().front().exit_code == 3);
+}
+
 TEST_CASE("ends that nothing explains are told as they are", "[carrier_loss]") {
   CarrierLoss loss("head");
   CHECK(loss.keeps(terminated(1), kStart));
