@@ -1,4 +1,4 @@
-"""What the conftests share: the signals of programs under test, and which test is running."""
+"""Shared by the conftests: the signals of programs under test, and the name of the running test."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def use_default_signals() -> None:
-    """What ignores a signal passes that on to the programs that it starts. A shell ignores SIGINT and SIGQUIT in the
-    background, nohup SIGHUP. Under nohup the tests themselves outlive the end of the terminal: a signal that has a
-    handler is the default again in a new program."""
+    """A process passes ignored signals on to the programs that it starts. A shell ignores SIGINT and SIGQUIT in the
+    background, and nohup ignores SIGHUP. Under nohup the tests must survive the end of the terminal, so SIGHUP gets a
+    handler here. New programs then start with the default."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
@@ -18,6 +18,7 @@ def use_default_signals() -> None:
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    """TEST_RUNNING names a file for the test that runs: scripts/test names it where a suite is over its limit."""
+    """TEST_RUNNING is a file for the name of the running test. scripts/test reports this name if a suite exceeds its
+    limit."""
     if file := os.environ.get("TEST_RUNNING"):
         Path(file).write_text(nodeid)

@@ -1,4 +1,4 @@
-"""distrun as a backend of torch.distributed: against gloo's results, against one process, and when a rank dies."""
+"""distrun as a backend of torch.distributed, compared with gloo and with one process, and when a rank dies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_destroyed_and_made_again(command: str, tmp_path: Path, backend: str, sc
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_the_store_is_the_jobs_own_and_no_port_is_open(command: str, tmp_path: Path, ranks: int) -> None:
-    start = forked.command(sys.executable, PROGRAMS / "c10d_store.py", alone=True)  # no sockets of a parent's
+    # without sockets of a parent process
+    start = forked.command(sys.executable, PROGRAMS / "c10d_store.py", alone=True)
     line = [command, "-np", str(ranks), "--oversubscribe", "--timeout", "200", *start, str(tmp_path)]
     result = subprocess.run(line, capture_output=True, text=True, timeout=230, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -109,7 +110,7 @@ def test_collectives_without_a_launcher() -> None:
 
 @pytest.mark.parametrize(("gpus", "devices"), [(0, "['cpu']"), (2, "['cpu', 'cuda']")])
 def test_devices(gpus: int, devices: str, tmp_path: Path) -> None:
-    """Known at the import, and without torch.cuda.is_available, which starts CUDA."""
+    """The devices are known at import, without torch.cuda.is_available(), which would start CUDA."""
     program = f"""
 import torch, torch.distributed as dist
 torch.cuda.device_count, torch.cuda.is_available = lambda: {gpus}, None
@@ -121,7 +122,7 @@ print(dist.Backend.backend_capability["distrun"])
 
 
 def test_flight_recorder(tmp_path: Path) -> None:
-    """PyTorch 2.15 attaches its recorder to the groups of backends outside this set, which fails for groups made in
+    """PyTorch 2.15 attaches its recorder to the groups of backends outside this set. This fails for groups made in
     Python. An older PyTorch has no such set."""
     program = """
 import torch.distributed as dist
@@ -164,7 +165,7 @@ def test_compiled(run_ranks: RunRanks) -> None:
     assert_passed(run_ranks(2, "c10d_compiled.py").stdout, 2)
 
 
-LIMIT = 5.0  # seconds until the others are told; within 2 on a machine that is not overloaded
+LIMIT = 5.0  # seconds until the others get the error; within 2 on a machine that is not overloaded
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""On which thread a future of c10d is completed, and when."""
+"""When a future of c10d completes, and on which thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TENSORS = [torch.ones(2)]
 
 
 class Operation:
-    """In flight until `end` is called."""
+    """An operation in flight until `end` is called."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -71,7 +71,7 @@ def test_what_does_not_is_left_to_a_thread(monkeypatch: pytest.MonkeyPatch) -> N
         first, second = Operation(), Operation()
         asked = work_of(first, ours).get_future()
         assert not asked.done()
-        # Futures end in the order of the calls: this one is not driven past the first.
+        # Futures complete in the order of the calls. This one must not complete before the first.
         second.end()
         later = work_of(second, ours).get_future()
         assert second.waited_on == []
@@ -90,7 +90,7 @@ def test_what_a_caller_has_seen_end_has_its_value_at_once(
     monkeypatch.setattr(_work, "_MOMENT", 0.01)
     with watch(overlaps) as ours:
         first, second = Operation(), Operation()
-        work_of(first, ours).get_future()  # the thread waits for this one
+        work_of(first, ours).get_future()  # the watching thread waits for this one
         second.end()
         work = work_of(second, ours)
         assert getattr(work, call)()
@@ -108,7 +108,7 @@ def test_a_failure_is_raised(overlaps: bool) -> None:
 
 
 class Preempted(Operation):
-    """Complete; a signal handler raises in the first wait."""
+    """A complete operation. A signal handler raises in its first wait."""
 
     def __init__(self, exception: Exception) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ def load_program(path: str) -> ModuleType:
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses looks there
+    sys.modules[spec.name] = module  # dataclasses look up the module there
     loader.exec_module(module)
     return module
 

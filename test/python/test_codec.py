@@ -1,4 +1,4 @@
-"""The safe object format: everything it carries comes back, everything else is refused, and no bytes do harm."""
+"""The safe object format: all supported values come back, all others are refused, and no bytes do harm."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ arrays = dtypes.flatmap(lambda dtype: npst.arrays(dtype, npst.array_shapes(min_d
 
 
 def types_of(value: Any) -> Any:
-    """The structure of types; True == 1 and 1 == 1.0 must not hide a change."""
+    """The structure of types. True == 1 and 1 == 1.0 must not hide a change."""
     if isinstance(value, dict):
         return type(value), [(types_of(key), types_of(item)) for key, item in value.items()]
     if isinstance(value, list | tuple):
@@ -186,7 +186,7 @@ def test_a_pickle_that_was_changed_on_its_way_does_not_run() -> None:
 
     data = codec.encode([Custom()], allow_pickle=True, mac=mac)
     assert codec.decode(data, allow_pickle=True, mac=mac) == [Custom()]
-    for place in range(11, len(data)):  # behind the magic, the tag and the length of the proof
+    for place in range(11, len(data)):  # after the magic, the tag and the length of the MAC
         changed = bytearray(data)
         changed[place] ^= 1
         with pytest.raises(codec.CodecError):

@@ -1,4 +1,4 @@
-"""bench/compare.py: what is measured against what."""
+"""bench/compare.py: which programs are compared with which."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def compare() -> Iterator[ModuleType]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "compare", module)  # its dataclasses look it up
+        patch.setitem(sys.modules, "compare", module)  # its dataclasses look up the module there
         spec.loader.exec_module(module)
         patch.setattr(module, "find", lambda name, _: f"/build/{name}")
         patch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
@@ -29,7 +29,7 @@ def compare() -> Iterator[ModuleType]:
 
 @pytest.fixture(scope="module")
 def programs(compare: ModuleType) -> Any:
-    """What is made, and what is missing. To ask costs an import of PyTorch."""
+    """The programs that exist, and the missing ones. Finding out imports PyTorch."""
     return compare.programs(2, 0.1)
 
 
@@ -59,7 +59,7 @@ def test_mpi_over_tcp_is_told_to_both_sides_and_has_the_targets_of_shared_memory
 
 
 def measured(compare: ModuleType, new: list[float], old: list[float], again: list[float]) -> list[dict[object, float]]:
-    """One round for each number, of one case."""
+    """Measurements of one case, with one round per number."""
     return [
         {(f"{label} distrun", "4 B"): value for label, value in zip(("new", "old", "again"), values, strict=True)}
         for values in zip(new, old, again, strict=True)

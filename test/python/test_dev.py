@@ -1,4 +1,4 @@
-"""scripts/dev: which tests an edit concerns."""
+"""scripts/dev: the tests that an edit concerns."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_package_has_everything_that_is_in_the_tree(tmp_path: Path, monkeypa
 
 
 def test_the_rules_name_tests_that_are_there() -> None:
-    """An older name would quietly run nothing."""
+    """An outdated name would silently run nothing."""
     text = "\n".join((ROOT / path).read_text() for path in load("lib/tree.py").files("CMakeLists.txt", under=["test"]))
     for rule in load("lib/dev.py").all_rules():
         if rule.startswith("ctest "):

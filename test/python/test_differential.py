@@ -1,5 +1,5 @@
-"""Random programs on real sessions, compared with NumPy (test/differential/): 2,000 of them, and more with
-`distrun -np 3 --backend tcp python test/differential/run.py --seeds 1-10000`."""
+"""Random programs on real sessions, compared with NumPy (test/differential/). This runs 2,000. For more, use `distrun
+-np 3 --backend tcp python test/differential/run.py --seeds 1-10000`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import ROOT, MpiStart, RunRanks
 
 RUN = str(ROOT / "test/differential/run.py")
 
-# Ranks, backend, seeds: 2,000 programs, half of them in --full only. Across hosts: test/cluster/test_backends.py.
+# Ranks, backend, seeds: 2,000 programs, half of them only with --full. test/cluster/test_backends.py runs across hosts.
 SHARES = [
     (1, "self", "1-150"),
     (2, "shm", "301-500"),
@@ -45,7 +45,7 @@ MPI_SHARES = [(1, "1931-1940"), (2, "1941-1970"), (3, "1971-2000")]
 
 
 def need_plugin(backend: str) -> None:
-    """Skips, with the installation's own words, where it has no such plug-in."""
+    """Skips the test if the installation has no such plug-in. The reason is the installation's own text."""
     program = "import distrun; distrun.init(); print(distrun.query('backends'))"
     lines = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     line = next((one for one in lines.splitlines() if one.startswith(backend)), f"{backend}: no plug-in")

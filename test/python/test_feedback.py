@@ -1,4 +1,4 @@
-"""Compression with error feedback, by its arithmetic alone: ranks are objects in this process."""
+"""The arithmetic of compression with error feedback. Ranks are objects in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distrun.torch import _feedback
 
 
 def reduce_once(ranks: list[_feedback.Feedback], gradients: list[torch.Tensor]) -> torch.Tensor:
-    """What all ranks get; checks that they get the same, and that bytes do not overflow."""
+    """Returns the result of all ranks. Checks that it is equal on all, and that bytes do not overflow."""
     largest = (
         max(float(rank.largest(one)) for rank, one in zip(ranks, gradients, strict=True)) if ranks[0].agrees else 0.0
     )
@@ -39,7 +39,7 @@ KINDS = [hvd.Compression.ef_fp16, hvd.Compression.ef_bf16, hvd.Compression.ef_in
 @pytest.mark.parametrize("members", [1, 2, 3, 16, 127])
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_over_many_steps(kind: type[_feedback.Feedback], members: int, average: bool) -> None:
-    """The sum of what was received is the sum of all gradients, but for what one step's rounding may take."""
+    """The sum of the received values equals the sum of all gradients, except for the rounding of one step."""
     generator = torch.Generator().manual_seed(0)
     ranks = made(kind, members, average)
     received, wanted = torch.zeros(50, dtype=torch.float64), torch.zeros(50, dtype=torch.float64)
@@ -57,7 +57,7 @@ def test_nothing_is_lost_over_many_steps(kind: type[_feedback.Feedback], members
 
 
 def test_small_values_beside_a_large_one_arrive() -> None:
-    """Below half a unit nothing would ever be sent without feedback."""
+    """Without feedback, values below half a unit would never be sent."""
     gradient = torch.tensor([1.0, 1e-3, -2e-4])
     ranks = made(hvd.Compression.ef_int8, 2)
     mean = sum(reduce_once(ranks, [gradient, gradient]) for _ in range(2000)) / 2000

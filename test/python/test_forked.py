@@ -1,4 +1,4 @@
-"""The fork server of the tests: a program that it runs is given what a process is given, and ends as one."""
+"""The fork server of the tests. A program in it gets everything that a process gets, and ends like one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def start(tmp_path: Path, text: str, *arguments: str, **options: object) -> subp
 
 
 def gone(pid: int) -> bool:
-    """Ended, or ended and not yet waited for."""
+    """Whether the process has ended. It may still be a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

@@ -1,4 +1,5 @@
-"""CUDA tensors on a machine with a GPU. `scripts/gpu_check` runs this; elsewhere it skips and says why."""
+"""CUDA tensors on a machine with a GPU. `scripts/gpu_check` runs this. On other machines it is skipped with the
+reason."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from .conftest import RunRanks
 
 
 def why_not() -> str:
-    """What keeps the tests from running here; empty if nothing does."""
+    """The reason why the tests cannot run here. Empty if there is none."""
     if not torch.cuda.is_available():
         kind = "is without CUDA" if torch.version.cuda is None else "finds no GPU"
         return f"needs an NVIDIA GPU and a torch for it: torch {torch.__version__} {kind}"
@@ -26,13 +27,13 @@ def why_not() -> str:
 
 
 WHY_NOT = why_not()
-MANY_ON_ONE = 23000  # the first NCCL that lets ranks share a GPU
+MANY_ON_ONE = 23000  # the first version of NCCL that allows ranks to share a GPU
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 def ranks() -> int:
-    """As many as there are GPUs, at most 4; two on a single one where NCCL can do that."""
+    """The number of GPUs, at most 4. On a single GPU it is two, if NCCL supports this."""
     gpus = torch.cuda.device_count()
     if gpus > 1:
         return min(gpus, 4)
@@ -59,7 +60,7 @@ def test_operations_between_ranks(run_ranks: RunRanks) -> None:
 
 
 def why_not_jax() -> str:
-    """What keeps JAX from a GPU here; empty if nothing does."""
+    """The reason why JAX cannot use a GPU here. Empty if there is none."""
     program = "import jax; jax.devices('cuda')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     lines = done.stderr.strip().splitlines() or ["no reason was given"]

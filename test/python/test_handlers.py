@@ -1,7 +1,7 @@
-"""Signal handlers that come in the middle of our Python code, over a native library that is none.
+"""Signal handlers that run in the middle of distrun's Python code, over a fake native library.
 
-CPython runs a handler between two steps of the code that it interrupts, on the same thread. So does the tracer here:
-each case is run again and again, and what the handler does comes one step later each time.
+CPython runs a handler between two steps of the interrupted code, on the same thread. The tracer here does the same.
+Each case runs many times, and the handler acts one step later each time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Preempted(Exception):
 
 
 class Impatient(errors.Timeout):
-    """Of a wait of the handler's own."""
+    """Raised by a wait inside the handler."""
 
     def __init__(self) -> None:
         super().__init__("not yet")
 
 
 class Native:
-    """What the C API promises of handles and sessions, and no more: what may not be used is an assertion."""
+    """The rules of the C API for handles and sessions, and no more. A forbidden use fails an assertion."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -114,14 +114,14 @@ class Job:
         return _operations.enqueue([Op(0, name, shape=(1,)) for name in names], None, finish)
 
     def is_over(self) -> bool:
-        """Freed once, and with nothing left behind."""
+        """The session was freed once, and nothing is left."""
         native = self.native
         return native.closed == 1 and not native.live and not self.session.in_flight and _session._current is None
 
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Job]]:
-    """Makes one, in the place of the one before."""
+    """Makes a Job, which replaces the one before."""
     for module in (_operations, _session, errors):
         monkeypatch.setattr(module, "library", None)
     monkeypatch.setattr(_session, "_current", None)
@@ -131,7 +131,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Job]]:
 
 
 def in_time(function: Callable[[], None]) -> None:
-    """function(), which must not hang."""
+    """Runs function(), which must not hang."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -149,7 +149,7 @@ def in_time(function: Callable[[], None]) -> None:
 
 
 def at_step(step: int, handler: Callable[[], object], call: Callable[[], object]) -> bool:
-    """call(), with handler() before the step of our code that has this number. False if it has not so many."""
+    """Runs call(), with handler() before the step of distrun's code with this number. False if it has fewer steps."""
     seen = -1
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -173,7 +173,7 @@ def at_step(step: int, handler: Callable[[], object], call: Callable[[], object]
 
 def at_each_step(case: Callable[[int], bool]) -> None:
     def run() -> None:
-        case(-1)  # at no step: CPython 3.12 traces opcodes from the second time on
+        case(-1)  # at no step, because CPython 3.12 traces opcodes only from the second run on
         step = 0
         while case(step):
             step += 1
@@ -234,7 +234,7 @@ def test_shutdown_in_the_middle_of_shutdown(job: Callable[[], Job]) -> None:
         handle = ours.enqueue("one")
         reached = at_step(step, _session.close_session, _session.close_session)
         assert handle.wait() == "result" and ours.is_over(), step
-        assert not ours.session._to_free, step  # nobody who comes now frees it again
+        assert not ours.session._to_free, step  # a later caller does not free it again
         return reached
 
     at_each_step(case)
@@ -260,7 +260,7 @@ def test_a_handler_that_hands_over_operations_of_its_own(job: Callable[[], Job])
 
     def case(step: int) -> bool:
         ours = job()
-        ours.enqueue(*names)  # this thread has an array to fill by now
+        ours.enqueue(*names)  # by now this thread has an array to fill
         ours.native.submitted.clear()
         reached = at_step(step, lambda: ours.enqueue("of the handler").wait(), lambda: ours.enqueue(*names).wait())
         batches = ours.native.submitted
@@ -272,7 +272,7 @@ def test_a_handler_that_hands_over_operations_of_its_own(job: Callable[[], Job])
 
 
 class Interrupted:
-    """Makes an output; what a signal handler raises comes in the middle of it, the first time."""
+    """Makes an output. The first time, a signal handler raises in the middle of it."""
 
     def __init__(self, exception: type[BaseException], times: int = 1) -> None:
         self.exception = exception
@@ -433,7 +433,7 @@ def test_an_output_that_cannot_be_made_stops_nobody_else(job: Callable[[], Job])
 
 
 def inside(session: _session.Session, until: threading.Event) -> threading.Thread:
-    """A thread that is inside a call until then."""
+    """A thread that stays inside a call until `until` is set."""
     entered = threading.Event()
 
     def call() -> None:
@@ -493,7 +493,7 @@ def test_shutdown_does_not_wait_for_a_handler_that_shuts_down(job: Callable[[], 
         thread.start()
         while not ours.session._closing:
             time.sleep(0.001)
-        _session.close_session()  # the handler's
+        _session.close_session()  # as a signal handler calls it
         thread.join(LIMIT)
         assert not thread.is_alive() and not ours.native.closed
     assert ours.is_over()
@@ -502,7 +502,7 @@ def test_shutdown_does_not_wait_for_a_handler_that_shuts_down(job: Callable[[], 
 def test_what_is_only_being_handed_over_is_not_complete(
     job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread sweeps what is in flight, and looks at a handle right before the C call writes into it."""
+    """Another thread sweeps the operations in flight. It reads a handle just before the C call writes into it."""
     ours = job()
     hand_over, enter = ours.native.distrun_enqueue, Handle._enter
     swept = []
@@ -541,7 +541,7 @@ def test_threads_that_share_handles_while_one_shuts_down(job: Callable[[], Job])
     def use() -> None:
         start.wait()
         for handle in handles:
-            with contextlib.suppress(errors.NotInitialized):  # the shutdown has begun and not come to this one
+            with contextlib.suppress(errors.NotInitialized):  # the shutdown has begun and has not reached this handle
                 handle.poll()
                 handle.settle_if_complete()
                 results.append(handle.wait())

@@ -1,5 +1,5 @@
-"""What an uncaught exception does: in a process whose framework would wait at its end for the others
-(`_hooks.end_without_waiting`), and to the other ranks."""
+"""The effects of an uncaught exception on the other ranks, and on a process whose framework would wait for them at exit
+(`_hooks.end_without_waiting`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from distrun import _hooks, _session, errors
 
-# What atexit would do is what the framework waits in.
+# The function registered with atexit stands for the framework's wait.
 WAITS = """
 import atexit
 from distrun import _hooks
@@ -37,7 +37,7 @@ def test_an_exception_ends_the_process_at_once() -> None:
 
 @pytest.mark.parametrize("flags, prompt", [(("-i",), ""), ((), "import code; code.interact()")])
 def test_an_exception_at_a_prompt_ends_nothing(flags: tuple[str, ...], prompt: str) -> None:
-    """The exit code is Python's own: the prompt of 3.13.5 ends with 1, whatever code is asked for."""
+    """The exit code is Python's own. The prompt of 3.13.5 ends with 1, whatever code the program asks for."""
     ends = []
     for before in (WAITS, ""):
         terminal, theirs = pty.openpty()
@@ -52,7 +52,7 @@ def test_an_exception_at_a_prompt_ends_nothing(flags: tuple[str, ...], prompt: s
 
 
 def test_python_i_without_a_terminal_ends_as_ever() -> None:
-    """As on the ranks that nobody types into."""
+    """As on ranks without a terminal."""
     code, text = run("raise ValueError('a bad batch')", "-i")
     assert code == 1 and "ValueError: a bad batch" in text and "waited" not in text, text
 
@@ -71,7 +71,7 @@ raise ValueError("a bad batch")
     ["ZeroDivisionError: division by zero\nTraceback (most recent call last):", "Incompatible shapes: [4] vs. [3]"],
 )
 def test_of_tensorflows_errors_the_others_are_told_what_has_happened(said: str) -> None:
-    """Not where, which TensorFlow puts in front of it, as here in 2.21."""
+    """They get the error, not its place in the program, which TensorFlow puts before it, as here in 2.21."""
     where = 'Detected at node Add defined at (most recent call last):\n  File "/train.py", line 26, in <module>\n'
     for between in ("", "<stack traces unavailable>\n", "2 root error(s) found.\n"):
         error = RuntimeError(
@@ -83,7 +83,7 @@ def test_of_tensorflows_errors_the_others_are_told_what_has_happened(said: str) 
 
 
 class OfCompiledSteps(_session.Extension):
-    """A framework that raises its own exceptions, with distrun's text."""
+    """A framework that raises its own exceptions with distrun's text in them."""
 
     def error_of(self, failure: BaseException) -> errors.DistrunError | None:
         known = (errors.Mismatch("shapes differ"), LOST)

@@ -1,5 +1,5 @@
-"""What distrun --tf-keras3-mwms, --torch-backend and --encrypt put before a program leaves it as it is; with real
-Keras: test/e2e/frameworks, with torch: test_c10d.py."""
+"""The wrappers of distrun --tf-keras3-mwms, --torch-backend and --encrypt do not change the program.
+test/e2e/frameworks has the tests with real Keras, test_c10d.py those with torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""slow.txt and full_only.txt name tests that are there. How many they may be, scripts/lib/tally.py judges."""
+"""slow.txt and full_only.txt name existing tests. scripts/lib/tally.py limits their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Horovod script finds every name it knows, with Horovod's arguments and defaults."""
+"""A script for Horovod finds all names, with Horovod's arguments and defaults."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ TORCH_SIGNATURES = {
     "DistributedOptimizer": "optimizer named_parameters=None compression= backward_passes_per_step=1 op= "
     "gradient_predivide_factor=1.0 num_groups=0 groups=None sparse_as_dense=False process_set=",
 }
-# Horovod's arguments in its order and their defaults ("=" without one: any), of the front ends whose frameworks .venv
-# lacks: read from the sources. keras_fit.py looks at Keras's.
+# Horovod's arguments in its order, with their defaults ("=" without a value: any default). These are for front ends
+# whose frameworks .venv lacks, so they are read from the sources. keras_fit.py checks Keras's.
 TF_SCALES = "prescale_factor=1.0 postscale_factor=1.0"
 TF_SCOPE = "name=None ignore_name_scope=False process_set="
 TF_DEVICES = "device_dense='' device_sparse=''"
@@ -186,9 +186,9 @@ def test_signatures(module: Any) -> None:
 
 
 def signatures_in(folder: Path) -> dict[str, list[str]]:
-    """Of the functions of the front end's modules, and of the classes that can be made: "name" or "name=default"."""
+    """Signatures of the functions and constructors in a front end's modules, as lists of "name" or "name=default"."""
     found = {}
-    for file in sorted(folder.glob("*.py")):  # private modules first: of one name it is the public one's
+    for file in sorted(folder.glob("*.py")):  # private modules first, so that a public one overrides equal names
         for node in ast.parse(file.read_text()).body:
             inside = node.body if isinstance(node, ast.ClassDef) else [node]
             for made in inside:
@@ -201,7 +201,7 @@ def signatures_in(folder: Path) -> dict[str, list[str]]:
 
 
 def signature_of_public(made: ast.expr, found: dict[str, list[str]]) -> list[str]:
-    """Of public(object.method, options): the tensors that the method takes, and the arguments of the options."""
+    """The signature of public(object.method, options): the method's tensors and the arguments of the options."""
     assert isinstance(made, ast.Call)
     method, options = (ast.unparse(argument).rpartition(".")[2] for argument in made.args)
     tensors = list(inspect.signature(getattr(Operations, method)).parameters)[1]

@@ -1,4 +1,4 @@
-"""distrun._horovod: the operations of a made-up front end, whose tensors are texts."""
+"""distrun._horovod: the operations of a fake front end, whose tensors are strings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNREGISTERED = ProcessSet([0])
 
 
 class Recorder:
-    """In place of Collectives: keeps what is started; outputs are the tensors in upper case."""
+    """Replaces Collectives. Records the started operations. Their outputs are the tensors in upper case."""
 
     def __init__(self) -> None:
         self.adapter = SimpleNamespace(given=lambda value: f"<{value}>")

@@ -1,4 +1,4 @@
-"""Which values travel as their numbers, and which are refused since they carry more."""
+"""Which values are sent as their numbers, and which are refused because they carry more."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from distrun.numpy._plain import checked
 
 
 class InUnits(np.ndarray):
-    """Its unit is an attribute that views and copies take over, as astropy's and unyt's."""
+    """Its unit is an attribute that views and copies take over, as in astropy and unyt."""
 
     def __array_finalize__(self, other: Any) -> None:
         self.unit = getattr(other, "unit", "m")
 
 
 class Labelled(np.ndarray):
-    """What it has besides is not known to NumPy."""
+    """It has more than the numbers, and NumPy does not know of this."""
 
 
 class InSlots(np.ndarray):
@@ -31,14 +31,14 @@ class InSlots(np.ndarray):
 
 
 class Units(np.ndarray):
-    """Without an attribute: every unit is a class."""
+    """Has no attribute: every unit is a class."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
         return NotImplemented
 
 
 class Quantity:
-    """An array in a box, as of pint and xarray."""
+    """A box around an array, as in pint and xarray."""
 
     def __init__(self) -> None:
         self.magnitude, self.units = np.ones(2), "m"

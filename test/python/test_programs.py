@@ -1,4 +1,4 @@
-"""The API with several ranks: programs of checks under the launcher, and how a rank's end looks to the others."""
+"""The API with several ranks: programs with checks under the launcher, and the end of a rank as seen by the others."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_compiled(run_ranks: RunRanks) -> None:
 
 
 def test_compiled_in_a_set_of_several(run_ranks: RunRanks) -> None:
-    """Of two ranks each is alone in its half."""
+    """With two ranks, each would be alone in its half."""
     assert_passed(run_ranks(3, "torch_compiled.py", "aot_eager", "check_process_sets").stdout, 3)
 
 
@@ -141,7 +141,7 @@ def test_interrupted_init(run_ranks: RunRanks, tmp_path: Path) -> None:
 
 
 def got(text: str) -> str:
-    """What rank 0 printed about its exception."""
+    """The line that rank 0 printed about its exception."""
     found = re.search(r"got \w+ .*", text)
     assert found is not None, text
     return found[0]

@@ -1,4 +1,4 @@
-"""What --encrypt and --checksum refuse in a program: groups and strategies that send tensors around distrun."""
+"""Groups and strategies that send tensors without distrun are refused with --encrypt and --checksum."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _c10d() -> Any:
     module: Any = ModuleType("distributed_c10d")
     module._new_process_group_helper = lambda size, rank, ranks, backend, store: backend
     _protected.protect_torch(module)
-    _protected.protect_torch(module)  # twice is once
+    _protected.protect_torch(module)  # a second call has no effect
     return module
 
 

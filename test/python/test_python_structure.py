@@ -1,4 +1,4 @@
-"""scripts/lib/python_structure.py finds circles of imports and copied lines in a made-up package."""
+"""scripts/lib/python_structure.py finds import cycles and copied lines in a fake package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""query(): a text for people, and the same facts as fields."""
+"""query() returns a text for people, or the same facts as fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The house's own scripts: the parts that decide something are right about it."""
+"""The project's own scripts: the parts of them that make decisions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(name: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(f"scripts_{Path(name).stem}", ROOT / "scripts" / name)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses looks there
+        sys.modules[spec.name] = module  # dataclasses look up the module there
         spec.loader.exec_module(module)
         return module
     finally:
@@ -277,7 +277,8 @@ def test_a_test_is_listed_by_its_own_path() -> None:
     listed = load("check_budgets.py").is_listed
     lists = {Path("test/unit"): "FILES net/socket_test.cc", Path("test/unit/net"): "FILES\n  secure_socket_test.cc)"}
     assert listed(Path("test/unit/net/secure_socket_test.cc"), lists)
-    assert not listed(Path("test/unit/net/socket_test.cc"), lists)  # the end of another's name; another folder's list
+    # not a match: the end of another name, and another folder's list
+    assert not listed(Path("test/unit/net/socket_test.cc"), lists)
     assert listed(Path("test/unit/net/socket_test.cc"), {Path("test/unit"): lists[Path("test/unit")]})
 
 
@@ -294,7 +295,7 @@ free\ta/x.h\t/^void free();$/;"\tp\tsignature:()
 
 
 def test_members_of_a_class_are_counted_once() -> None:
-    """A field, a method with its body elsewhere, and two that the class body defines."""
+    """A field, a method with its body elsewhere, and two methods defined in the class body."""
     [one] = load("lib/cxx_classes.py").classes_of(TAGS.splitlines()).values()
     assert (one.name, one.fields, one.members, one.files) == ("class:n::X", 1, 4, {"a/x.h"})
 
@@ -337,7 +338,7 @@ def test_front_ends_that_python_may_import() -> None:
 
 
 def shell(script: str) -> str:
-    """What a script that has read common.sh prints."""
+    """The output of a script that has read common.sh."""
     command = ["bash", "-c", f'. "$0"\n{script}', str(ROOT / "scripts/lib/common.sh")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -370,7 +371,7 @@ def test_catch2_is_installed_from_the_packages_that_a_release_has() -> None:
 
 
 def test_ctrl_c_ends_the_script_and_not_only_its_step(tmp_path: Path) -> None:
-    """A step that handles the signal, as pytest does."""
+    """The step handles the signal, as pytest does."""
     there = tmp_path / "there"
     handles = f"import signal, sys\nsignal.signal(2, lambda *_: sys.exit(2))\nopen('{there}', 'w')\nsignal.pause()\n"
     (tmp_path / "step.py").write_text(handles)
@@ -418,7 +419,7 @@ def test_a_clang_counts_where_its_tidy_is_offered_too() -> None:
 
 @pytest.mark.parametrize("mine", [False, True])
 def test_services_are_kept_from_starting_only_while_packages_are_installed(tmp_path: Path, mine: bool) -> None:
-    """The policy of a run that was killed is removed; an administrator's stays."""
+    """The policy of a killed run is removed. An administrator's policy stays."""
     policy = tmp_path / "policy-rc.d"
     text = shell("echo $POLICY_MARK") if mine else "#!/bin/sh\nexit 101\n"
     policy.write_text(text)
@@ -444,7 +445,7 @@ def test_headers_of_other_versions_are_fetched_anew(tmp_path: Path) -> None:
 
 
 def test_somebody_elses_clone_is_listed() -> None:
-    """As root sees a user's; git has a variable that makes it believe so."""
+    """root sees a user's clone in this way. A variable of git simulates it."""
     env = {"PATH": os.environ["PATH"], "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
            "GIT_CONFIG_SYSTEM": "/dev/null"}  # fmt: skip
     done = subprocess.run([sys.executable, ROOT / "scripts/check_docs.py"], env=env, capture_output=True, text=True)
@@ -525,7 +526,7 @@ def test_gpu_check_passes_over_an_mpirun_of_another_mpi_and_may_be_root(
 def test_gpu_check_tests_the_launcher_of_the_wheel(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one beside the Python with torch may be another build's."""
+    """The plug-in beside the Python with torch may belong to another build."""
     check, ran = load("lib/gpu_check.py"), []
 
     def run(*command: str, **_: str) -> subprocess.CompletedProcess[str]:

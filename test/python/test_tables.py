@@ -1,4 +1,4 @@
-"""The numbers and names of distrun._abi are those of the runtime's tables."""
+"""The numbers and names in distrun._abi equal those of the runtime's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/lib/tidy.py looks again at what has changed only, and never keeps a failure."""
+"""scripts/lib/tidy.py checks only changed files again, and never keeps a failure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tree:
         (folder / "compile_commands.json").write_text(json.dumps(listed))
 
     def check(self, **environment: str) -> tuple[int, list[str], str]:
-        """Its exit code, the files at which the tool looked, and what was printed."""
+        """Returns the exit code, the files that the tool checked, and the output."""
         calls = self.folder / "calls"
         calls.write_text("")
         line = [sys.executable, str(ROOT / "scripts/lib/tidy.py"), str(self.tool), str(self.folder), "2"]

@@ -1,4 +1,5 @@
-"""An older PyTorch: refused in a sentence, or without what needs a newer one. The installed one says that it is old."""
+"""An older PyTorch is refused with one sentence, or works without the newer features. Here the installed one claims to
+be old."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def test_too_old_for_a_backend_of_torch_distributed(tmp_path: Path) -> None:
 
 
 def test_too_old_for_operators_in_a_graph(tmp_path: Path) -> None:
-    """The graph ends at the operation."""
+    """The graph ends before the operation."""
     result = run(tmp_path, "2.9.1", COMPILE.format(whole=False))
     assert result.stdout == "compiled\n", result.stderr
     result = run(tmp_path, "2.9.1", COMPILE.format(whole=True))

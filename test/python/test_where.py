@@ -1,4 +1,4 @@
-"""What this process tells of its threads where a hang is reported."""
+"""The facts about its threads that this process reports in a hang."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ def test_the_exception_of_another_thread_is_seen_while_it_is_handled() -> None:
 
 def test_a_thread_that_waits_for_a_lock_is_seen_by_the_kernels_word() -> None:
     assert isinstance(_where._waits_for_a_lock(), bool)
-    assert not _where._waits_for_a_lock()  # this thread runs
+    assert not _where._waits_for_a_lock()  # this thread is running

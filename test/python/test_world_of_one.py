@@ -1,4 +1,4 @@
-"""A world of one, in this process: what needs no second rank."""
+"""A world of one rank in this process: everything that needs no second rank."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_life_of_a_session() -> None:
         hvd.rank()
     with pytest.raises(hvd.NotInitialized, match="init"):
         hvd.allreduce(torch.ones(1))
-    with pytest.raises(ValueError, match="init"):  # as Horovod's
+    with pytest.raises(ValueError, match="init"):  # as in Horovod
         hvd.size()
     hvd.init(comm=[], process_sets="dynamic")
     hvd.init()
@@ -178,7 +178,7 @@ def test_settings_reach_the_runtime() -> None:
 
 
 class Communicator:
-    """What mpi4py's has."""
+    """The methods that mpi4py's communicator has."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.Get_rank, self.Get_size = (lambda: rank), (lambda: size)
@@ -240,7 +240,7 @@ def test_handles_let_their_tensors_go(world: None) -> None:
     handle.wait()
     assert handle._keep is None and not session.in_flight
     assert handle.wait() is handle.wait()
-    # Forgotten handles are kept while they are in flight, and found by a later call once they are complete.
+    # Forgotten handles are kept while in flight. A later call finds them after they are complete.
     for _ in range(100):
         hvd.allreduce_async(torch.ones(4))
     hvd.barrier()
@@ -302,7 +302,7 @@ def test_optimizer_arguments(world: None) -> None:
 def test_wrapped_optimizer_shares_everything(world: None) -> None:
     model = torch.nn.Linear(2, 1)
     plain = torch.optim.Adam(model.parameters(), lr=0.5)
-    torch.optim.lr_scheduler.StepLR(plain, 1)  # puts its own step into the instance
+    torch.optim.lr_scheduler.StepLR(plain, 1)  # replaces the step method of the instance
     wrapped = hvd.DistributedOptimizer(plain)
     assert wrapped.param_groups is plain.param_groups and wrapped.state is plain.state
     assert isinstance(wrapped, torch.optim.Adam) and wrapped.defaults == plain.defaults
@@ -312,7 +312,8 @@ def test_wrapped_optimizer_shares_everything(world: None) -> None:
 
 
 def gradients_on_their_way(compression: type[Any]) -> tuple[_reducer.Reducer, list[torch.Tensor]]:
-    """Of two parameters, 3 and 5; and what sends them, which an optimizer leaves alone in a world of one."""
+    """Gradients 3 and 5 of two parameters, and the reducer that sends them. In a world of one, an optimizer sends
+    nothing."""
     options = _reducer.Options(compression, hvd.Sum, 1.0, 1, False, hvd.global_process_set, False)
     reducer = _reducer.Reducer(options, "own.")
     params = [torch.ones(1, requires_grad=True) for _ in range(2)]
@@ -585,7 +586,7 @@ def test_queries(world: None) -> None:
 def test_a_cuda_tensor_without_nccl_fails_with_the_reason(world: None) -> None:
     if hvd.nccl_built():
         pytest.skip("nccl is available here")
-    # An installation may be without the plug-in: nvcc was not there when it was built.
+    # An installation may lack the plug-in, if nvcc was missing when it was built.
     why = "nccl: .*not" if re.search(r"(?m)^nccl: not available \((?!no plug-in)", hvd.query("backends")) else "gloo: "
     data = np.ones(3, np.float32)
     where = data.ctypes.data

@@ -1,5 +1,5 @@
-"""Runs torch's own distributed_test (torch.testing._internal.distributed) and compares what passes with the list
-torch_distributed_test.txt. scripts/test --full does it; docs/pytorch.md has the counts.
+"""Runs torch's own distributed_test (torch.testing._internal.distributed) and compares the passed tests with the list
+torch_distributed_test.txt. scripts/test --full runs this; docs/pytorch.md has the counts.
 
     python test/python/torch_distributed_test.py                  # all tests of the list: fails if one does not pass
     python test/python/torch_distributed_test.py --all gloo       # what passes with gloo; or distrun, distrun-as-gloo
@@ -24,12 +24,12 @@ OUTCOME = re.compile(r"^outcome \d+ (\w+) (passed|skipped|failed) ?(.*)$", re.MU
 
 
 class Outcome(NamedTuple):
-    kind: str  # passed, if no rank fails it and some rank does not skip it
+    kind: str  # passed: no rank fails the test, and at least one rank does not skip it
     text: str
 
 
 def expected(backend: str) -> list[str]:
-    """The tests that pass with it; the list's other lines are for people."""
+    """The tests that pass with this backend. The other lines of the list are comments for readers."""
     words = [line.split() for line in EXPECTED.read_text().splitlines()]
     return [line[1] for line in words if line and line[0] == backend]
 
@@ -41,7 +41,7 @@ def all_tests() -> list[str]:
 
 
 def job(options: argparse.Namespace, backend: str, tests: list[str]) -> dict[str, Outcome]:
-    """What the ranks say, up to the first test that fails."""
+    """The results that the ranks report, up to the first test that fails."""
     with tempfile.TemporaryDirectory() as folder:
         line = [options.command, "-np", str(options.ranks), "--oversubscribe", "--tag", "none", sys.executable]
         line += [str(PROGRAM), backend, folder, str(options.limit), *tests]
@@ -67,7 +67,7 @@ def judged(said: list[Outcome], ranks: int, errors: str) -> Outcome:
 
 
 def run(options: argparse.Namespace, backend: str, tests: list[str]) -> dict[str, Outcome]:
-    """Of all tests, in as many jobs as it takes."""
+    """Results of all tests, in as many jobs as needed."""
     outcomes: dict[str, Outcome] = {}
     while left := [test for test in tests if test not in outcomes]:
         outcomes |= job(options, backend, left)

@@ -1,5 +1,5 @@
-"""The last rank ends while the others' GPUs wait for it, in operations of two process sets, one behind the other; they
-must hear of it."""
+"""The last rank ends while the others' GPUs wait for it, in operations of two process sets in a row. The others must
+get an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ for process_set in (hvd.global_process_set, others):
     hvd.allreduce(tensor, name="all are here", process_set=process_set)
 last = hvd.rank() == hvd.size() - 1
 if last:
-    torch.cuda._sleep(1 << 33)  # cycles, some seconds: what follows is agreed on, and does not begin here
+    # cycles, some seconds: the ranks agree on the next operations, but these do not begin here
+    torch.cuda._sleep(1 << 33)
 handles = [
     hvd.allreduce_async(tensor, name="one is gone", process_set=process_set)
     for process_set in (hvd.global_process_set, others)

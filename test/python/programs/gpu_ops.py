@@ -1,6 +1,7 @@
-"""Every operation on CUDA tensors, against what torch computes on the CPU. Rank r uses GPU r of those that there are.
+"""Every operation on CUDA tensors, compared with torch on the CPU. A rank uses the GPU of its local rank, modulo their
+number.
 
-Tensors come from a stream that is still busy when they are handed over, and results are used at once.
+The stream that makes a tensor is still busy when the tensor is submitted. Results are used at once.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ def device() -> torch.device:
 
 
 def of_rank(rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """The same on every machine; small whole numbers, so that sums are exact."""
+    """Equal on every machine. Small whole numbers, so that sums are exact."""
     generator = torch.Generator().manual_seed(1000 * rank + len(shape))
     values = torch.randint(0, 2 if dtype == torch.bool else 4, shape, generator=generator)
     return values.to(dtype)
 
 
 def mine(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """This rank's tensor, made by a stream that has much to do before."""
+    """This rank's tensor, from a stream that has much work to do before it."""
     tensor = torch.empty(shape, dtype=dtype, device=device())
     busy = torch.ones(1 << 22, device=device())
     for _ in range(20):
@@ -179,7 +180,7 @@ def check_a_graph_that_is_captured_is_refused() -> None:
     try:
         with torch.cuda.graph(graph), checks.raises(hvd.DistrunError, "CUDA graph") as refused:
             hvd.allreduce(tensor)
-    except RuntimeError as error:  # torch's: the capture itself is invalid by then, also where nothing was refused
+    except RuntimeError as error:  # from torch: the capture is invalid by then, even if nothing was refused
         print(f"torch says: {error}")
     assert refused, "the operation was not refused"
 
@@ -212,5 +213,5 @@ def check_an_optimizer_trains_on_the_gpu() -> None:
 
 if __name__ == "__main__":
     hvd.init()
-    torch.cuda.set_device(device())  # a graph is captured on a stream of the current one
+    torch.cuda.set_device(device())  # a graph is captured on a stream of the current device
     checks.run(globals())

@@ -1,4 +1,5 @@
-"""Ctrl-C while init waits for a rank that does not come; the other rank waits for the first one's end and leaves."""
+"""Ctrl-C while init waits for a rank that does not come. The other rank waits until the first one has ended, and
+leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if os.environ["DISTRUN_RANK"] == "0":
     marker("interrupted").touch()
 else:
     wait_for(marker("interrupted").exists, "the interrupt", 50.0)
-    # What was interrupted goes on waiting in the background, and misses a rank that ends before its own process does.
+    # The interrupted init goes on waiting in the background. It would miss a rank that ends before its own process.
     first = Path("/proc", marker("pid").read_text())
     wait_for(lambda: not first.exists(), "the end of rank 0", 50.0)
 print("outside", flush=True)

@@ -1,4 +1,4 @@
-"""What a rank does while JAX has programs of its own in front of it, on any number of ranks."""
+"""Calls of a rank while JAX still has dispatched programs to run, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def be_late(rank: int) -> None:
 
 
 def after_much(x: jax.Array) -> jax.Array:
-    """What takes so long that JAX returns before it has run."""
+    """Takes so long that JAX returns before it has run."""
     busy = BUSY
     for _ in range(4):
         busy = jnp.tanh(busy @ busy)
@@ -56,7 +56,7 @@ def check_a_set_goes_after_the_steps_that_use_it() -> None:
 
 
 def check_parameters_with_classes_among_them() -> None:
-    """Of dtypes, which have a dtype themselves."""
+    """Classes of dtypes have an attribute dtype themselves."""
     kept = {"dtype": jnp.bfloat16, "other": np.float32, "text": "adam", "w": of(hvd.rank(), (2,))}
     found = hvd.broadcast_parameters(kept)
     assert found["dtype"] is jnp.bfloat16 and found["other"] is np.float32 and found["text"] == "adam"

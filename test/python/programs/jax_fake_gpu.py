@@ -1,5 +1,5 @@
-"""Which way the operations of compiled programs take on GPUs, in a job that has the plug-in nccl above a fake of CUDA
-and NCCL, and a JAX that says that it has one. Programs are lowered for CUDA here, which needs none, and not run:
+"""Which path the operations of compiled programs take on GPUs. The job has the plug-in nccl above a fake of CUDA and
+NCCL, and JAX claims to have a GPU. Programs are only lowered for CUDA, which needs no GPU, and not run.
 test/backend/nccl/jax_test.cc calls the handler."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from checks import run
 import distrun.jax as hvd
 from distrun.jax import _native
 
-GPU = 3  # CUDA's number of the one that JAX has
+GPU = 3  # CUDA's number of JAX's GPU
 ROWS = jnp.ones((4, 2))
 OPERATIONS: tuple[Callable[..., Any], ...] = (
     *(hvd.allreduce, hvd.allgather, hvd.alltoall, hvd.reducescatter),
@@ -42,7 +42,7 @@ def register(name: str, function: Any, platform: str) -> None:
 
 
 def pretend(devices: Any = local_devices, registers: Any = register) -> None:
-    """JAX has a GPU. What it was asked before is asked again."""
+    """Makes JAX claim to have a GPU, and clears the cached answers."""
     jax.default_backend = lambda: "gpu"
     jax.local_devices = devices
     jax.ffi.register_ffi_target = registers
@@ -50,12 +50,12 @@ def pretend(devices: Any = local_devices, registers: Any = register) -> None:
 
 
 def lowered(operation: Callable[..., Any]) -> str:
-    """The program for CUDA, traced anew."""
+    """The text of the program for CUDA, traced again."""
     return str(jax.jit(lambda rows: operation(rows)).trace(ROWS).lower(lowering_platforms=("cuda",)).as_text())
 
 
 def traced(operation: Callable[..., Any]) -> str:
-    """What lowering begins with: callbacks can be lowered for the platform that is there only."""
+    """The input of lowering. Callbacks can be lowered only for the platform that exists."""
     return str(jax.make_jaxpr(lambda rows: operation(rows))(ROWS))
 
 
@@ -68,7 +68,7 @@ def check_programs_call_the_handler_where_the_job_moves_cuda_tensors() -> None:
         text = lowered(operation)
         assert "custom_call @distrun_collective" in text and "callback" not in text, text
     assert registered.count("CUDA") == 1, registered
-    assert hvd.join() == 0  # on the GPU, where this rank would take part in what the others do
+    assert hvd.join() == 0  # on the GPU; there this rank would take part in the operations of the others
 
 
 def check_a_set_whose_members_do_not_goes_by_way_of_the_host() -> None:

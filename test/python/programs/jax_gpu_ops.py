@@ -1,5 +1,5 @@
-"""distrun.jax on NVIDIA's GPUs, on any number of ranks: operations of compiled programs, by the handler that takes
-arrays where they lie, and what the checks of jax_ops.py expect of them and of operations at once."""
+"""distrun.jax on NVIDIA's GPUs, on any number of ranks. Compiled programs use the handler that takes arrays in place.
+The checks of jax_ops.py run for them and for eager operations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_the_handler_is_used() -> None:
 
 
 def check_inputs_that_are_late_and_results_that_are_used_at_once() -> None:
-    """By a stream that has much to do before and after."""
+    """The stream has much work to do before and after."""
 
     @jax.jit
     def step(x: jax.Array, busy: jax.Array) -> jax.Array:
@@ -75,6 +75,6 @@ def check_the_replicas_of_a_training_stay_equal() -> None:
 
 
 if __name__ == "__main__":
-    hvd.init()  # selects the rank's GPU, which distrun.init() does not
+    hvd.init()  # selects the rank's GPU, which distrun.init() does not do
     own = {name: check for name, check in globals().items() if name.startswith("check_")}
     run({**own, **{name: getattr(jax_ops, name) for name in AS_ON_CPUS}})

@@ -1,4 +1,4 @@
-"""distrun.jax: the gradients of one process that computes the sum of all ranks' losses."""
+"""distrun.jax: gradients must equal those of one process that computes the sum of all ranks' losses."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def given(rank: int, rows: int) -> jax.Array:
 
 
 def loss_of(output: Any, rank: int) -> jax.Array:
-    """Another one on each rank, whose gradient depends on the output."""
+    """A loss that differs between the ranks. Its gradient depends on the output."""
     return jnp.sin(output).sum() * (rank + 2) + jnp.square(output).sum()
 
 
 def cases(ranks: list[int], members: hvd.ProcessSet, **options: Any) -> Iterator[Case]:
-    """Name, operation, and what the member at a place gets of all members' arrays."""
+    """Yields a name, an operation, and a function that computes its result from all members' arrays for the member at a
+    place."""
     every, last = len(ranks) + 1, ranks[-1]
 
     def share(total: Any, place: int) -> Any:
-        return jnp.array_split(total, len(ranks))[place]  # the first ones are longer, as ours
+        return jnp.array_split(total, len(ranks))[place]  # the first shares are longer, as in distrun
 
     def scale(how: dict[str, Any]) -> float:
         average = 1 / len(ranks) if how["op"] == hvd.Average else 1.0
@@ -85,7 +86,7 @@ def compare(members: hvd.ProcessSet, ranks: list[int]) -> None:
                 ours = jax.grad(lambda x, operation=operation: loss_of(operation(x), hvd.rank()))
                 for kind, way in WAYS.items():
                     if uneven and kind == "compiled":
-                        continue  # every rank sends as many rows there
+                        continue  # in compiled programs every rank must send the same number of rows
                     found = way(ours)(given(hvd.rank(), rows[mine]))
                     np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-5, err_msg=f"{name} {kind}")
 
@@ -105,7 +106,7 @@ def check_in_a_process_set() -> None:
 
 
 def check_a_compiled_training_step() -> None:
-    """With value_and_grad, vmap and integers beside."""
+    """With value_and_grad, vmap, and integers in the same operation."""
 
     def loss(w: Any, x: Any) -> Any:
         features, numbers = hvd.allgather((x @ w, jnp.arange(2)), gradient="horovod")

@@ -1,4 +1,4 @@
-"""Functions that the program hands to an optimizer's update, on any number of ranks."""
+"""Functions that a program passes to an optimizer's update, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import distrun.jax as hvd
 
 
 def check_functions_of_the_update_are_of_all_ranks() -> None:
-    """Line searches, SAM and Sophia make the steps of one process with the whole batch, and the same on each rank."""
+    """Line searches, SAM and Sophia take the steps of one process with the whole batch, and the same steps on each
+    rank."""
     truth = jnp.arange(1.0, 5.0)
 
     def batch(rank: int) -> Any:

@@ -1,5 +1,5 @@
-"""Plain mistakes with distrun.jax, on any number of ranks: refused where they are made, with argument, value and what
-is allowed, at once and while a program is traced; nothing has been submitted, so all ranks go on."""
+"""Simple mistakes with distrun.jax, on any number of ranks. They are refused at once and during tracing, with the
+argument, its value and the allowed values. Nothing has been submitted, so all ranks go on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITHOUT_ROOT: tuple[Callable[..., Any], ...] = (*REDUCTIONS, hvd.allgather, hvd.
 
 
 def each(calls: tuple[Callable[..., Any], ...], kind: type[Exception], *texts: str, **arguments: Any) -> None:
-    """All of `calls`, with `arguments`, in every way."""
+    """Makes all `calls` with `arguments`, in every way."""
     rows = jnp.ones(2 * hvd.size())
     for call in calls:
         for way in WAYS.values():
@@ -69,7 +69,7 @@ def check_names() -> None:
         for call in (hvd.broadcast_object, hvd.allgather_object):
             with raises(kind, text):
                 call({}, name=given)
-    for name in ('a "quoted" \\ one', "ü"):  # as everywhere else
+    for name in ('a "quoted" \\ one', "ü"):  # such names are allowed, as in the other front ends
         for way in WAYS.values():
             same(way(functools.partial(hvd.allreduce, name=name))(jnp.ones(2)), jnp.ones(2))
             if hvd.size() > 1:
@@ -113,7 +113,7 @@ def check_roots() -> None:
         each(calls, ValueError, f"root_rank is a rank of the job, from 0 to its size - 1, not {given}", root_rank=given)
         with raises(ValueError, f"not {given}"):
             hvd.broadcast_object({}, given)
-    with raises(TypeError, "root_rank is a rank of the job", "Trace"):  # of a compiled program it is a part
+    with raises(TypeError, "root_rank is a rank of the job", "Trace"):  # the root is a part of the compiled program
         jax.jit(lambda root: hvd.broadcast(jnp.ones(2), root))(0)
     for given in (0, np.int64(0), jnp.int32(0)):
         for way in WAYS.values():
@@ -139,7 +139,7 @@ def check_optimizers() -> None:
 
 
 def check_what_is_no_operation_of_a_program() -> None:
-    """JAX would do it once, when it traces, on the ranks that trace."""
+    """JAX would run these calls once, during tracing, on the ranks that trace."""
     calls: dict[str, Callable[[], Any]] = {
         "barrier": hvd.barrier,
         "join": hvd.join,
@@ -161,13 +161,13 @@ def check_what_is_no_operation_of_a_program() -> None:
         for program in programs:
             with raises(RuntimeError, f"{name}() was called in a function that JAX compiles", "Call it outside"):
                 program(rows)
-        # What is not compiled makes its calls whenever it is called.
+        # A function that is not compiled makes its calls each time it is called.
         same(jax.grad(calling)(rows), rows)
         same(jax.vmap(calling)(rows), jnp.full(2, 2.0))
 
 
 def check_by_callbacks_a_set_that_goes_after_tracing() -> None:
-    """The operation is nobody else's then, not even that of all ranks."""
+    """The set's operation must fail then. It must not run in the set of all ranks."""
     if hvd.size() == 1:
         return
     ready, _native.ready = _native.ready, lambda _: False
@@ -185,7 +185,7 @@ def check_by_callbacks_a_set_that_goes_after_tracing() -> None:
 
 
 def check_the_gradient_of_an_alltoall_of_uneven_ranks() -> None:
-    """No splits are equal shares of each rank's own rows, of which others may have more; outside jit only."""
+    """Without splits, each rank sends equal shares of its rows. Others may have more rows. Works outside jit only."""
     size = hvd.size()
     rows = hvd.rank() + 1
     back = jax.grad(lambda x: (hvd.alltoall(x) * (hvd.rank() + 1)).sum())(jnp.ones((rows * size, 1)))

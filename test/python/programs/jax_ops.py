@@ -1,4 +1,4 @@
-"""distrun.jax on any number of ranks: every operation at once and in compiled programs, gradients, errors."""
+"""distrun.jax on any number of ranks: every operation eagerly and in compiled programs, gradients, errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAYS = {"now": lambda function: function, "compiled": jax.jit}
 
 
 def same(found: Any, expected: Any) -> None:
-    """Equal structure, dtypes and values."""
+    """Structure, dtypes and values must be equal."""
     assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(expected), (found, expected)
     for one, other in zip(jax.tree_util.tree_leaves(found), jax.tree_util.tree_leaves(expected), strict=True):
         assert one.dtype == jnp.asarray(other).dtype and one.shape == np.shape(other), (one, other)
@@ -29,7 +29,7 @@ def same(found: Any, expected: Any) -> None:
 
 
 def of(rank: int, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-    """The tensor of a rank: small whole numbers, different on every rank."""
+    """The tensor of a rank: small whole numbers that differ between the ranks."""
     return ((jnp.arange(int(np.prod(shape))).reshape(shape) + 2 * rank) % 5).astype(dtype)
 
 
@@ -71,7 +71,7 @@ def check_unsigned_integers_and_random_keys() -> None:
         )
         with raises(Exception, "uint32"):
             way(functools.partial(hvd.allreduce, op=hvd.Max))(jnp.ones(1, jnp.uint32))
-        with raises(Exception, "uint4"):  # of which JAX has one in each byte, and XLA two
+        with raises(Exception, "uint4"):  # JAX has one of them in each byte, XLA has two
             way(functools.partial(hvd.allreduce, op=hvd.Sum))(jnp.full(2, 9, jnp.uint4))
 
 
@@ -130,7 +130,7 @@ def check_reducescatter() -> None:
 
 
 def check_groups() -> None:
-    """A tree is a group by itself; these are Horovod's names for it."""
+    """A tree is a group by itself. These are Horovod's functions for groups."""
     rank, size = hvd.rank(), hvd.size()
     pair = [of(rank, (size, 2)), of(rank, (size,), jnp.int32)]
     everyones = [everybody((size, 2)), everybody((size,), jnp.int32)]
@@ -142,7 +142,7 @@ def check_groups() -> None:
 
 
 def check_barrier() -> None:
-    """Whoever is through it sees what the others did before."""
+    """After the barrier, a rank sees the files that the others made before it."""
     folder = Path(hvd.broadcast_object(tempfile.mkdtemp(prefix="distrun-test-") if hvd.rank() == 0 else None, 0))
     if hvd.rank() > 0:
         time.sleep(0.2)
@@ -155,7 +155,7 @@ def check_barrier() -> None:
 
 
 def check_gradients() -> None:
-    """Those of distrun.torch: of the sum of all ranks' losses."""
+    """As in distrun.torch: the gradients of the sum of all ranks' losses."""
     rank, size = hvd.rank(), hvd.size()
     x = of(rank, (size + 1, 2))
     weights = jnp.arange(1.0, 2 * (size + 1) + 1).reshape(size + 1, 2)
@@ -205,7 +205,7 @@ def check_transformations() -> None:
 
 
 def check_many_operations_in_one_program() -> None:
-    """One after the other; in an order of XLA's own the ranks would wait for each other."""
+    """The operations run one after the other. In an order chosen by XLA, the ranks would wait for each other."""
 
     @jax.jit
     def many(xs: list[jax.Array]) -> list[jax.Array]:
@@ -218,7 +218,7 @@ def check_many_operations_in_one_program() -> None:
 
 
 def check_operations_of_a_function_keep_their_order() -> None:
-    """Whatever the shapes, under grad and vmap as well: XLA runs small programs strictly in its order."""
+    """With any shapes, also under grad and vmap: XLA runs small programs strictly in its own order."""
 
     def step(w: jax.Array, x: jax.Array) -> Any:
         def loss(w: jax.Array) -> Any:
@@ -236,7 +236,7 @@ def check_operations_of_a_function_keep_their_order() -> None:
 
 
 def check_order_in_transformed_functions() -> None:
-    """A value of one function must not come into another, and what is no batch stays none."""
+    """A value of one function must not get into another, and a value without a batch must not get one."""
     size, x, w = hvd.size(), of(hvd.rank(), (4, 3)), jnp.ones(5)
     total = functools.partial(hvd.allreduce, op=hvd.Sum)
 
@@ -248,7 +248,7 @@ def check_order_in_transformed_functions() -> None:
         chosen = jax.lax.cond(each.sum() >= 0, two, lambda x, w: total(x.sum()), x, w)
         return total(carry) + total(chosen)
 
-    with jax.check_tracer_leaks(size == 1):  # collects all garbage after every trace; a rank traces alike in any world
+    with jax.check_tracer_leaks(size == 1):  # collects garbage after every trace; ranks of every world trace alike
         for function in (two, jax.jit(two), jax.checkpoint(two)):
             for way in WAYS.values():
                 by_x, by_w = way(jax.grad(function, (0, 1)))(x, w)
@@ -263,7 +263,7 @@ def check_order_in_transformed_functions() -> None:
 
 
 def check_one_name_for_several_operations_of_a_program() -> None:
-    """They are numbered, in every trace alike, as are those of a vjp that is called several times."""
+    """They get numbers, the same in every trace. So do the operations of a vjp that is called several times."""
     from distrun.jax import _names
 
     def step(x: jax.Array) -> Any:
@@ -280,12 +280,12 @@ def check_one_name_for_several_operations_of_a_program() -> None:
     expected = [jnp.full((3, 100), (1.0 + index) * hvd.size()) for index in range(12)]
     for _ in range(3):
         hvd.barrier()
-        time.sleep(0.02 * hvd.rank())  # so that the others have several in flight
+        time.sleep(0.02 * hvd.rank())  # the others now have several operations in flight
         same(compiled(jnp.ones((3, 100))), (expected, expected[:2]))
 
 
 def check_each_equation_is_looked_at_once() -> None:
-    """For the names of the operations: a step may have thousands of both."""
+    """distrun looks at equations for the names of operations. A step may have thousands of both."""
     from distrun.jax import _names
 
     names_of, looked = _names._names_of, [0]
@@ -316,7 +316,7 @@ def check_programs_in_flight_at_once() -> None:
 
 
 def check_one_rank_traces_again() -> None:
-    """A batch of another size on one rank makes it compile again, with the same names."""
+    """A batch of another size makes one rank compile again. The names must stay the same."""
 
     @jax.jit
     def step(batch: jax.Array) -> jax.Array:
@@ -327,7 +327,7 @@ def check_one_rank_traces_again() -> None:
 
 
 def check_what_a_function_closes_over_is_its_programs() -> None:
-    """It travels when the program runs, and not when it is traced, which one rank may do more often than the others."""
+    """Such values travel when the program runs, not when it is traced. One rank may trace more often than others."""
     from distrun.jax import _names
 
     size, x, total = hvd.size(), of(hvd.rank(), (3,)), functools.partial(hvd.allreduce, op=hvd.Sum)
@@ -347,7 +347,7 @@ def check_what_a_function_closes_over_is_its_programs() -> None:
 
 
 def check_one_rank_traces_again_what_calls_kept_functions() -> None:
-    """JAX keeps what it traced of the functions inside, for the next trace of what calls them."""
+    """JAX keeps the traces of inner functions, and uses them when their caller is traced again."""
     size = hvd.size()
     total = jax.jit(functools.partial(hvd.allreduce, op=hvd.Sum))
     largest = jax.jit(functools.partial(hvd.allreduce, op=hvd.Max))
@@ -403,7 +403,7 @@ def check_a_variable_that_one_rank_lacks() -> None:
 
 
 def check_elements_that_one_rank_lacks() -> None:
-    """XLA drops what has none, and the others would wait for this rank's operation."""
+    """XLA drops operations on empty arrays. The other ranks would then wait for this rank's operation."""
     if hvd.size() == 1:
         return
     x = jnp.ones((hvd.size() if hvd.rank() else 0, 3))
@@ -448,7 +448,7 @@ def check_process_sets() -> None:
 
 
 def check_only_the_members_of_a_set_have_its_operations() -> None:
-    """In a program of all ranks: their names leave those of all ranks as they are, given or not, and the gradients'."""
+    """In a program of all ranks. The set's operations must not change the names of the others, given or automatic."""
     if hvd.size() == 1:
         return
     size, last = hvd.size(), hvd.size() - 1
@@ -501,7 +501,7 @@ def check_join() -> None:
 
 
 def check_a_vmap_by_itself_after_join() -> None:
-    """Its operations are counted, and by then the ranks have different numbers of them."""
+    """Its operations are counted. The ranks have different counts by then."""
     mapped = jax.vmap(functools.partial(hvd.allreduce, op=hvd.Sum))
     for step in range(hvd.rank() + 2):
         have = sum(1 for rank in range(hvd.size()) if rank + 2 > step)
@@ -526,7 +526,7 @@ def check_initial_state_from_one_rank() -> None:
 
 
 def check_numbers_of_the_root_stay_numbers() -> None:
-    """With all their digits: constants of jitted functions, and seeds. What is an array on the root is one here."""
+    """With all their digits: constants of jitted functions, and seeds. An array on the root becomes an array here."""
     mine = {"p": 0.1 + hvd.rank(), "inference": hvd.rank() == 0, "seed": 2**40 + hvd.rank(), "w": of(hvd.rank(), (2,))}
     found = hvd.broadcast_parameters(mine)
     expected = {"p": 0.1, "inference": True, "seed": 2**40}
@@ -551,7 +551,7 @@ def check_nan_travels() -> None:
 
 
 def check_several_devices_of_a_rank() -> None:
-    """The test gives the ranks two devices for this check. One program may use one of them."""
+    """The test gives the ranks two devices for this check. A program may use one of them."""
     if jax.local_device_count() == 1:
         return
     same(jax.jit(hvd.allreduce)(jnp.ones(2)), jnp.ones(2))
@@ -566,7 +566,7 @@ def check_several_devices_of_a_rank() -> None:
 
 
 def check_by_callbacks() -> None:
-    """The way that is taken where the native handler cannot be, as on a GPU."""
+    """This path is used if the native handler cannot be used, for example on a GPU."""
     from distrun.jax import _native
 
     ready, _native.ready = _native.ready, lambda _: False
@@ -581,7 +581,7 @@ def check_by_callbacks() -> None:
         check_allreduce_scales_and_compresses()
         check_broadcast()
         check_reducescatter()
-        assert jax.make_jaxpr(lambda t: hvd.allreduce(t))(jnp.ones(0)).effects  # without, XLA drops it
+        assert jax.make_jaxpr(lambda t: hvd.allreduce(t))(jnp.ones(0)).effects  # otherwise XLA drops the operation
     finally:
         _native.ready = ready
 

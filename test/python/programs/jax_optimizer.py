@@ -15,7 +15,7 @@ import distrun.jax as hvd
 
 
 def check_optimizer_equals_a_single_process() -> None:
-    """Each rank with its share of the batch makes the steps of one process with the whole batch."""
+    """Ranks with their shares of the batch take the steps of one process with the whole batch."""
     rank, size = hvd.rank(), hvd.size()
     images = jax.random.normal(jax.random.key(1), (4 * size, 5))
     labels = images @ jnp.arange(5.0)
@@ -82,7 +82,7 @@ def check_passes_take_what_an_optimizer_decides_by() -> None:
 
 
 def check_how_gradients_are_reduced() -> None:
-    """By steps that are the gradients: Adam's do not change with their scale."""
+    """With SGD, because its steps are the gradients. Adam's steps do not change with the scale of the gradients."""
     size, gradient = hvd.size(), jnp.full(2, hvd.rank() + 1.0)
 
     def check(expected: float, **options: Any) -> None:
@@ -107,7 +107,7 @@ def check_how_gradients_are_reduced() -> None:
 
 
 def check_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
-    """The gradients are looked at when they are reduced: apply_if_finite goes inside."""
+    """The gradients are checked after the reduction: apply_if_finite belongs inside."""
     optimizer = hvd.DistributedOptimizer(optax.apply_if_finite(optax.sgd(0.5), max_consecutive_errors=5))
 
     @jax.jit
@@ -138,7 +138,7 @@ def check_what_an_optimizer_decides_by_is_the_same_on_all_ranks() -> None:
                 0
             ]
         )
-        own = jnp.float32(70000 + hvd.rank())  # more than float16 has
+        own = jnp.float32(70000 + hvd.rank())  # more than float16 can hold
         average = jnp.float32(70000 + (hvd.size() - 1) / 2)
         found = function(x, own)
         assert found.pop("nothing") is None

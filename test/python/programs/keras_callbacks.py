@@ -1,4 +1,4 @@
-"""distrun.keras's callbacks as Horovod's programs use them: with hooks of their own, in loops of their own."""
+"""distrun.keras's callbacks as programs for Horovod use them: with their own hooks and in their own loops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Start = hvd.callbacks.BroadcastGlobalVariablesCallback
 
 
 def model() -> Any:
-    """Whose weights every rank draws for itself, and keeps: its learning rate is 0."""
+    """Every rank draws its own weights and keeps them, because the learning rate is 0."""
     keras.utils.set_random_seed(hvd.rank())
     made = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4), keras.layers.Dense(1)])
     made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), loss="mse")
@@ -33,13 +33,13 @@ def fit(made: Any, *callbacks: Any, epochs: int = 1) -> Any:
 
 
 def of_rank_0(made: Any) -> list[bool]:
-    """Of the kernels: whether it is rank 0's."""
+    """For each kernel, whether it equals rank 0's."""
     kernels = [one for one in made.get_weights() if one.ndim == 2]
     return [bool(np.array_equal(hvd.broadcast(one, 0), one)) for one in kernels]
 
 
 def first_kernel(callback: Any, batch: int, logs: Any = None) -> None:
-    """In the place of on_batch_end: the rest is each rank's own."""
+    """Replaces on_batch_end. The other weights stay different on each rank."""
     if not callback.broadcast_done:
         assert all(of_rank_0(callback.model)) == (hvd.rank() == 0)
         hvd.broadcast_variables(callback.model.trainable_variables[:1], callback.root_rank)
@@ -78,7 +78,7 @@ def check_any_rank_may_be_the_root() -> None:
 
 
 def check_loops_of_the_programs() -> None:
-    """They call what Horovod's callbacks have."""
+    """Such loops call the methods of Horovod's callbacks."""
     made, start = model(), Start(0)
     rates = hvd.callbacks.LearningRateScheduleCallback(0.5, lambda epoch: 0.1)
     keras.callbacks.CallbackList([start, rates], model=made).on_batch_begin(0)
@@ -89,7 +89,7 @@ def check_loops_of_the_programs() -> None:
 
 def check_keras_does_not_wait_for_the_end_of_each_batch() -> None:
     if LEGACY or keras.backend.backend() == "tensorflow":
-        return  # whose callbacks are never called beside the steps
+        return  # there callbacks never run beside the steps
     for callback, beside in ((Start(0), True), (FirstKernel(0), False)):
         assert keras.callbacks.CallbackList([callback], model=model())._async_train is beside
 
@@ -102,7 +102,7 @@ def check_a_number_is_the_factor_in_every_epoch() -> None:
 
 
 class OwnRates(hvd.callbacks.LearningRateScheduleCallback):
-    """Horovod's hook for programs that set rates in their own way."""
+    """Horovod's hook for programs that set learning rates themselves."""
 
     def _adjust_learning_rate(self, epoch: float) -> None:
         assert self.current_epoch <= epoch < self.current_epoch + 1
@@ -117,7 +117,7 @@ def check_programs_set_rates_in_their_own_way() -> None:
 
 
 def check_the_rate_for_all_ranks_has_to_be_given() -> None:
-    """Older programs leave it out."""
+    """Older programs leave this argument out."""
     schedule, warmup = hvd.callbacks.LearningRateScheduleCallback, hvd.callbacks.LearningRateWarmupCallback
     for make in (lambda: warmup(warmup_epochs=5, verbose=1), lambda: schedule(multiplier=0.1, start_epoch=30)):
         with raises(ValueError, "initial_lr=0.01 * hvd.size()"):
@@ -127,7 +127,8 @@ def check_the_rate_for_all_ranks_has_to_be_given() -> None:
 
 
 def check_rank_0_alone_goes_on_from_a_file() -> None:
-    """As in Horovod's examples: Keras 3 gives its variables other paths. `late`: the others have none before a step."""
+    """As in Horovod's examples. Keras 3 gives a loaded model's variables other paths. `late`: the other ranks have no
+    variables before their first step."""
     for late in (False, True):
         made = model()
         made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
@@ -144,7 +145,7 @@ def check_rank_0_alone_goes_on_from_a_file() -> None:
 
 
 def check_ranks_that_begin_with_different_epochs_are_told() -> None:
-    """As where rank 0 alone finds a checkpoint: each would wait for the metrics of its own epoch."""
+    """This happens if only rank 0 finds a checkpoint. Each rank would wait for the metrics of its own epoch."""
     if hvd.size() == 1:
         return
     made, inputs = model(), np.ones((8, 6), np.float32)
@@ -154,7 +155,7 @@ def check_ranks_that_begin_with_different_epochs_are_told() -> None:
 
 
 def check_metrics_are_those_of_the_ranks_that_go_on() -> None:
-    """Where others have joined, whatever their numbers."""
+    """Other ranks have joined, with any ranks among them."""
     for last in range(hvd.size()):
         logs = {"loss": 1.0 + hvd.rank()}
         if hvd.rank() == last:
@@ -164,7 +165,8 @@ def check_metrics_are_those_of_the_ranks_that_go_on() -> None:
 
 
 def check_operations_say_which_callback_they_are_of() -> None:
-    """By their names, which the report of a rank without the callback has. Here the others have other arrays there."""
+    """The names tell it, also in the report for a rank without the callback. Here the other ranks submit different
+    arrays with these names."""
     if hvd.size() == 1:
         return
     made, first = model(), hvd.rank() == 0
@@ -191,7 +193,7 @@ def check_rank_0_says_that_the_rate_is_reached() -> None:
 
 
 def check_older_optimizers_of_legacy_keras_begin_alike() -> None:
-    """They have no build(): the weights are broadcast, and what state they have."""
+    """These optimizers have no build(). The weights are broadcast, and the state that exists."""
     if not LEGACY or hvd.size() == 1:
         return
     import tensorflow as tf

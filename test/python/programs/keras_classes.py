@@ -1,4 +1,4 @@
-"""Optimizers of a program's own classes and with its own schedules in distrun.keras, as keras_fit.py has Keras's."""
+"""Optimizers with a program's own classes and schedules in distrun.keras. keras_fit.py has Keras's own."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from distrun.keras._keras import LEGACY, keras
 
 
 class Falling(keras.optimizers.schedules.LearningRateSchedule):
-    """As tutorials write them: Keras is told nothing of it, and it not how to write it down."""
+    """As in tutorials: it is not registered with Keras and has no get_config()."""
 
     def __call__(self, step: Any) -> Any:
         return 0.1 / (1.0 + (keras.ops.cast(step, "float32") if not LEGACY else keras.backend.cast(step, "float32")))
 
 
 class Kept(Falling):
-    """That one can be written down."""
+    """A schedule that can be serialized."""
 
     def __init__(self, steps: int = 0) -> None:
         self.steps = steps
@@ -34,20 +34,20 @@ class Kept(Falling):
 
 
 class Own(keras.optimizers.SGD):
-    """Of the program's."""
+    """A class of the program."""
 
 
 @keras.saving.register_keras_serializable("own")
 class Registered(keras.optimizers.SGD):
-    """That Keras finds by its name."""
+    """A class that Keras finds by its registered name."""
 
 
 class Named(keras.optimizers.SGD):
-    """That it finds by the name that the program gave it, without a package."""
+    """A class that Keras finds by a name that the program gave it, without a package."""
 
 
 class FromPeak(keras.optimizers.SGD):
-    """Makes its schedule itself, and has in its configuration what it makes that of."""
+    """Makes its schedule itself. Its configuration has the value from which it makes the schedule."""
 
     def __init__(self, peak: float, **options: Any) -> None:
         super().__init__(learning_rate=Kept(), **options)
@@ -60,7 +60,7 @@ class FromPeak(keras.optimizers.SGD):
 
 
 class NamedRate(keras.optimizers.SGD):
-    """The same under a name that Keras has for the schedule."""
+    """The same, but the value has the name that Keras uses for the schedule."""
 
     def __init__(self, learning_rate: float, **options: Any) -> None:
         super().__init__(learning_rate=Kept(), **options)
@@ -71,7 +71,7 @@ class NamedRate(keras.optimizers.SGD):
 
 
 class Looking(keras.optimizers.SGD):
-    """What it writes down it reads from its schedule."""
+    """Reads a value of its configuration from its schedule."""
 
     def __init__(self, learning_rate: Any = None, steps: int = 0, **options: Any) -> None:
         super().__init__(learning_rate=learning_rate or Kept(steps), **options)
@@ -83,7 +83,7 @@ class Looking(keras.optimizers.SGD):
 
 
 class Lookahead(keras.optimizers.Optimizer):
-    """Around another optimizer, which is saved under another name than its attribute's."""
+    """Wraps another optimizer, and saves it under another name than its attribute's."""
 
     def __init__(self, optimizer: Any, name: str = "lookahead", **options: Any) -> None:
         super().__init__(learning_rate=0.1, name=name)
@@ -115,7 +115,7 @@ def check_learning_rates_and_classes_that_keras_does_not_find() -> None:
 
 
 def check_classes_that_keras_finds() -> None:
-    """In files that are loaded without distrun, too."""
+    """Also in files that are loaded without distrun."""
     keras.saving.get_custom_objects()["Named"] = Named
     for kind in (Registered, Named):
         made = distributed(kind(0.05, momentum=0.5))
@@ -128,7 +128,7 @@ def check_classes_that_keras_finds() -> None:
 
 
 def check_h5_files_without_the_optimizers_state() -> None:
-    """Of a model that was never trained, and of a trained one where what is there is not this Keras's."""
+    """For a model that was never trained, and for a trained one whose stored state does not fit this Keras."""
     made = model(0)
     adam = keras.optimizers.Adam(0.01)
     made.compile(optimizer=hvd.DistributedOptimizer(adam), loss=keras.losses.MeanSquaredError())
@@ -144,7 +144,7 @@ def check_h5_files_without_the_optimizers_state() -> None:
         with h5py.File(file, "a") as opened:
             attributes = opened["optimizer_weights"].attrs
             attributes["weight_names"] = attributes["weight_names"][:-1]
-        if LEGACY:  # which then leaves the number of steps out too
+        if LEGACY:  # in this case legacy Keras leaves out the number of steps too
             return
         later = hvd.load_model(file).optimizer
         assert int(later.iterations) == int(again.optimizer.iterations) > 0
@@ -153,7 +153,7 @@ def check_h5_files_without_the_optimizers_state() -> None:
 
 
 def check_saved_models_of_legacy_keras() -> None:
-    """Of whose optimizer Keras itself has the configuration only."""
+    """Keras itself stores only the configuration of the optimizer."""
     if not LEGACY:
         return
     made = distributed(keras.optimizers.Adam(0.25))
@@ -190,7 +190,8 @@ def check_what_is_inside_a_scaled_loss_is_handed_on() -> None:
 
 
 def is_first(variable: Any) -> bool:
-    return bool(variable.shape[-1] == 8)  # of keras_fit's model, whose paths count the models of a process
+    # the first layer of keras_fit's model, whose paths contain the number of models in this process
+    return bool(variable.shape[-1] == 8)
 
 
 def decaying(excluded: bool = True) -> Any:
@@ -212,7 +213,7 @@ def by_function() -> Any:
 
 
 def check_several_optimizers_in_one() -> None:
-    """Chosen by paths, where each is made again with what it was told, or by a function."""
+    """Chosen by paths, where distrun makes each optimizer again from its configuration, or chosen by a function."""
     if LEGACY or not hasattr(keras.optimizers, "MultiOptimizer"):
         return
     given = by_paths()

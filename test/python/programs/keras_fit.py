@@ -1,6 +1,6 @@
-"""distrun.keras on the backend that KERAS_BACKEND names: fit() of several ranks is fit() of one process.
+"""distrun.keras on the backend that KERAS_BACKEND names: fit() on several ranks gives the result of one process.
 
-With TF_USE_LEGACY_KERAS=1 it is legacy Keras, which has checks of its own; the test says which others it runs.
+TF_USE_LEGACY_KERAS=1 selects legacy Keras, which has some checks for itself. The test names the others to run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distrun import _session
 from distrun.keras._backends import Reduction
 from distrun.keras._keras import LEGACY, keras
 
-ROWS, BATCH = 48, 12  # over all ranks
+ROWS, BATCH = 48, 12  # on all ranks together
 
 
 def data() -> tuple[Any, Any]:
@@ -33,7 +33,7 @@ def data() -> tuple[Any, Any]:
 
 
 def mine() -> tuple[Any, Any]:
-    """This rank's share of every batch."""
+    """The share of this rank in every batch."""
     images, labels = data()
     part = BATCH // hvd.size()
     chosen = np.arange(ROWS).reshape(-1, BATCH)[:, hvd.rank() * part : (hvd.rank() + 1) * part].ravel()
@@ -57,7 +57,7 @@ def start() -> Any:
 
 
 def distributed(optimizer: Any, **options: Any) -> Any:
-    """Trained on this rank's shares from rank 0's start; its weights."""
+    """A model that starts with rank 0's weights and is trained on this rank's shares."""
     made = model(hvd.rank())
     made.compile(optimizer=hvd.DistributedOptimizer(optimizer, **options), loss="mse")
     passes = options.get("backward_passes_per_step", 1)
@@ -78,7 +78,7 @@ def same(one: Any, other: Any, tolerance: float = 1e-5) -> None:
 
 
 def check_equal_to_a_single_process() -> None:
-    if hvd.rank() == 0:  # where Keras then gives other names to its layers
+    if hvd.rank() == 0:  # Keras then gives other names to the layers of this rank
         model(1)
     for make in (
         lambda: keras.optimizers.SGD(0.05, momentum=0.9),
@@ -100,7 +100,7 @@ def check_equal_to_a_single_process() -> None:
 
 
 class Subclassed(keras.Model):
-    """Its variables are made when it is called."""
+    """Its variables are created when it is called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Subclassed(keras.Model):
 
 
 class StepsOfItsOwn(Subclassed):
-    """Never called itself."""
+    """Its call() is never used."""
 
     def call(self, inputs: Any) -> Any:
         raise NotImplementedError
@@ -124,7 +124,7 @@ def assert_equal_everywhere(made: Any) -> None:
 
 
 def check_models_that_are_built_in_the_first_step() -> None:
-    """Where rank 0 alone has built its own too: to load weights, say."""
+    """Also if only rank 0 has built its model before, for example to load weights."""
     for make in (lambda: keras.Sequential([keras.layers.Dense(8), keras.layers.Dense(1)]), Subclassed):
         for built_on_0 in (False, True):
             keras.utils.set_random_seed(hvd.rank())
@@ -181,7 +181,7 @@ def check_what_weight_decay_leaves_out_of_a_scaled_loss() -> None:
 
 
 def check_xla_is_left_out_on_tensorflow() -> None:
-    """Keras chooses it where it sees a GPU."""
+    """Keras chooses XLA if it sees a GPU."""
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf
@@ -214,13 +214,14 @@ def check_gradient_accumulation() -> None:
 
 
 def check_the_class_is_keras_own_in_files() -> None:
-    """What is saved loads in plain Keras, and load_model goes on where it was."""
+    """The saved files load in plain Keras, and load_model continues from them."""
     made = distributed(keras.optimizers.Adam(0.01))
     assert type(made.optimizer).__name__ == "Adam" and isinstance(made.optimizer, keras.optimizers.Optimizer)
     with tempfile.TemporaryDirectory() as folder:
         made.save(Path(folder) / "model.keras")
-        made.compile(optimizer=made.optimizer, loss=keras.losses.MeanSquaredError())  # Keras 3 reads no "mse" of an .h5
-        made.save(Path(folder) / "model.h5")  # whose optimizer Keras 3 does not build
+        # Keras 3 cannot read "mse" from an .h5 file
+        made.compile(optimizer=made.optimizer, loss=keras.losses.MeanSquaredError())
+        made.save(Path(folder) / "model.h5")  # Keras 3 does not build the optimizer of this file
         plain = keras.saving.load_model(Path(folder) / "model.keras")
         assert not hasattr(plain.optimizer, "distrun_reduction")
         assert int(plain.optimizer.iterations) == int(made.optimizer.iterations) > 0
@@ -235,7 +236,7 @@ def check_the_class_is_keras_own_in_files() -> None:
 
 
 def fit_with_an_overflow_on_one_rank(scaled: Any) -> Any:
-    """In the second batch; the model, which is the same on all ranks."""
+    """The overflow is in the second batch. Returns the model, which is equal on all ranks."""
     made = model(0)
     made.compile(optimizer=hvd.DistributedOptimizer(scaled), loss="mse")
     images, labels = mine()
@@ -264,7 +265,7 @@ def check_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
 
 
 def check_a_loop_of_ones_own_scales_its_loss() -> None:
-    """Else the policy's optimizer would divide gradients by a scale that nobody multiplied them with."""
+    """Otherwise the policy's optimizer would divide gradients by a scale without a multiplication before."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -283,8 +284,8 @@ def check_a_loop_of_ones_own_scales_its_loss() -> None:
 
     with raises(ValueError, "optimizer.scale_loss"):
         stateless(gradient)
-    zeros = keras.ops.zeros_like(gradient)  # which make slots
-    if keras.backend.backend() != "tensorflow":  # which has no stateless_apply
+    zeros = keras.ops.zeros_like(gradient)  # a step with these creates the slots
+    if keras.backend.backend() != "tensorflow":  # TensorFlow has no stateless_apply
         assert keras.ops.convert_to_numpy(stateless(zeros)).tolist() == [10.0]
     if keras.backend.backend() != "jax":
         optimizer.apply([zeros], [variable])
@@ -292,7 +293,7 @@ def check_a_loop_of_ones_own_scales_its_loss() -> None:
     with raises(ValueError, "optimizer.scale_loss"):
         optimizer.apply([gradient], [variable])
     scaled = optimizer.scale_loss(gradient)
-    if keras.backend.backend() == "jax":  # where Keras's apply, which has a cond in it, cannot run by itself
+    if keras.backend.backend() == "jax":  # there Keras's apply contains a cond and cannot run eagerly
         variable.assign(stateless(scaled))
     else:
         optimizer.apply([scaled], [variable])
@@ -336,7 +337,7 @@ def check_legacy_has_no_accumulation() -> None:
 
 
 def check_scaling_outside_is_refused() -> None:
-    """Where it is made, also without fit() and its callbacks."""
+    """Where the optimizer is made, also without fit() and its callbacks."""
     told = ("mixed_float16", "Set the policy first", "put it inside: DistributedOptimizer(")
     with raises(ValueError, *told):
         keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)))
@@ -364,7 +365,7 @@ def check_metrics_are_averaged() -> None:
 
 
 def check_metrics_that_are_vectors_are_averaged() -> None:
-    """F1Score has a value for each class; the ranks see different rows."""
+    """F1Score has a value per class. The ranks see different rows."""
     images, labels = mine()
     scores = keras.metrics.F1Score()
     scores.update_state(np.eye(3, dtype="float32")[np.arange(len(labels)) % 3], images[:, :3])
@@ -380,7 +381,7 @@ def check_metrics_that_are_vectors_are_averaged() -> None:
 
 
 def check_what_is_no_metric_is_left_alone() -> None:
-    """Of callbacks in front, which put there what later ones want; ranks may differ in what it is."""
+    """Earlier callbacks put such values there for later ones. The ranks may have different kinds of them."""
     first, odd = hvd.rank() == 0, hvd.size() > 1
     left = {
         "classes": ["cat", "dog"],
@@ -430,7 +431,7 @@ def check_files_from_rank_0_only() -> None:
 
 
 class Scale(keras.layers.Layer):
-    """Made of what its __init__ makes, and of `inner`."""
+    """Has a weight that its __init__ creates, and `inner`."""
 
     def __init__(self, inner: Any = None) -> None:
         super().__init__()
@@ -462,7 +463,7 @@ def check_local_layers() -> None:
 
 
 def check_the_scale_of_local_gradients() -> None:
-    """What undoes Keras's division by the number of passes holds for them too, as it does on one rank."""
+    """As on one rank, the factor that undoes Keras's division by the passes applies to local gradients too."""
     variable = keras.Variable([1.0, 2.0])
     gradient = keras.ops.convert_to_tensor([3.0, 6.0])
     for shared, divisor in ((False, 1), (True, hvd.size())):
@@ -485,7 +486,7 @@ def check_what_is_wrong_is_refused() -> None:
 
 
 def check_models_that_differ_are_refused() -> None:
-    """By the broadcast at the start, and without one by the first step; the job goes on."""
+    """The broadcast at the start refuses them. Without a broadcast, the first step does. The job goes on."""
     if hvd.size() == 1:
         return
     for callbacks in ([start()], []):
@@ -494,7 +495,7 @@ def check_models_that_differ_are_refused() -> None:
         odd.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
         with raises(Exception, "shapes differ") as caught:
             fit(odd, *mine(), BATCH // hvd.size(), callbacks)
-            odd.get_weights()  # JAX raises where a result is looked at
+            odd.get_weights()  # JAX raises when a result is read
         error = hvd.error_of(caught[0])
         assert isinstance(error, hvd.Mismatch) and error.usable, caught[0]
     same(distributed(keras.optimizers.SGD(0.05)), alone(keras.optimizers.SGD(0.05)))
@@ -540,7 +541,7 @@ def check_values() -> None:
 
 
 def check_barrier() -> None:
-    """Whoever is through it sees what the others did before."""
+    """After the barrier, a rank sees the files that the others made before it."""
     folder = hvd.broadcast_object(tempfile.mkdtemp(prefix="distrun-test-") if hvd.rank() == 0 else None, 0)
     if hvd.rank() > 0:
         time.sleep(0.2)
@@ -553,7 +554,7 @@ def check_barrier() -> None:
 
 
 def check_horovods_names() -> None:
-    """In its order; what we have besides comes after them, or has a default."""
+    """In Horovod's order. Arguments that only distrun has come after them, or have a default."""
     reduced = "name average prescale_factor postscale_factor op compression"
     wanted = {
         "DistributedOptimizer": "optimizer name device_dense device_sparse compression sparse_as_dense "

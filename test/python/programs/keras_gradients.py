@@ -1,5 +1,5 @@
-"""What distrun.keras does with gradients that are not like the others: of layers of a rank's own, and those that are no
-gradients but the new values of their variables, as of float8."""
+"""Special gradients in distrun.keras: those of local layers, and values that are not gradients but new values of their
+variables, as for float8."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def one_step(made: Any, rows: tuple[Any, Any], optimizer: Any) -> None:
 
 
 def check_ranks_with_other_numbers_of_local_layers() -> None:
-    """In front of those that all have, and of their shape."""
+    """The local layers are in front of the shared layers and have the same shape."""
 
     def common() -> list[Any]:
         drawn = [keras.initializers.GlorotUniform(seed=seed) for seed in (1, 2)]
@@ -50,7 +50,7 @@ def check_ranks_with_other_numbers_of_local_layers() -> None:
 
 
 def check_values_of_variables_are_the_largest_of_the_ranks() -> None:
-    """Whatever is done to gradients; a rank keeps those of its own layers."""
+    """No option for gradients changes them. A rank keeps the values of its local layers."""
     if LEGACY:
         return
     value, kept, weight = (keras.Variable([1.0, 2.0]) for _ in range(3))
@@ -65,7 +65,7 @@ def check_values_of_variables_are_the_largest_of_the_ranks() -> None:
 
 
 def check_float8() -> None:
-    """The scales and the largest values of several passes and steps are those of one process."""
+    """After several passes and steps, the scales and the largest values are those of one process."""
     if LEGACY:
         return
 
@@ -75,7 +75,7 @@ def check_float8() -> None:
         made.quantize("float8")
         made.compile(optimizer=wrap(keras.optimizers.SGD(0.05)), loss="mse")
         fit(made, *rows, batch)
-        # Those of the outputs' gradients are larger where the loss is the mean of fewer rows.
+        # For gradients of outputs, the values are larger if the loss is the mean of fewer rows.
         kinds = ("inputs_scale", "inputs_amax_history")
         return [one.numpy() if hasattr(one, "numpy") else np.array(one) for one in made.variables if one.name in kinds]
 
@@ -92,7 +92,7 @@ def check_float8() -> None:
 
 
 def check_local_variables_are_held() -> None:
-    """So that no later variable has the address by which they are known."""
+    """distrun knows local variables by address, so a later variable must not get the same address."""
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05))
 
     def one_given() -> tuple[Any, Any]:
@@ -123,7 +123,7 @@ def check_gradients_go_by_what_people_know_variables_by() -> None:
 
 
 def check_gradients_in_a_process_set() -> None:
-    """Of its members; the rank between them has no part in it."""
+    """Only its members reduce. The rank between them has no part in it."""
     if LEGACY or hvd.size() < 3:
         return
     ours = hvd.add_process_set([0, 2])
@@ -141,7 +141,7 @@ def check_gradients_in_a_process_set() -> None:
 
 
 def check_part_of_the_average_is_taken_before_the_sum() -> None:
-    """As the others are told, which ask for another part."""
+    """The error on ranks with different factors shows the part that each takes."""
     if LEGACY or hvd.size() == 1:
         return
     factor = 2.0 if hvd.rank() == 0 else 4.0
@@ -152,7 +152,7 @@ def check_part_of_the_average_is_taken_before_the_sum() -> None:
 
 
 def check_rows_of_a_table() -> None:
-    """tf.IndexedSlices travel as rows, or dense where that is asked for."""
+    """tf.IndexedSlices travel as rows, or as dense tensors if the program asks for it."""
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf
@@ -173,7 +173,7 @@ def check_rows_of_a_table() -> None:
                 assert isinstance(found, tf.IndexedSlices) != as_dense
                 np.testing.assert_allclose(tf.convert_to_tensor(found), wanted / divisor, rtol=1e-6)
         if size > 1:
-            rows = tf.IndexedSlices(tf.fill([2, 1], 1.003), places, tf.shape(table))  # 1.0 in bfloat16
+            rows = tf.IndexedSlices(tf.fill([2, 1], 1.003), places, tf.shape(table))  # 1.003 becomes 1.0 in bfloat16
             [found] = Reduction(op=ReduceOp.SUM, compression="bf16", process_set=members).reduce([rows], [table])
             assert found.values.dtype == tf.float32
             np.testing.assert_array_equal(found.values, np.ones([2 * size, 1]))
@@ -183,7 +183,7 @@ def check_rows_of_a_table() -> None:
 
 
 def check_an_embedding() -> None:
-    """Learns as in one process."""
+    """It learns as in one process."""
 
     def trained(rows: tuple[Any, Any], optimizer: Any, batch: int) -> Any:
         keras.utils.set_random_seed(0)

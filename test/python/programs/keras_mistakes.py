@@ -1,4 +1,5 @@
-"""What programs get wrong with distrun.keras is told where they did it, by argument, value and what may be there."""
+"""Mistakes of programs with distrun.keras. Each error points to the program's line, with argument, value and allowed
+values."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def told(make: Callable[[], Any], kind: type[Exception], *texts: str) -> BaseExc
 
 
 def measured(epoch: float) -> int:
-    """A multiplier with a mistake of its own."""
+    """A multiplier that raises an error itself."""
     return len(epoch)  # type: ignore[arg-type]
 
 
@@ -41,7 +42,7 @@ def check_an_error_of_the_multiplier_is_its_own() -> None:
 
 
 def with_an_argument_more(function: Callable[[float, float], float]) -> Callable[..., float]:
-    """Of which the program's decorator gives one."""
+    """A decorator of the program that supplies one argument."""
 
     @functools.wraps(function)
     def inner(*arguments: float) -> float:
@@ -59,7 +60,7 @@ def check_a_multiplier_is_called_with_the_epoch() -> None:
 
 
 def check_an_optimizer_that_has_a_schedule() -> None:
-    """Before the first step, though the callback begins later, and also where it scales the loss."""
+    """Refused before the first step, even if the callback begins later or the optimizer scales the loss."""
     falling = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
     scaling = (keras.mixed_precision if LEGACY else keras.optimizers).LossScaleOptimizer
     for rate in (falling, *(() if LEGACY else (lambda: 0.1,))):
@@ -182,7 +183,7 @@ def check_values_and_names() -> None:
 
 
 def check_files() -> None:
-    """A model that was never compiled has no optimizer that could be distributed: it is loaded as Keras loads it."""
+    """A model that was never compiled has no optimizer to distribute. It is loaded as in plain Keras."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ("model.keras", "model.h5"):
             file = Path(folder) / name
@@ -200,7 +201,7 @@ def check_files() -> None:
 
 
 def check_local_variables_where_all_gradients_are_judged_together() -> None:
-    """Each rank would judge with its own, and ranks would drift apart."""
+    """Each rank would decide with its own local gradients, and the ranks would diverge."""
     scaling = (keras.mixed_precision if LEGACY else keras.optimizers).LossScaleOptimizer
     several = getattr(keras.optimizers, "MultiOptimizer", None)
     clipped = [sgd(global_clipnorm=1.0)]
@@ -219,7 +220,7 @@ def check_local_variables_where_all_gradients_are_judged_together() -> None:
     if not LEGACY:
         told(lambda: hvd.PartialDistributedOptimizer(scaling(sgd()), local_layers=layer), *refused)
         return
-    for outside in (False, True):  # legacy Keras knows at the first step
+    for outside in (False, True):  # legacy Keras knows it at the first step
         made = model()
         optimizer = sgd(0.1) if outside else scaling(sgd(0.1))
         optimizer = hvd.PartialDistributedOptimizer(optimizer, local_layers=made.layers[-1])
@@ -254,7 +255,7 @@ def check_files_do_not_tell_the_sum_of_passes_from_their_average() -> None:
 
 
 def check_an_optimizer_that_is_not_distributed() -> None:
-    """As Keras's copy of one is."""
+    """For example Keras's copy of a distributed optimizer."""
     made, plain = model(), model()
     plain.compile(optimizer=type(plain.optimizer).__mro__[1](0.0), loss="mse")
     scaled = model()
@@ -271,7 +272,7 @@ def check_an_optimizer_that_is_not_distributed() -> None:
 
 
 def check_legacy_keras_is_not_compiled_with_xla() -> None:
-    """In whose steps the reduction has no kernel; Keras 3's has a check in keras_fit.py."""
+    """Legacy Keras's step has no XLA kernel for the reduction. keras_fit.py has the check for Keras 3."""
     if not LEGACY or hvd.size() == 1:
         return
     for policy in ("float32", "mixed_float16"):

@@ -1,4 +1,5 @@
-"""Random numbers of layers, after the ranks have begun alike: each rank has its own, a restored run too."""
+"""Random numbers of layers after the ranks have begun with equal models. Each rank has its own, also in a restored
+run."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from distrun.keras._keras import keras
 
 
 class Noisy(keras.layers.Layer):  # type: ignore[misc]
-    """Holds a generator of its own, and a layer that has one."""
+    """Holds a generator, and a layer that has one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +26,7 @@ class Noisy(keras.layers.Layer):  # type: ignore[misc]
 
 
 def model() -> Any:
-    """The same on all ranks, as programs make it that set one seed."""
+    """The same model on all ranks, as in programs that set one seed."""
     keras.utils.set_random_seed(1)
     inner = keras.Sequential([keras.layers.Dense(4), keras.layers.Dropout(0.5), Noisy()])
     made = keras.Sequential([keras.Input((6,)), inner, keras.layers.GaussianNoise(0.1), keras.layers.Dense(1)])
@@ -61,7 +62,7 @@ def check_each_rank_has_its_own_and_the_root_keeps_its_own() -> None:
         everybodys = hvd.allgather_object(after)
         for layer in range(4):
             assert len({its[layer][0] for its in everybodys}) == hvd.size(), everybodys
-        send(made)  # again: of the root's, not of this rank's
+        send(made)  # again: the result depends on the root's seed, not on this rank's
         assert seeds(made) == after
 
 
@@ -71,10 +72,10 @@ def check_a_restored_run_goes_on_as_the_first() -> None:
     stored = [keras.ops.convert_to_numpy(one).copy() for one in made.variables]
     expected = seeds(made)
     everybodys = hvd.allgather_object(expected)
-    assert expected[-1][1] > 0  # of GaussianNoise: on torch Dropout draws from torch's own generator
+    assert expected[-1][1] > 0  # GaussianNoise: on torch, Dropout draws from torch's own generator
     assert len({str(its) for its in everybodys}) == hvd.size(), everybodys
     restored = model()
-    if hvd.rank() == 0:  # which alone reads the file
+    if hvd.rank() == 0:  # only rank 0 reads the file
         for variable, value in zip(restored.variables, stored, strict=True):
             variable.assign(value)
     hvd.broadcast_model(restored, 0)
@@ -82,7 +83,8 @@ def check_a_restored_run_goes_on_as_the_first() -> None:
 
 
 def check_what_keeps_its_seeds() -> None:
-    """Generators of optimizers, whose numbers change the weights, are alike; variables of the rank's own stay."""
+    """Generators of optimizers are equal on all ranks, because their numbers change the weights. Local variables
+    stay."""
     optimizer = keras.optimizers.SGD(0.1)
     optimizer.noise = keras.random.SeedGenerator(5 + hvd.rank())
     hvd.broadcast_variables([optimizer.noise.state], 0)
@@ -102,7 +104,7 @@ def check_numbers_that_look_like_seeds_travel() -> None:
     counts = keras.Variable(np.array([hvd.rank(), 5]), dtype="int32", trainable=False, name="counts")
     hvd.broadcast_variables([counts], hvd.size() - 1)
     assert keras.ops.convert_to_numpy(counts).tolist() == [hvd.size() - 1, 5]
-    gc.freeze()  # as before a fork: the collector does not show the generators any more
+    gc.freeze()  # as before a fork: afterwards the garbage collector does not show the generators
     generator = keras.random.SeedGenerator(9)
     gc.freeze()
     hvd.broadcast_variables([generator.state], 0)

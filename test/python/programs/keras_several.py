@@ -1,4 +1,4 @@
-"""distrun.keras for models that have their distributed optimizers in other attributes, and steps of their own."""
+"""distrun.keras for models that hold distributed optimizers in other attributes and have their own steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sgd() -> Any:
 
 
 class Several(StepsOfItsOwn):
-    """An optimizer for each of its layers, as in a GAN; `optimizer` is Keras's default."""
+    """Has an optimizer for each layer, as in a GAN. `optimizer` is Keras's default."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,20 +55,20 @@ def state(made: Any) -> list[Any]:
 
 def check_the_state_of_other_optimizers_is_broadcast() -> None:
     made, root = Several(), hvd.size() - 1
-    hvd.broadcast_model(made, root)  # none is built
+    hvd.broadcast_model(made, root)  # none is built yet
     for optimizer, variables in made.parts():
         optimizer.build(variables)
         for one in optimizer.variables:
             one.assign(one + (hvd.rank() + 1))
     before = state(made)
-    assert len(before) >= 6  # iterations and two momenta of each
+    assert len(before) >= 6  # iterations and two momenta of each optimizer
     hvd.broadcast_model(made, root)
     for its, mine_ in zip(state(made), before, strict=True):
         np.testing.assert_allclose(its, mine_ + (root - hvd.rank()), rtol=1e-6)
 
 
 def check_ranks_that_have_not_built_them_alike_are_told() -> None:
-    """As where rank 0 alone restores them; a restored one has no state on the others that could be overwritten."""
+    """This happens if only rank 0 restores them. On the others, a restored optimizer then has no state to overwrite."""
     made = Several()
     if hvd.rank() == 0:
         made.d_optimizer.build(made.first.trainable_variables)
@@ -92,10 +92,10 @@ class Net(enum.Enum):
 
 def check_optimizers_in_dicts_go_by_name_or_place() -> None:
     made, root = Several(), hvd.size() - 1
-    if hvd.rank() == root:  # from here on Keras numbers the layers of this rank differently
+    if hvd.rank() == root:  # from now on Keras numbers the layers of this rank differently
         keras.layers.Dense(1)
     layers = [keras.layers.Dense(1), keras.layers.Dense(1)]
-    names = sorted(["gen", "disc"], reverse=hvd.rank() == root)  # as from a set
+    names = sorted(["gen", "disc"], reverse=hvd.rank() == root)  # in different orders, as from a set
     nets = sorted(Net, key=lambda net: net.value, reverse=hvd.rank() == root)
     steps = {"gen": 1, "disc": 2, layers[0]: 3, layers[1]: 4, Net.GEN: 5, Net.DISC: 6}
 
@@ -105,7 +105,7 @@ def check_optimizers_in_dicts_go_by_name_or_place() -> None:
         return optimizer
 
     made.named = {key: one(key) for key in names}
-    if not LEGACY:  # which refuses such keys itself
+    if not LEGACY:  # legacy Keras refuses such keys
         made.of_layers = {key: one(key) for key in layers}
         made.of_nets = {key: one(key) for key in nets}
     hvd.broadcast_model(made, root)
@@ -129,7 +129,7 @@ def check_optimizers_that_some_ranks_lack() -> None:
 
 @contextlib.contextmanager
 def a_gpu_seen() -> Iterator[None]:
-    """Where Keras chooses XLA by itself."""
+    """Keras chooses XLA by itself in this context."""
     import tensorflow as tf
 
     before = tf.config.list_physical_devices
@@ -142,7 +142,7 @@ def a_gpu_seen() -> Iterator[None]:
 
 
 class WithTape(keras.Model):
-    """Whose own step reduces the gradients."""
+    """A model whose own step reduces the gradients."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""More than 2^31 elements, and more than 4 GiB: every count is a 64-bit one on the way. Needs 5 GiB for each rank."""
+"""More than 2^31 elements and more than 4 GiB, so every count must have 64 bits. Needs 5 GiB per rank."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def check_blocks_of_many() -> None:
 
 def check_shares_of_many() -> None:
     rank, last = hvd.rank(), hvd.size() - 1
-    rows = 2**28 + 1  # of 16 bytes
+    rows = 2**28 + 1  # 16 bytes each
     data = np.zeros((rows, 16), np.uint8)
     data[rows - 1] = 7
     share = hvd.reducescatter(data, op=hvd.Max, name="many")
     assert share[-1, 0] == (7 if rank == last else 0)
     del share
-    splits = [0] * last + [rows if rank == 0 else 0]  # everything of rank 0 goes to the last
+    splits = [0] * last + [rows if rank == 0 else 0]  # all rows of rank 0 go to the last rank
     received, sizes = hvd.alltoall(data, splits, name="many")
     assert sizes.tolist() == [rows if rank == last else 0] + [0] * last
     assert len(received) == (rows if rank == last else 0) and (rank != last or received[-1, 0] == 7)

@@ -1,4 +1,4 @@
-"""init and shutdown again and again, many threads, and outputs that outlive the session."""
+"""Repeated init and shutdown, many threads, and outputs that outlive the session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from checks import raises
 
 import distrun.numpy as hvd
 
-SIZE: list[int] = []  # of the world, for when no session is open
+SIZE: list[int] = []  # of the world; needed when no session is open
 
 
 def descriptors() -> int:
@@ -22,7 +22,7 @@ def once(number: int) -> np.ndarray:
     gathered = hvd.allgather(np.array([hvd.rank() + number]))
     kept = hvd.allreduce_async(np.ones(3), op=hvd.Sum, name="kept")
     hvd.shutdown()
-    # Complete, and its memory taken over, before the session went.
+    # Shutdown waits until it is complete and takes over its memory.
     assert kept.poll() and kept.wait().tolist() == [SIZE[0]] * 3
     with raises(hvd.NotInitialized, "init"):
         hvd.allreduce(np.ones(1))
@@ -65,7 +65,7 @@ def main() -> None:
         assert result.tolist() == [rank + number for rank in range(size)]
     hvd.init()
     many_threads()
-    print("all checks passed", flush=True)  # and leaves by atexit
+    print("all checks passed", flush=True)  # the atexit handler leaves the job
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""periodic_average: what every rank has learned alone, averaged by hand."""
+"""periodic_average: compared with weights that each rank has learned alone, averaged by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def step_alone(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, ra
 
 
 def by_hand(ranks: list[int], steps: int, averaged_after: set[int], momenta: bool) -> list[nn.Module]:
-    """All ranks' models, trained in this process."""
+    """The models of all ranks, trained in this process."""
     models = [make_model() for _ in ranks]
     optimizers = [sgd(model.parameters()) for model in models]
     for step in range(1, steps + 1):
@@ -58,7 +58,7 @@ def check_against_averages_by_hand() -> None:
 
 
 def check_a_parameter_that_some_rank_has_not_used() -> None:
-    """Its momentum is there on some ranks only, and is left as it is."""
+    """Only some ranks have its momentum. It stays unchanged."""
     model = make_model()
     optimizer = sgd(model.parameters())
     if hvd.rank() == 0:
@@ -73,7 +73,7 @@ def check_a_parameter_that_some_rank_has_not_used() -> None:
 
 
 def check_a_rank_that_has_joined_is_missed() -> None:
-    """It would count with weights of zero."""
+    """Otherwise it would count with weights of zero."""
     if hvd.size() == 1:
         return
     for momenta in (False, True):
@@ -120,11 +120,11 @@ def check_buffers_and_state() -> None:
     averager.load_state_dict({"steps": 1})
     assert averager.step() and averager.state_dict() == {"steps": 2}
     assert layer.running_mean.tolist() == [(hvd.size() - 1) / 2] * 2
-    assert layer.num_batches_tracked.item() == 0  # of rank 0
+    assert layer.num_batches_tracked.item() == 0  # rank 0's value
 
 
 def check_tied_weights() -> None:
-    """Once: a second operation in the same memory would find half of the first one's result there."""
+    """They are averaged once. A second operation in the same memory would already find the first one's result."""
     size, start = hvd.size(), torch.arange(1000.0)
     mean = start + (size - 1) / 2
     for _ in range(3):
@@ -162,7 +162,7 @@ def check_complex_numbers_and_new_buffers() -> None:
 
 
 def check_buffers_that_differ() -> None:
-    """What some rank has not, or in another shape or type, every rank keeps."""
+    """If a rank lacks a buffer, or has it with another shape or type, every rank keeps its own."""
     rank, mean = hvd.rank(), (hvd.size() - 1) / 2
     module = nn.Linear(2, 2)
     averager = hvd.periodic_average(module, 1)
@@ -185,7 +185,7 @@ def check_buffers_that_differ() -> None:
 
 
 def check_unit_vectors_fit_the_averaged_weights() -> None:
-    """spectral_norm's of either kind: the mean of the ranks' is shorter, and the layer's norm was 5 instead of 1."""
+    """Both kinds of spectral_norm. The mean of the ranks' vectors is shorter: the layer's norm was 5 instead of 1."""
     for normalized in (nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm):
         for own in (False, True):
             torch.manual_seed(hvd.rank())
@@ -245,7 +245,7 @@ def check_every_kind_of_buffer() -> None:
 
 
 def check_buffers_of_a_set() -> None:
-    """The first is the set's lowest rank, whose number in the job may be another."""
+    """The mode "first" takes the buffers of the lowest rank in the set, which may have another number in the job."""
     size, rank = hvd.size(), hvd.rank()
     if size < 3:
         return
@@ -260,7 +260,7 @@ def check_buffers_of_a_set() -> None:
 
 
 def check_tensors_that_the_program_calls_buffers() -> None:
-    """A state_dict does not tell which they are."""
+    """A state_dict does not say which tensors are buffers."""
     state = {"weight": torch.full((2,), float(hvd.rank())), "weight_u": torch.full((2,), float(hvd.rank()))}
     hvd.periodic_average(state, 1, buffers={"weight_u": "first"}).average()
     assert state["weight"].tolist() == [(hvd.size() - 1) / 2] * 2 and state["weight_u"].tolist() == [0.0] * 2
@@ -286,7 +286,7 @@ def check_buffers_that_are_refused() -> None:
     if hvd.size() == 1:
         return
     averager = hvd.periodic_average(module, 1, buffers={"running_mean": "own" if hvd.rank() == 0 else "first"})
-    averager.average()  # as a buffer that some rank has not
+    averager.average()  # treated like a buffer that some rank lacks
     averager = hvd.periodic_average(module, 1, buffers={"running_mean": "average" if hvd.rank() == 0 else "first"})
     with raises(hvd.InvalidArgument, "0.running_mean", "'average'", "'first'", "buffers="):
         averager.average()

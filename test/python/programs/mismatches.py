@@ -1,6 +1,6 @@
-"""Every way in which ranks can disagree: all get an error with the tensor, the odd rank and both values, and go on.
+"""All mismatches between ranks. All ranks get an error with the tensor, the odd rank and both values, and then go on.
 
-Rank 1 is the odd one; run with three ranks.
+Rank 1 differs from the others. Run with three ranks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def differ(
     *texts: str,
     kind: type[distrun.DistrunError] = distrun.Mismatch,
 ) -> None:
-    """Rank 1 makes the call one way, the others another; then all make the same."""
+    """Rank 1 makes the call differently from the others. Then all ranks make the same call."""
     name = f"t{next(_numbers)}"
     mine = odd if hvd.rank() == 1 else usual
     with raises(kind, name, "rank 1", *texts) as caught:
@@ -85,7 +85,7 @@ def check_roots_and_splits() -> None:
 
 
 def check_groups_and_operations() -> None:
-    """Found once they have waited for each other for stall_warning_time."""
+    """Found after the ranks have waited for each other for stall_warning_time."""
     with raises(distrun.Mismatch, "allreduce 'allreduce.k'", "allgather 'allgather.k'", "rank 1"):
         (hvd.allgather if hvd.rank() == 1 else hvd.allreduce)(floats(2), name="k")
     with raises(distrun.Mismatch, "group of 2"):
@@ -94,7 +94,7 @@ def check_groups_and_operations() -> None:
 
 
 def check_wrong_everywhere() -> None:
-    """What all ranks do alike, and no rank should."""
+    """Mistakes that all ranks make alike."""
     scalar = np.float32(1)
     for call in (hvd.allgather, hvd.alltoall, hvd.reducescatter):
         with raises(distrun.InvalidArgument, "0 dimensions", call.__name__):
@@ -108,7 +108,7 @@ def check_wrong_everywhere() -> None:
 
 def check_refused_here() -> None:
     handle = hvd.allreduce_async(floats(2), name="twice") if hvd.rank() == 0 else None
-    if handle is not None:  # the others have not submitted it: it is in flight for certain
+    if handle is not None:  # the others have not submitted it, so it is in flight
         with raises(ValueError, "allreduce.twice", "in flight"):
             hvd.allreduce_async(floats(2), name="twice")
     hvd.barrier()

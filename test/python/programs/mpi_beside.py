@@ -1,4 +1,5 @@
-"""MPI by mpi4py beside distrun on another backend. Argument: the level of threads that the program asks MPI for."""
+"""MPI through mpi4py beside distrun on another backend. Argument: the thread level that the program requests from
+MPI."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import distrun.numpy as hvd
 
 mpi4py.rc.thread_level = sys.argv[1]
 hvd.init()
-assert hvd.mpi_threads_supported()  # mpi4py will ask for it as a rule; and the question has loaded no MPI
+assert hvd.mpi_threads_supported()  # mpi4py requests this level by default; the call has not loaded MPI
 
 from mpi4py import MPI  # noqa: E402  # which initialises it
 
@@ -24,5 +25,5 @@ with raises(NotImplementedError, "add_process_set"):
     hvd.init(comm=MPI.COMM_WORLD.Split(MPI.COMM_WORLD.Get_rank()))
 MPI.Finalize()
 hvd.init()
-assert not hvd.mpi_threads_supported()  # nor any more
+assert not hvd.mpi_threads_supported()  # not after MPI_Finalize
 print("all checks passed", flush=True)

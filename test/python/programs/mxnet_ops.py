@@ -1,4 +1,4 @@
-"""distrun.mxnet with the real MXNet, on any number of ranks: its arrays, trainers and optimizers."""
+"""distrun.mxnet with the real MXNet, on any number of ranks: arrays, trainers and optimizers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64")
 
 
 def mine(shape: tuple[int, ...], dtype: str = "float32", rank: int | None = None) -> Any:
-    """Values that every rank can compute for every other one; small, so that all sums are exact."""
+    """Values that every rank can compute for all ranks. Small, so that all sums are exact."""
     rank = hvd.rank() if rank is None else rank
     return mx.nd.array((np.arange(np.prod(shape)).reshape(shape) % 5 + rank + 1), dtype=dtype)
 
@@ -76,7 +76,7 @@ def check_rows() -> None:
     output, rows = hvd.alltoall(mx.nd.ones((size * 2, 1)), splits=mx.nd.array([2] * size, dtype="int32"))
     equal(output, np.ones((2 * size, 1)))
     assert rows.asnumpy().tolist() == [2] * size
-    sent = [to + 1 for to in range(size)]  # rows that each rank gets of every other one
+    sent = [to + 1 for to in range(size)]  # the number of rows that each rank gets from every rank
     output, rows = hvd.alltoall(mine((sum(sent), 2)), splits=mx.nd.array(sent, dtype="int32"))
     of_all = everyone((sum(sent), 2))
     equal(output, np.concatenate([of_all[sender, sum(sent[:rank]) : sum(sent[: rank + 1])] for sender in range(size)]))
@@ -84,14 +84,14 @@ def check_rows() -> None:
 
 
 def check_more_rows_than_int32_counts() -> None:
-    """As alltoall tells them: when the data have moved, to count them must not fail."""
+    """alltoall returns these numbers of rows. At that time the data have moved, so this must not fail."""
     for rows, dtype in (((3, 2**31 - 1), np.int32), ((3, 2**31), np.int64)):
         told = collective.adapter.integers(rows)
         assert told.dtype == dtype and told.asnumpy().tolist() == list(rows)
 
 
 def check_shares_without_a_row_are_refused_on_all_ranks() -> None:
-    """Before any of them waits for the others."""
+    """All ranks refuse before any of them waits for the others."""
     rank, size = hvd.rank(), hvd.size()
     if size == 1:
         return
@@ -170,7 +170,7 @@ def data() -> tuple[Any, Any]:
 
 
 def network(seed: int) -> Any:
-    """Its first layer learns from the first batch how many inputs it has."""
+    """Its first layer gets its number of inputs from the first batch."""
     mx.random.seed(seed)
     net = mx.gluon.nn.HybridSequential(prefix="net_")
     with net.name_scope():
@@ -195,7 +195,7 @@ def train(trainer_of: Any, share: slice, broadcast: bool) -> list[Any]:
 
 
 def check_trainer_is_sample_exact() -> None:
-    """Ranks with their shares end where one process with the whole batch does."""
+    """Ranks with shares of the batch get the result of one process with the whole batch."""
     adam = ("adam", {"learning_rate": 0.05})
     expected = train(lambda params: mx.gluon.Trainer(params, *adam, kvstore=None), slice(None), broadcast=False)
     share = 24 // hvd.size()
@@ -214,7 +214,7 @@ def check_trainer_is_sample_exact() -> None:
 
 
 def check_gradients_between_reduction_and_update_are_the_sum() -> None:
-    """As in Horovod, whose programs clip there."""
+    """As in Horovod, where programs clip gradients at this point."""
     for predivide in (1.0, 2.0):
         weight = mx.gluon.Parameter("weight", shape=(3,), init="zeros")
         weight.initialize()
@@ -233,7 +233,7 @@ def check_gradients_between_reduction_and_update_are_the_sum() -> None:
 
 
 def check_a_compressed_gradient_does_not_overflow_as_a_sum() -> None:
-    """Backends that average in float32; 65,504 is the largest float16."""
+    """For backends that average in float32. 65,504 is the largest float16."""
     if not hvd.shm_enabled():
         return
     weight = mx.gluon.Parameter("wide", shape=(3,), init="zeros")
@@ -343,7 +343,7 @@ def check_parameters_in_a_dict() -> None:
 
 
 def check_what_is_no_parameter() -> None:
-    """Before anything is sent, whatever else is in the dict."""
+    """Refused before anything is sent, with any other values in the dict."""
     array = mine((2,))
     for wrong in (5, "x", np.ones(2), {"b": array}, None):
         with raises(

@@ -19,7 +19,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (3, 4), (2, 0, 3), (1000,
 
 
 def mine(shape: tuple[int, ...], dtype: Any, rank: int | None = None) -> Any:
-    """Values that every rank can compute for every other one; small, so that all sums are exact."""
+    """Values that every rank can compute for all ranks. Small, so that all sums are exact."""
     rank = hvd.rank() if rank is None else rank
     return (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 5 + rank + 1).astype(dtype)
 
@@ -97,7 +97,7 @@ def check_memory_that_is_not_contiguous() -> None:
 
 
 class InUnits(np.ndarray):
-    """As astropy's and unyt's are."""
+    """Like the arrays of astropy and unyt."""
 
     def __new__(cls, values: Any, unit: str) -> InUnits:
         made = np.asarray(values, float).view(cls)
@@ -202,7 +202,7 @@ def check_compression() -> None:
     result = hvd.allreduce(array, op=hvd.Sum, compression=hvd.Compression.fp16)
     assert result.dtype == np.float64
     np.testing.assert_array_equal(result, everyone((5,), np.float64).sum(axis=0))
-    # What half precision does not hold must be gone, or nothing was compressed.
+    # Digits that half precision cannot hold must be lost. Otherwise nothing was compressed.
     fine = np.full(3, 1 + 2**-12)
     assert hvd.allreduce(fine, op=hvd.Max, compression=hvd.Compression.fp16).tolist() == [1.0] * 3
 
@@ -222,12 +222,12 @@ def check_forgotten_handles_free_nothing_too_early() -> None:
         hvd.allreduce_async_(array, name="forgotten")
         del array
         gc.collect()
-        assert hvd.size() == 1 or memory() is not None  # the others have not come yet
+        assert hvd.size() == 1 or memory() is not None  # the others have not submitted it yet
     hvd.barrier()
     if hvd.rank() > 0:
         hvd.allreduce_(array, name="forgotten")
         del array
-    # The second time all that was forgotten in the first is complete, and is looked for.
+    # In the second round, all operations forgotten in the first are complete, and distrun frees their memory.
     for _ in range(2):
         for index in range(2000):
             hvd.allreduce_async_(np.full(100, float(index)), name=f"forgotten{index}")
@@ -245,7 +245,7 @@ def check_broadcast_parameters() -> None:
 
 
 def check_more_shapes_at_once_than_are_kept() -> None:
-    """Each operation's shape lives until the runtime has read it."""
+    """The shape of each operation must live until the runtime has read it."""
     params = [np.full(length, float(hvd.rank())) for length in range(1, 6001)]
     hvd.broadcast_parameters(params, root_rank=hvd.size() - 1)
     assert all((one == hvd.size() - 1).all() for one in params)
@@ -259,14 +259,14 @@ def check_repeated_names_with_changing_shapes() -> None:
 
 
 def check_more_rows_than_int32_counts() -> None:
-    """As alltoall tells them: when the data have moved, to count them must not fail."""
+    """alltoall returns these numbers of rows. At that time the data have moved, so this must not fail."""
     for rows, dtype in (((3, 2**31 - 1), np.int32), ((3, 2**31), np.int64)):
         told = collective.adapter.integers(rows)
         assert told.dtype == dtype and told.tolist() == list(rows)
 
 
 def check_what_the_c_structs_would_cut_is_refused() -> None:
-    """They took 2**32 + 1 for rank 1, 2**64 + 1 rows for one, and 'n' for the whole name."""
+    """The structs would read 2**32 + 1 as rank 1, 2**64 + 1 rows as one row, and 'n' as the whole name."""
     for root in (1 << 32, (1 << 32) + 1, -(1 << 32), 10**30):
         with raises(ValueError, f"the root of 'broadcast.far' is a rank of the job, not {root}"):
             hvd.broadcast(np.ones(2), root, name="far")

@@ -45,7 +45,8 @@ def check_objects_that_cannot_travel_fail_on_every_rank() -> None:
 
 @contextmanager
 def meddling(part: str, change: Callable[[bytes], bytes], *, sent: bool = False) -> Iterator[None]:
-    """On rank 1 the operations whose names end in `part` get other bytes than were sent, or `sent`: it sends others."""
+    """Changes operations of rank 1 whose names end in `part`: it receives other bytes, or with `sent` it sends other
+    bytes."""
     seen = _operations.enqueue
 
     def meddle(operations: list[_operations.Op], keep: Any, *rest: Any) -> Any:
@@ -68,7 +69,7 @@ def meddling(part: str, change: Callable[[bytes], bytes], *, sent: bool = False)
 
 
 def check_objects_are_those_that_were_sent() -> None:
-    """Other bytes come to rank 1 than rank 0 sent: they are neither decoded nor run."""
+    """Rank 1 receives other bytes than rank 0 sent. They are neither decoded nor run."""
     sets = [hvd.global_process_set] + ([hvd.add_process_set([0, 1])] if hvd.size() > 2 else [])
     for process_set in filter(hvd.ProcessSet.included, sets):
         for value, allow_pickle in (("Custom", False), (Custom(1), True)):
@@ -85,7 +86,7 @@ def check_objects_are_those_that_were_sent() -> None:
 
 
 def check_what_is_said_of_an_object_is_what_was_sent() -> None:
-    """A status, a length or a proof that was changed is refused before it is used, and no rank waits for another."""
+    """A changed status, length or MAC is refused before it is used. No rank waits for another."""
 
     def refused(change: Callable[[bytes], bytes]) -> None:
         kind, text = (ValueError, "changed on its way") if hvd.rank() == 1 else (hvd.Mismatch, "rank 1")
@@ -95,12 +96,12 @@ def check_what_is_said_of_an_object_is_what_was_sent() -> None:
 
     for length in (0, 3, 1 << 40, 1 << 62, -1):
         refused(lambda said, length=length: said[:8] + length.to_bytes(8, "little", signed=True) + said[16:])
-    for place in (0, 16, 48, 79):  # the status, the data's MAC, this one's own
+    for place in (0, 16, 48, 79):  # the status, the MAC of the data, the MAC of this message
         refused(lambda said, place=place: said[:place] + bytes([said[place] ^ 1]) + said[place + 1 :])
 
 
 def check_pickles_are_those_of_this_job() -> None:
-    """Rank 1 sends other bytes than it has proved, which would be another object; nothing of them runs."""
+    """Rank 1 sends bytes that do not match its MAC and would be another object. Nothing of them runs."""
     with (
         meddling(".t", lambda data: data.replace(b"Custom", b"Cuddly"), sent=True),
         raises(ValueError, "changed on its way"),
@@ -154,7 +155,7 @@ def check_process_sets_of_members_alone() -> None:
     assert len({number for numbers in everybodys for number in numbers}) == 2 * min(2, hvd.size())
     for one in sets:
         assert hvd.allreduce(np.array([hvd.rank()]), op=hvd.Sum, process_set=one).tolist() == [sum(mine)]
-    # All ranks refuse, or make, a set of all ranks' knowledge alike.
+    # A set that all ranks know is made or refused on all ranks alike.
     known = hvd.add_process_set([0])
     assert hvd.remove_process_set(known)
     for one in sets:
@@ -166,7 +167,7 @@ def check_process_sets_of_members_alone() -> None:
 
 
 def expect_mismatch(name: str, array: np.ndarray, *texts: str, **arguments: object) -> None:
-    """The call fails on every rank, naming the tensor; the next one works."""
+    """The call fails on every rank with the name of the tensor. The next call works."""
     with raises(hvd.Mismatch, name, *texts) as caught:
         hvd.allreduce(array, name=name, **arguments)
     error = caught[0]
@@ -191,7 +192,7 @@ def check_mismatches() -> None:
 def check_duplicate_name() -> None:
     hold = hvd.rank() == 0
     handle = hvd.allreduce_async(np.array([1]), op=hvd.Sum, name="held") if hold else None
-    if handle is not None:  # the others have not submitted it: it is in flight for certain
+    if handle is not None:  # the others have not submitted it, so it is in flight
         with raises(hvd.DuplicateName, "held"):
             hvd.allreduce_async(np.array([1]), op=hvd.Sum, name="held")
     hvd.barrier()

@@ -14,7 +14,7 @@ from distrun import _collectives
 
 
 def rows_to(sender: int, receiver: int) -> int:
-    """Rows that one rank sends to another: different for each pair, sometimes none."""
+    """The number of rows that one rank sends to another. Differs between pairs, and is sometimes 0."""
     return (sender + 2 * receiver) % 3
 
 
@@ -22,7 +22,7 @@ def check_alltoall_with_splits() -> None:
     rank, size = hvd.rank(), hvd.size()
     splits = [rows_to(rank, to) for to in range(size)]
     blocks = [torch.full((rows, 2), 10.0 * rank + to) for to, rows in enumerate(splits)]
-    spare = torch.full((2, 2), -1.0)  # goes to nobody
+    spare = torch.full((2, 2), -1.0)  # goes to no rank
     expected = torch.cat([torch.full((rows_to(sender, rank), 2), 10.0 * sender + rank) for sender in range(size)])
     received = [rows_to(sender, rank) for sender in range(size)]
     lists = [[np.int64(rows) for rows in splits], [torch.tensor(rows) for rows in splits]]
@@ -47,7 +47,7 @@ def check_alltoall_equal_shares() -> None:
 
 
 def check_alltoall_async_gives_a_pair() -> None:
-    """As Horovod's, whether there are splits or not."""
+    """As in Horovod, with splits and without."""
     size = hvd.size()
     for splits in (None, [1] * size, torch.ones(size, dtype=torch.int64)):
         output, received = hvd.synchronize(hvd.alltoall_async(torch.ones(size), splits, name="a"))
@@ -94,9 +94,9 @@ def check_gradients() -> None:
     tensor = torch.ones(size + 1, requires_grad=True)
     output, _ = hvd.alltoall(tensor, splits=[1] * size, name="to")
     (output * torch.arange(1.0, size + 1)).sum().backward()
-    # Rank r got the element from here as its element number `rank`.
+    # Rank r got the element from this rank as its element number `rank`.
     assert tensor.grad is not None and tensor.grad.tolist() == [rank + 1.0] * size + [0.0]
-    # Exact, of the sum of all ranks' losses; and Horovod's, which is as many times as large as there are ranks.
+    # The exact gradient is of the sum of all ranks' losses. Horovod's is larger by the number of ranks.
     for gradient, larger in (("exact", 1), ("horovod", size)):
         for op, factor in ((hvd.Sum, larger), (hvd.Average, larger / size)):
             tensor = torch.ones(size + 1, requires_grad=True)
@@ -142,7 +142,7 @@ def check_join() -> None:
             with raises(TypeError, "object" if left[-1] == rank else f"rank {left[-1]} could not"):
                 hvd.allgather_object(object() if left[-1] == rank else 1)
         last = hvd.join()
-        assert (last + epoch) % size == size - 1  # the one with the most steps
+        assert (last + epoch) % size == size - 1  # the rank with the most steps
     assert nhvd.allreduce(np.ones(2), op=nhvd.Sum).tolist() == [size] * 2
     if size > 1:
         if rank > 0:
@@ -150,7 +150,7 @@ def check_join() -> None:
                 hvd.alltoall(torch.ones(size), name="late")
         assert hvd.join() in range(size)
     for join in (hvd.join, lambda gpu: _collectives.join(hvd.global_process_set, gpu)):
-        assert join(rank) in range(size)  # the GPU is each rank's own affair, and on a CPU no matter
+        assert join(rank) in range(size)  # each rank may pass another GPU; on a CPU it is ignored
 
 
 def check_sampler() -> None:
@@ -175,7 +175,8 @@ def check_sampler() -> None:
 
 
 def check_each_sample_once_with_join() -> None:
-    """A dataset that does not divide: the weights of one process that sees the union of the ranks' batches."""
+    """A dataset that does not divide evenly. The weights are those of one process with the union of the ranks'
+    batches."""
     data = torch.randn(5 * hvd.size() + 1, 3, generator=torch.Generator().manual_seed(0)).double()
 
     def network() -> torch.nn.Module:
@@ -183,7 +184,7 @@ def check_each_sample_once_with_join() -> None:
         return torch.nn.Linear(3, 2).double()
 
     def batches(rank: int, epoch: int) -> list[torch.Tensor]:
-        # The last rank has one sample more, and is the root of what follows.
+        # The last rank has one sample more. It is the root of the following broadcast.
         sampler = hvd.DistributedSampler(data, hvd.size(), hvd.size() - 1 - rank, pad=False)
         sampler.set_epoch(epoch)
         return [data[rows] for rows in torch.tensor(list(sampler)).split(1)]
@@ -193,7 +194,7 @@ def check_each_sample_once_with_join() -> None:
         torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters(), op=hvd.Sum
     )
     reference = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
-    # Stepped after each batch: with different counts the next epoch's rates would differ.
+    # Stepped after each batch: with different counts, the learning rates of the next epoch would differ.
     longest = max(len(batches(rank, 0)) for rank in range(hvd.size()))
     scheduler, by_reference = (
         torch.optim.lr_scheduler.OneCycleLR(one, max_lr=0.1, total_steps=3 * longest) for one in (optimizer, reference)

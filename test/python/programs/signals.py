@@ -1,4 +1,4 @@
-"""Signals in a blocked allreduce: rank 0 waits for rank 1, which submits only when the handler has run."""
+"""Signals in a blocked allreduce. Rank 0 waits for rank 1, which submits only after the handler has run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def signal_myself_soon(number: int, sent: list[float]) -> None:
 def check_keyboard_interrupt() -> None:
     if hvd.rank() == 0:
         sent: list[float] = []
-        handle = hvd.allreduce_async(np.ones(4), name="interrupted")  # rank 1 waits for it, wherever the signal comes
+        # rank 1 waits for this operation, wherever the signal arrives
+        handle = hvd.allreduce_async(np.ones(4), name="interrupted")
         try:
             signal_myself_soon(signal.SIGINT, sent)
             handle.wait()
@@ -40,12 +41,12 @@ def check_keyboard_interrupt() -> None:
     else:
         wait_for(marker("interrupted").exists, "the interrupt")
         hvd.allreduce(np.ones(4), name="interrupted")
-    # What was interrupted stayed in flight and is complete now; the job goes on.
+    # The interrupted operation stayed in flight and is now complete. The job goes on.
     assert hvd.allreduce(np.ones(1), op=hvd.Sum).tolist() == [hvd.size()]
 
 
 def check_interrupted_call() -> None:
-    """Of all ranks, which one makes alone; the others count on it all the same."""
+    """A call that all ranks make. It is interrupted on rank 0 before the others make it, and still takes effect."""
     path = str(marker("timeline"))
     if hvd.rank() == 0:
         sent: list[float] = []
@@ -97,7 +98,7 @@ def check_should_stop_after_sigterm() -> None:
 
 
 def check_shutdown_in_a_handler() -> None:
-    """What it interrupts has its result, and the next session is not refused."""
+    """The interrupted operation gets its result, and the next session is not refused."""
     size, took = hvd.size(), []
     first = hvd.rank() == 0
     if first:

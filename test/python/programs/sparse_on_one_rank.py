@@ -1,4 +1,4 @@
-"""A parameter whose gradient is sparse on rank 0 and dense elsewhere: every rank's step says what to do."""
+"""A parameter whose gradient is sparse on rank 0 and dense on the others. Every rank's step gives the advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ try:
     optimizer.step()
 except ValueError as error:
     print(f"refused: {error}", flush=True)
-    # A rank that ends takes the answer from one that has not had it yet.
+    # If a rank ended now, a rank that has not had the error yet would not get it.
     come("refused", hvd.rank())
     wait_for_all("refused", hvd.size())
     raise

@@ -1,4 +1,4 @@
-"""SyncBatchNorm: on any number of ranks what torch's BatchNorm gives one process with the whole batch."""
+"""SyncBatchNorm on any number of ranks gives the result of torch's BatchNorm in one process with the whole batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Layer = Callable[..., nn.Module]
 
 
 def rows_of(rank: int) -> int:
-    """A different number on each rank."""
+    """The number of rows differs between the ranks."""
     return 2 * rank + 1
 
 
@@ -32,7 +32,7 @@ def cut(whole: torch.Tensor) -> torch.Tensor:
 
 
 def whole_batch(seed: int, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Far from zero, so that squares of the values would drown the variance."""
+    """Values far from zero, so that their squares are much larger than the variance."""
     rows = sum(rows_of(rank) for rank in range(hvd.size()))
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(rows, CHANNELS, *shape, generator=generator, dtype=torch.float64) * 3 + 10).to(dtype)
@@ -46,7 +46,7 @@ def fill(layer: nn.Module) -> nn.Module:
 
 
 def same_layers(mine: nn.Module, alone: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Three steps, then eval: outputs, gradients and statistics."""
+    """Compares outputs, gradients and statistics in three steps, then in eval mode."""
     for step in range(3):
         whole, weights = whole_batch(step, shape, dtype), whole_batch(step + 10, shape, dtype) - 10
         one, all_of_them = cut(whole).clone().requires_grad_(), whole.clone().requires_grad_()
@@ -93,7 +93,7 @@ def check_options() -> None:
     whole = whole_batch(0, (2, 2))
     expected = nn.BatchNorm2d(CHANNELS, track_running_stats=False)(whole)
     torch.testing.assert_close(untracked(cut(whole)), cut(expected), **CLOSE)
-    # As torch's: without statistics, eval mode takes those of the rank's own batch, and waits for nobody.
+    # As in torch: without statistics, eval mode uses those of the rank's own batch and waits for no other rank.
     if hvd.rank() == 0:
         own = nn.BatchNorm2d(CHANNELS, track_running_stats=False)(cut(whole))
         torch.testing.assert_close(untracked.eval()(cut(whole)), own, **CLOSE)
@@ -114,7 +114,7 @@ def check_memory_formats_and_narrow_dtypes() -> None:
             torch.testing.assert_close(output.float(), expected, rtol=2e-2, atol=2e-2)
             output.sum().backward()
             assert given.grad is not None and given.grad.dtype == dtype
-        # What torch computes in float32 for a float32 bias is not rounded to the activations' dtype on its way.
+        # torch computes a float32 bias's gradient in float32, and so must this: no rounding to the activations' dtype.
         made = hvd.SyncBatchNorm(CHANNELS)
         output = made(cut(near))
         gradient = torch.full_like(output, 1000.0)
@@ -123,7 +123,7 @@ def check_memory_formats_and_narrow_dtypes() -> None:
 
 
 def check_statistics_are_not_rounded_as_activations_are() -> None:
-    """A variance of 160000 is no float16; a mean of 1000.3 would be 1000.5 or 1000."""
+    """float16 cannot hold a variance of 160000. It would round a mean of 1000.3 to 1000.5 or 1000."""
     rows = sum(rows_of(rank) for rank in range(hvd.size())) * 8
     noise = torch.randn(rows, CHANNELS, generator=torch.Generator().manual_seed(0))
     begin = 8 * sum(rows_of(rank) for rank in range(hvd.rank()))
@@ -153,7 +153,7 @@ def check_a_rank_without_rows() -> None:
 
 
 def check_ranks_that_have_joined() -> None:
-    """Uneven numbers of batches: who has joined gives no rows, and takes part in the others' reductions."""
+    """Uneven numbers of batches. A rank that has joined gives no rows, and takes part in the others' reductions."""
     layer = hvd.SyncBatchNorm(CHANNELS)
     for step in range(2 + hvd.rank()):
         present = [rank for rank in range(hvd.size()) if step < 2 + rank]
@@ -210,7 +210,8 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def check_whole_networks() -> None:
-    """With DistributedOptimizer, and with DistributedDataParallel on the backend distrun: one process's weights."""
+    """With DistributedOptimizer, and with DistributedDataParallel on the backend distrun: the weights of one
+    process."""
     alone = network(nn.BatchNorm1d)
     train(alone, sgd(alone), slice(None))
     rows = slice(4 * hvd.rank(), 4 * hvd.rank() + 4)

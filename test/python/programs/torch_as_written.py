@@ -1,4 +1,4 @@
-"""DistributedOptimizer in scripts that were written for one process: schedulers, frozen layers, states, subclasses."""
+"""DistributedOptimizer in scripts written for one process: schedulers, frozen layers, states, subclasses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def assert_equal_everywhere(value: Any) -> None:
 
 
 def check_scheduler_made_before_wrapping() -> None:
-    for again in (False, True):  # a checkpoint loaded in between
+    for again in (False, True):  # with a checkpoint loaded in between
         model = make_model()
         raw = sgd(model.parameters())
         scheduler = torch.optim.lr_scheduler.StepLR(raw, step_size=1, gamma=0.5)
@@ -35,7 +35,7 @@ def check_scheduler_made_before_wrapping() -> None:
             loss_of(model, batch(step, hvd.rank())).backward()
             optimizer.step()
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # of a wrong order
+                warnings.simplefilter("error")  # torch warns if the order of the calls is wrong
                 scheduler.step()
             rates.append(optimizer.param_groups[0]["lr"])
         assert rates == [0.05, 0.025, 0.0125], rates
@@ -90,7 +90,7 @@ def check_options_that_are_no_plain_data() -> None:
 
 
 def check_state_keeps_its_strides() -> None:
-    """Fused optimizers go through parameter and state by their addresses, in whatever order each has."""
+    """Fused optimizers iterate over parameter and state in memory order, so their strides must match."""
     for make in (torch.optim.Adam, torch.optim.SGD):
         for own_way in (False, True):
             torch.manual_seed(0)
@@ -122,7 +122,7 @@ def check_state_keeps_its_strides() -> None:
 
 
 class WithMore(torch.optim.SGD):
-    """Its state_dict has what torch knows nothing of."""
+    """Its state_dict has an entry that torch does not know."""
 
     more = 0
 
@@ -146,7 +146,8 @@ def check_optimizers_with_a_state_dict_of_their_own() -> None:
 
 
 def check_a_wrapper_made_of_the_first_base() -> None:
-    """Lightning 1.x makes its own so, of an optimizer with skip_synchronize: Horovod's has the wrapped class there."""
+    """Lightning 1.x makes such a wrapper of an optimizer with skip_synchronize. In Horovod, this base is the wrapped
+    class."""
     model, expected = make_model(), make_model()
     optimizer = hvd.DistributedOptimizer(WithMore(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Sum)
     wrapper: Any = object.__new__(type("LightningWithMore", type(optimizer).__bases__[:1], {}))
@@ -165,7 +166,7 @@ def check_a_wrapper_made_of_the_first_base() -> None:
 
 
 def freezing(model: nn.Sequential) -> Iterator[None]:
-    """The last layer alone, then both, then the first alone."""
+    """Trains the last layer only, then both, then the first one only."""
     for trained in ([2], [0, 2], [0, 2], [0], [0]):
         for place in (0, 2):
             model[place].requires_grad_(place in trained)
@@ -217,7 +218,7 @@ def check_frozen_members_of_given_groups() -> None:
 
 
 def check_line_search_with_sums() -> None:
-    """LBFGS compares the loss with what the gradients promise: it must be of the same function."""
+    """LBFGS compares the loss with the decrease that the gradients predict. Both must belong to the same function."""
 
     def trained(make: Any, parts: list[Any], number: bool) -> nn.Module:
         model = make_model()
@@ -240,7 +241,7 @@ def check_line_search_with_sums() -> None:
 
 
 def check_a_closure_that_synchronizes() -> None:
-    """As Lightning's, which clips in it; reduced twice, a sum would be a multiple."""
+    """Lightning's closure clips in it. If gradients were reduced twice, a sum would be too large."""
     for skip in (False, True):
         model, expected = make_model(), make_model()
         optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
@@ -265,7 +266,7 @@ def check_a_closure_that_synchronizes() -> None:
 
 
 def check_a_closure_that_computes_nothing() -> None:
-    """Lightning passes one to each step; reduced twice, a sum would be a multiple."""
+    """Lightning passes a closure to each step. If gradients were reduced twice, a sum would be too large."""
     model, expected = make_model(), make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
     reference = sgd(expected.parameters())
@@ -280,7 +281,7 @@ def check_a_closure_that_computes_nothing() -> None:
         if way == "clip":
             optimizer.synchronize()
         if way == "scaler":
-            assert not optimizer._step_supports_amp_scaling  # which reduces them
+            assert not optimizer._step_supports_amp_scaling  # reading this property reduces the gradients
         with optimizer.skip_synchronize() if way == "clip" else contextlib.nullcontext():
             assert optimizer.step(lambda loss=loss: loss) is loss
         reference.zero_grad()
@@ -290,7 +291,7 @@ def check_a_closure_that_computes_nothing() -> None:
 
 
 def check_a_closure_that_computes_on_one_rank_alone() -> None:
-    """After what was reduced was thrown away, as a discriminator's gradients of the generator's pass are."""
+    """Reduced gradients were dropped before, like a discriminator's gradients from the generator's pass."""
     model, expected = make_model(), make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
     reference = sgd(expected.parameters())
@@ -311,7 +312,7 @@ def check_a_closure_that_computes_on_one_rank_alone() -> None:
 
 
 class OutOfMemory(hvd.Compression.none):
-    """Raises for the second gradient of one rank: once, or so many times."""
+    """Raises for the second gradient of one rank: once, or `times` times."""
 
     calls, times = 0, 1
 
@@ -324,7 +325,7 @@ class OutOfMemory(hvd.Compression.none):
 
 
 def check_a_script_that_goes_on_after_running_out_of_memory() -> None:
-    """The gradient that did not leave in backward leaves in synchronize(): the others wait for it."""
+    """The gradient that failed in backward is sent in synchronize(), because the others wait for it."""
     for options in ({}, {"groups": 1}):
         OutOfMemory.calls = raised = 0
         model = make_model()
@@ -372,7 +373,7 @@ def check_the_number_of_passes_can_be_read_and_set() -> None:
     for _ in range(2):
         loss_of(model, batch(0, hvd.rank())).backward()
     optimizer.step()
-    # Between backward and step too: what has left is not reduced again, which a sum would show.
+    # Also between backward and step: sent gradients are not reduced again, which a sum would show.
     summed = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
     expected = make_model()
     expected.load_state_dict(model.state_dict())
@@ -389,7 +390,7 @@ def check_the_number_of_passes_can_be_read_and_set() -> None:
 
 
 def check_tables_of_different_lengths() -> None:
-    """The entries alone would fit, and each rank's table would get what the others' has."""
+    """The entries alone would be valid, and each rank's table would get entries of the others."""
     table = nn.Embedding(4 + hvd.rank(), 2, sparse=True)
     before = table.weight.detach().clone()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=0.1), table.named_parameters())
@@ -463,7 +464,7 @@ def check_two_gradients_in_one_memory_of_two_optimizers() -> None:
 
 
 class Reduced(torch.autograd.Function):
-    """Whose backward goes on when all that has left is reduced, as on a slow host."""
+    """Its backward goes on only after all sent gradients are reduced, as on a slow host."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, optimizer: Any) -> torch.Tensor:
@@ -480,7 +481,7 @@ class Reduced(torch.autograd.Function):
 
 
 def check_a_gradient_in_memory_from_which_backward_goes_on() -> None:
-    """The sum gives both sides one gradient: that of `position` is reduced while `weight`'s is still to be computed."""
+    """Both sides of the addition get the same gradient. `position` is reduced while `weight`'s is not yet computed."""
     position, weight = (nn.Parameter(torch.zeros(1 << 18)) for _ in range(2))  # 1 MiB
     named = [("position", position), ("weight", weight)]
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([position, weight], lr=1.0), named)
@@ -496,7 +497,7 @@ def check_a_gradient_in_memory_from_which_backward_goes_on() -> None:
 
 
 class Plain(torch.optim.SGD):
-    """Its zero_grad takes nothing, as those of some libraries."""
+    """Its zero_grad takes no argument, as in some libraries."""
 
     def zero_grad(self) -> None:  # type: ignore[override]
         for param in self.param_groups[0]["params"]:
@@ -516,7 +517,7 @@ def check_zero_grad_with_what_was_given() -> None:
 
 
 def check_groups_that_are_filled_anew() -> None:
-    """After wrapping, weights with decay and biases without, as timm's add_weight_decay sorts them; one is frozen."""
+    """After wrapping: weights with decay, biases without, as in timm's add_weight_decay. One parameter is frozen."""
     model, single = make_model(), make_model()
     model[0].weight.requires_grad_(False)
     optimizers = [hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters()), sgd(single.parameters())]
@@ -555,7 +556,7 @@ def check_wrapped_twice_is_refused() -> None:
 
 
 def check_horovods_class() -> None:
-    """Libraries name it in annotations; some take it apart."""
+    """Libraries use the class in annotations, and some use its attributes."""
     from distrun.torch.optimizer import _DistributedOptimizer
 
     model = make_model()
@@ -569,7 +570,7 @@ def check_horovods_class() -> None:
 
 
 def check_optimizers_of_process_sets_and_of_all() -> None:
-    """Who is in a set has made one more optimizer than who is not."""
+    """Members of the set have made one more optimizer than the other ranks."""
     if hvd.size() < 3:
         return
     members = hvd.add_process_set([0, 1])

@@ -1,4 +1,4 @@
-"""What a program changes while it is in flight: gradients that backward has handed over, tensors of ..._async."""
+"""Changes of tensors in flight: gradients that backward has submitted, and the tensors of ..._async."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHANGES: dict[str, Change] = {
 
 @contextlib.contextmanager
 def refused(what: str = "was changed", name: str = "0.weight") -> Iterator[None]:
-    """With other ranks. A rank alone hands nothing over."""
+    """The error occurs only with several ranks. A single rank submits nothing."""
     if hvd.size() == 1:
         yield
         return
@@ -80,7 +80,7 @@ def check_every_way_to_change_a_gradient() -> None:
         if hvd.size() > 1:
             assert all(map(torch.equal, before, trained(model))), what
         optimizer.zero_grad()
-        loss_of(model).backward()  # the next step is not worse for it
+        loss_of(model).backward()  # the next step works
         optimizer.step()
         assert_alike(model)
 
@@ -106,7 +106,7 @@ def check_every_option() -> None:
 
 
 def check_a_pass_that_is_not_the_last() -> None:
-    """Its gradients are this rank's, and a program may do with them what it likes."""
+    """These gradients are local to the rank, so a program may change them."""
     model = make_model()
     optimizer = make_optimizer(model, backward_passes_per_step=2)
     for _ in range(2):
@@ -136,7 +136,8 @@ def check_a_group_that_waits_for_a_frozen_member() -> None:
 
 def check_clipping_by_torch() -> None:
     for clip in (nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_):
-        for limit in (1e-3, 1e9):  # a factor of one is a change too: whether it is one depends on the rank's data
+        # a factor of one counts as a change too, because the factor depends on the rank's data
+        for limit in (1e-3, 1e9):
             model = make_model()
             optimizer = make_optimizer(model)
             loss_of(model).backward()
@@ -173,7 +174,7 @@ def check_a_closure_that_clips() -> None:
 
 
 def check_a_scaler() -> None:
-    """torch does not count what unscale_ writes."""
+    """torch's version counter does not count the writes of unscale_."""
     model = make_model()
     optimizer = make_optimizer(model)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=10**6)
@@ -181,14 +182,14 @@ def check_a_scaler() -> None:
     with refused("was to be unscaled"):
         scaler.unscale_(optimizer)
     optimizer.synchronize()
-    if hvd.size() > 1:  # alone it has unscaled
+    if hvd.size() > 1:  # a single rank has already unscaled
         scaler.unscale_(optimizer)
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     with optimizer.skip_synchronize():
         scaler.step(optimizer)
     scaler.update()
     scaler.scale(loss_of(model)).backward()
-    scaler.step(optimizer)  # unscales what it has waited for
+    scaler.step(optimizer)  # unscales the gradients after waiting for them
     scaler.update()
     assert_alike(model)
     off = torch.amp.GradScaler("cpu", enabled=False)
@@ -226,7 +227,7 @@ def check_a_sparse_gradient() -> None:
 
 
 def check_gradients_in_one_buffer() -> None:
-    """What backward adds to one counts for all of them, and so does each result: no change of the program's."""
+    """Additions by backward and results change the whole buffer. They are no changes by the program."""
     for groups, passes in ((0, 1), (1, 1), (0, 2)):
         model = make_model()
         params = list(model.parameters())
@@ -249,7 +250,7 @@ def check_gradients_in_one_buffer() -> None:
 
 
 def check_a_buffer_that_two_backward_passes_fill() -> None:
-    """What the second one adds for other parameters is no change of those of the first one."""
+    """The second pass adds to other parameters. This does not change the gradients of the first pass."""
     models = make_model(), make_model()
     both = nn.ModuleList(models)
     params = list(both.parameters())
@@ -299,7 +300,7 @@ def check_reading_a_gradient_is_no_change() -> None:
 
 
 def check_a_gradient_that_torch_does_not_count_changes_of() -> None:
-    """Made in inference mode."""
+    """A gradient made in inference mode."""
     model = make_model()
     optimizer = make_optimizer(model)
     with torch.inference_mode():
@@ -345,7 +346,7 @@ def check_tensors_in_flight() -> None:
 
 def check_tensors_in_flight_that_nobody_changes() -> None:
     rows = hvd.size() * 2
-    for turned in (False, True):  # of the second one a copy is in flight, and written back
+    for turned in (False, True):  # for the second one, a copy is in flight and is written back
         tensor = torch.ones(rows, rows).t() if turned else torch.ones(rows, rows)
         for start in in_flight(tensor, f"kept{turned}"):
             for _ in range(2):
@@ -354,15 +355,15 @@ def check_tensors_in_flight_that_nobody_changes() -> None:
         for start in out_of_place(tensor, f"kept{turned}"):
             handle = start()
             if turned:
-                tensor.mul_(0.5)  # the copy is not
+                tensor.mul_(0.5)  # the copy in flight does not change
             while not hvd.poll(handle):
                 pass
-            tensor.fill_(1.0)  # it is complete
+            tensor.fill_(1.0)  # the operation is complete
             hvd.synchronize(handle)
 
 
 def check_parts_of_a_buffer_in_flight() -> None:
-    """The changes of one part, once it is there, count for the others too."""
+    """A part that is complete may be changed. This does not count as a change of the other parts."""
     flat = torch.arange(12.0)
     for parts in (flat.chunk(4), [part.detach() for part in flat.chunk(4)]):
         flat.copy_(torch.arange(12.0))

@@ -1,5 +1,5 @@
-"""The operations inside torch.compile: one graph, and the values and gradients of the eager calls. The first argument
-is torch.compile's backend; further ones are the checks to run."""
+"""The operations inside torch.compile: one graph, with the values and gradients of the eager calls. The first argument
+is torch.compile's backend. Further arguments are the checks to run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mine(rows: int = 4) -> torch.Tensor:
 
 
 def same(step: Callable[..., Any], *inputs: torch.Tensor) -> None:
-    """Compiled in one graph and eager: outputs and the gradients of all inputs, twice each."""
+    """Compares the step in one compiled graph with the eager one, twice: outputs and the gradients of all inputs."""
     compiled = torch.compile(step, fullgraph=True, backend=COMPILER)
     for _ in range(2):
         results = []
@@ -31,7 +31,7 @@ def same(step: Callable[..., Any], *inputs: torch.Tensor) -> None:
             if output.requires_grad:
                 (output * torch.arange(1.0, output.numel() + 1).reshape(output.shape)).sum().backward()
             results.append([output.detach(), *(one.grad for one in given)])
-        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)  # inductor has a tanh of its own
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)  # inductor computes tanh differently
 
 
 def check_every_operation_in_one_graph() -> None:
@@ -70,7 +70,7 @@ def check_arguments() -> None:
 
 
 def check_a_gradient_by_its_numbers() -> None:
-    """The compiled and the eager ones are made by the same functions."""
+    """Checks the values of a gradient. The compiled and the eager gradient use the same functions."""
     given, root = mine().requires_grad_(), hvd.size() - 1
     step = torch.compile(lambda x: hvd.broadcast(x, root), fullgraph=True, backend=COMPILER)
     (step(given) * (hvd.rank() + 1)).sum().backward()
@@ -79,7 +79,7 @@ def check_a_gradient_by_its_numbers() -> None:
 
 
 def check_what_is_refused() -> None:
-    """What the eager calls refuse, without a number for it."""
+    """The calls that are refused eagerly are refused here too, without using up an operation number."""
     size, unsupported = hvd.size(), torch._dynamo.exc.Unsupported
     odd = torch.ones(2 * size + 1, 2)
     refused: list[tuple[type[Exception], str, Callable[[torch.Tensor], Any]]] = [
@@ -109,7 +109,7 @@ def check_in_place() -> None:
 
 
 def check_gradients_know_nothing_of_what_is_in_place() -> None:
-    """Compiled as eager: a rank that compiles reduces nothing in backward that an eager one would not."""
+    """As in eager mode: backward reduces the same in compiled and eager ranks, nothing more."""
 
     def step(x: torch.Tensor) -> torch.Tensor:
         y, z = x * 2, x * 3
@@ -124,7 +124,7 @@ def check_gradients_know_nothing_of_what_is_in_place() -> None:
 
 
 def check_nothing_is_dropped_merged_or_moved() -> None:
-    """A result that one rank alone uses, and two equal calls: all ranks make all calls."""
+    """One result that only one rank uses, and two equal calls: all ranks make all calls."""
 
     def step(x: torch.Tensor) -> torch.Tensor:
         unused = hvd.allreduce(x, op=hvd.Sum)
@@ -136,7 +136,7 @@ def check_nothing_is_dropped_merged_or_moved() -> None:
 
 
 def check_one_rank_eager_and_other_sizes() -> None:
-    """Ranks agree when the operators run: who compiled what, and how often, does not matter."""
+    """Ranks agree when the operators run. It does not matter which rank compiled what, or how often."""
 
     def step(x: torch.Tensor) -> torch.Tensor:
         return (hvd.allreduce(x.sum(0), op=hvd.Sum, name="sums") * hvd.allgather(x, name="all").sum()).sum()
@@ -159,7 +159,7 @@ def check_process_sets() -> None:
 
 
 def check_sync_batch_norm() -> None:
-    """Outside the graphs, which end and begin again there."""
+    """The operation runs outside the graphs: one ends before it and another begins after it."""
     layers = [nn.Sequential(nn.Linear(2, 3), hvd.SyncBatchNorm(3), nn.Tanh()) for _ in range(2)]
     layers[1].load_state_dict(layers[0].state_dict())
     inputs = [mine().requires_grad_() for _ in layers]
@@ -209,7 +209,7 @@ def check_the_optimizer_with_a_compiled_model() -> None:
 
 
 def check_the_optimizer_with_a_compiled_step() -> None:
-    """Compiled autograd takes effect where backward() is called inside a compiled function."""
+    """Compiled autograd takes effect if backward() is called inside a compiled function."""
     expected = trained(compiled=False, autograd=False)
     model = network()
     optimizer = hvd.DistributedOptimizer(

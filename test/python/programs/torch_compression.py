@@ -1,4 +1,4 @@
-"""Gradients compressed with error feedback: against uncompressed training, and on digits."""
+"""Gradients compressed with error feedback, compared with uncompressed training, and on digits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import distrun.torch as hvd
 
 FEEDBACK = {name: getattr(hvd.Compression, name) for name in ("ef_fp16", "ef_bf16", "ef_int8")}
 EPOCHS = 12
-BATCH = 64  # over all ranks
+BATCH = 64  # on all ranks together
 
 
 def check_against_uncompressed_training() -> None:
@@ -37,7 +37,7 @@ def check_against_uncompressed_training() -> None:
 
 
 def check_a_process_set() -> None:
-    """An average is its members'."""
+    """An average is over the set's members."""
     if hvd.size() < 3:
         return
     ours = hvd.add_process_set([1, 2])
@@ -54,7 +54,8 @@ def check_a_process_set() -> None:
 
 
 def check_a_direction_too_small_for_bytes() -> None:
-    """One gradient in hundred thousand of the largest: with feedback its weight moves as far as it should."""
+    """A gradient that is a hundred-thousandth of the largest. With feedback its weight still moves as far as it
+    should."""
     weight = nn.Parameter(torch.zeros(2))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), compression=hvd.Compression.ef_int8)
     for _ in range(300):
@@ -66,7 +67,7 @@ def check_a_direction_too_small_for_bytes() -> None:
 
 
 def check_scaler() -> None:
-    """One rank's overflow skips the step on all, and does not stay in the errors."""
+    """An overflow on one rank skips the step on all ranks, and does not stay in the errors."""
     for compression in FEEDBACK.values():
         model = make_model()
         scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
@@ -82,7 +83,7 @@ def check_scaler() -> None:
 
 
 def check_a_resumed_run_begins_without_errors() -> None:
-    """In the same process too; another number of passes leaves them."""
+    """Also in the same process. A different number of passes keeps the errors."""
     for compression in FEEDBACK.values():
 
         def made(model: nn.Module, compression: Any = compression) -> Any:
@@ -110,14 +111,14 @@ def check_a_resumed_run_begins_without_errors() -> None:
 
 
 class OwnWay(torch.optim.SGD):
-    """broadcast_optimizer_state gives it the state by its own load_state_dict."""
+    """It has its own load_state_dict, through which broadcast_optimizer_state passes the state."""
 
     def load_state_dict(self, state_dict: Any) -> None:
         super().load_state_dict(state_dict)
 
 
 def check_broadcast_leaves_the_errors() -> None:
-    """The root's go on, so the others' must: the state is everybody's already."""
+    """The root keeps its errors, so the others must keep theirs. The state is equal on all ranks already."""
     for compression in FEEDBACK.values():
         models = []
         for broadcast in (False, True):
@@ -148,7 +149,7 @@ def check_parameters_without_a_gradient() -> None:
 
 
 def trained_on_digits(compression: Any) -> tuple[float, float]:
-    """The last epoch's loss, and the accuracy on a quarter of the digits."""
+    """Returns the last epoch's loss and the accuracy on a quarter of the digits."""
     images, labels = load_digits(return_X_y=True)
     inputs, targets = torch.tensor(images / 16.0, dtype=torch.float32), torch.tensor(labels)
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(0))

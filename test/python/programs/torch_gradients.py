@@ -1,4 +1,4 @@
-"""The gradients of the operations are those of one process that computes the sum of all ranks' losses."""
+"""The gradients of the operations must equal those of one process that computes the sum of all ranks' losses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import distrun.torch as hvd
 
 Tensors = list[torch.Tensor]
 Operation = Callable[[torch.Tensor, str, hvd.ProcessSet], torch.Tensor]
-Whole = Callable[[Tensors, int], torch.Tensor]  # what the member at a place gets of all members' tensors
+Whole = Callable[[Tensors, int], torch.Tensor]  # computes the result of the member at a place from all members' tensors
 
 REDUCED = [
     {"op": hvd.Sum},
@@ -28,7 +28,7 @@ def given(rank: int, rows: int) -> torch.Tensor:
 
 
 def loss_of(output: torch.Tensor, rank: int) -> torch.Tensor:
-    """Another one on each rank, whose gradient depends on the output."""
+    """A loss that differs between the ranks. Its gradient depends on the output."""
     return output.sin().sum() * (rank + 2) + output.square().sum()
 
 
@@ -38,12 +38,12 @@ def factor_of(options: dict[str, Any], members: int) -> float:
 
 
 def shares(total: torch.Tensor, place: int, members: int) -> torch.Tensor:
-    return torch.tensor_split(total, members)[place]  # the first ones are longer, as ours
+    return torch.tensor_split(total, members)[place]  # the first shares are longer, as in distrun
 
 
 def operations(ranks: Sequence[int], **options: Any) -> list[tuple[str, Operation, Whole]]:
-    """Of tensors whose rows may differ from rank to rank."""
-    last, every = ranks[-1], len(ranks) + 1  # so that shares differ
+    """Operations on tensors whose numbers of rows may differ between the ranks."""
+    last, every = ranks[-1], len(ranks) + 1  # makes shares differ
     cases: list[tuple[str, Operation, Whole]] = [
         (
             "allgather",
@@ -84,7 +84,7 @@ def operations(ranks: Sequence[int], **options: Any) -> list[tuple[str, Operatio
 
 
 def others(ranks: Sequence[int]) -> list[tuple[str, Operation, Whole]]:
-    """Those that have one kind of gradient."""
+    """Operations that have only one kind of gradient."""
     cases: list[tuple[str, Operation, Whole]] = [
         (
             "alltoall",
@@ -148,7 +148,7 @@ def check_in_a_process_set() -> None:
 
 
 def check_the_gradient_of_a_gradient() -> None:
-    """Of the sum of all ranks' losses too, where these are polynomials of the gathered rows."""
+    """Also of the sum of all ranks' losses, with losses that are polynomials of the gathered rows."""
     for options in ({}, {"gradient": "horovod"}):
         x = given(hvd.rank(), 2).requires_grad_()
         gathered = hvd.allgather(x, **options)
@@ -160,7 +160,7 @@ def check_the_gradient_of_a_gradient() -> None:
 
 
 def check_compiled() -> None:
-    """As eagerly, in one graph."""
+    """As in eager mode, in one graph."""
     root = hvd.size() - 1
     for options in ({}, {"gradient": "horovod"}):
         for step in (

@@ -28,7 +28,7 @@ DTYPES = (
 
 
 def mine(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, rank: int | None = None) -> torch.Tensor:
-    """Small whole numbers that every rank can compute for every other one: their sums are exact in every dtype."""
+    """Small whole numbers that every rank can compute for all ranks. Their sums are exact in every dtype."""
     rank = hvd.rank() if rank is None else rank
     return (torch.arange(torch.Size(shape).numel()).reshape(shape) % 5 + rank + 1).to(dtype)
 
@@ -74,7 +74,7 @@ def check_async_and_poll() -> None:
 
 
 def check_other_memory_in_flight() -> None:
-    """set_ in flight, and resize_ before the result is taken: the error names the tensor, and the next call works."""
+    """set_ in flight, and resize_ before the result is read. The error names the tensor, and the next call works."""
     tensor = mine((4,))
     handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="moved")
     tensor.set_(torch.zeros(8).untyped_storage(), 0, (8,))
@@ -91,7 +91,8 @@ def check_other_memory_in_flight() -> None:
 
 
 def check_other_memory_of_a_copy_in_flight() -> None:
-    """In place, of tensors that are not contiguous: other memory, another shape or other strides of the same memory."""
+    """In place, with tensors that are not contiguous: other memory, another shape, or other strides of the same
+    memory."""
 
     def moved(tensor: torch.Tensor) -> None:
         tensor.set_(torch.zeros(3, 3).t())
@@ -112,7 +113,7 @@ def check_other_memory_of_a_copy_in_flight() -> None:
         with raises(hvd.InvalidArgument, f"allreduce.{name}_2of2", "other memory or another shape") as caught:
             handle.wait()
         assert getattr(caught[0], "tensor", "") == f"allreduce.{name}_2of2"
-        assert torch.equal(other, before)  # none of the group is written
+        assert torch.equal(other, before)  # no tensor of the group is written
     tensor = mine((4, 3)).t()
     hvd.allreduce_(tensor, op=hvd.Sum, name="stays")
     assert torch.equal(tensor, total((4, 3)).t())
@@ -130,7 +131,7 @@ def check_grouped() -> None:
 
 
 def check_every_handle() -> None:
-    """What the blocking functions give, of operations that are all in flight together."""
+    """Compares with the blocking functions. All operations are in flight together."""
     rank, size = hvd.rank(), hvd.size()
     root, target = size - 1, mine((2, 2))
     blocks = [mine((one + 1, 2), rank=one) for one in range(size)]
@@ -183,7 +184,7 @@ def check_compression() -> None:
     for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
         result = hvd.allreduce(mine((6,), torch.float64), op=hvd.Sum, compression=compression)
         assert result.dtype == torch.float64 and torch.equal(result, total((6,), torch.float64))
-        more = torch.tensor([1 + 2**-12], dtype=torch.float64)  # than two bytes hold
+        more = torch.tensor([1 + 2**-12], dtype=torch.float64)  # more digits than two bytes can hold
         exact = compression is hvd.Compression.none
         assert hvd.allreduce(more, compression=compression).item() == (more.item() if exact else 1.0)
 
@@ -222,7 +223,7 @@ def check_gradient_of_broadcast() -> None:
 
 
 def check_forward_mode_is_refused() -> None:
-    """What came of a tensor with a tangent would count as a constant."""
+    """Otherwise the result of a tensor with a tangent would count as a constant."""
     calls = (hvd.allreduce, hvd.allgather, lambda one: hvd.broadcast(one, 0), hvd.alltoall, hvd.reducescatter)
     groups = (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter)
     with forward_ad.dual_level():
@@ -240,7 +241,7 @@ def check_forward_mode_is_refused() -> None:
 def check_gradients_in_any_order() -> None:
     first, second = mine((3,)).requires_grad_(), mine((4,)).requires_grad_()
     results = [hvd.allreduce(first, op=hvd.Sum), hvd.allreduce(second, op=hvd.Sum)]
-    # A backward pass blocks, so ranks that disagree about the order need two threads.
+    # A backward pass blocks. If ranks disagree about the order, they need two threads.
     threads = [threading.Thread(target=result.sum().backward) for result in results]
     for thread in threads if hvd.rank() % 2 else reversed(threads):
         thread.start()
@@ -259,7 +260,7 @@ def check_sparse() -> None:
         torch.testing.assert_close(result.to_dense(), hvd.allreduce(tensor.to_dense(), op=hvd.Sum) * factor)
     made = _on_device.cache_info().misses
     hvd.synchronize(hvd.sparse_allreduce_async(tensor, name="again", op=hvd.Sum))
-    assert _on_device.cache_info().misses == made  # it would wait for a GPU
+    assert _on_device.cache_info().misses == made  # this would wait for a GPU
     longer = torch.sparse_coo_tensor([[0, 3]], values, (max(4, size) + rank, 2), check_invariants=True)
     handle = hvd.sparse_allreduce_async(longer, name="longer", op=hvd.Sum)
     if size > 1:
@@ -285,7 +286,7 @@ def check_what_is_refused() -> None:
 
 
 class WithoutMemory(torch.Tensor):
-    """As a DTensor is: its numbers are in other tensors."""
+    """Like a DTensor, whose numbers are in other tensors."""
 
     @staticmethod
     def __new__(cls, like: torch.Tensor) -> WithoutMemory:
@@ -297,7 +298,7 @@ class WithoutMemory(torch.Tensor):
 
 
 def check_eager_calls_use_no_operators() -> None:
-    """Those of torch.compile, which cost more than the call itself, are not even loaded."""
+    """The operators of torch.compile cost more than the call itself. They must not even be loaded."""
     for tensor in (mine((3,)), mine((3,)).requires_grad_()):
         result = hvd.allreduce(tensor) + hvd.broadcast(tensor, 0) + hvd.allgather(tensor).sum()
         result = result + hvd.alltoall(tensor.repeat(hvd.size())).sum() + hvd.reducescatter(tensor).sum()
@@ -316,7 +317,7 @@ def check_objects() -> None:
 
 
 def check_more_rows_than_int32_counts() -> None:
-    """As alltoall tells them: when the data have moved, to count them must not fail."""
+    """alltoall returns these numbers of rows. At that time the data have moved, so this must not fail."""
     for rows, dtype in (((3, 2**31 - 1), torch.int32), ((3, 2**31), torch.int64)):
         told = collective.adapter.integers(rows)
         assert told.dtype == dtype and told.tolist() == list(rows)
@@ -332,7 +333,8 @@ def check_mismatch_and_go_on() -> None:
 
 
 def check_sets_of_members_alone() -> None:
-    """Ranks of the same parity make a set that the others never hear of, and use it while those use theirs."""
+    """Ranks of equal parity make a set that the others do not know, and use it at the same time as the others use
+    theirs."""
     ranks = [rank for rank in range(hvd.size()) if rank % 2 == hvd.rank() % 2]
     ours = hvd.add_process_set(ranks, members_only=True)
     place, count = ours.rank(), len(ranks)
@@ -357,7 +359,7 @@ def check_sets_of_members_alone() -> None:
     share = hvd.reducescatter(torch.ones(count, 2), op=hvd.Sum, process_set=ours)
     assert torch.equal(share, torch.full((1, 2), float(count)))
 
-    # In flight together with an operation of all ranks, and with names that the other set uses too.
+    # In flight together with an operation of all ranks, with names that the other set uses too.
     handles = [hvd.allreduce_async(mine((3,)), op=hvd.Sum, name=f"both.{i}", process_set=ours) for i in range(4)]
     assert torch.equal(hvd.allreduce(mine((3,)), op=hvd.Sum), total((3,)))
     assert all(torch.equal(hvd.synchronize(handle), expected) for handle in handles)

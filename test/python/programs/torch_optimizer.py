@@ -1,4 +1,4 @@
-"""DistributedOptimizer: training on N ranks gives what one process gets on the whole batch."""
+"""DistributedOptimizer: training on N ranks gives the result of one process on the whole batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 import distrun.torch as hvd
 from distrun._operations import _shape_array
 
-ROWS = 4  # of each rank
+ROWS = 4  # on each rank
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 
 
@@ -37,7 +37,7 @@ def loss_of(model: nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> torch.
 
 
 def alone(make: MakeOptimizer, steps: int) -> nn.Module:
-    """What one process without distrun computes."""
+    """The result of one process without distrun."""
     model = make_model()
     optimizer = make(model.parameters())
     for step in range(steps):
@@ -84,7 +84,7 @@ def check_options_that_do_not_change_the_result() -> None:
 
 
 def check_options_that_differ_are_a_mismatch() -> None:
-    """So they reach the operations: alone they change no result."""
+    """The mismatch shows that the options reach the operations. By themselves they do not change the result."""
     if hvd.size() == 1:
         return
     params = list(make_model().parameters())
@@ -103,7 +103,7 @@ def check_options_that_differ_are_a_mismatch() -> None:
 
 
 def check_a_parameter_called_layouts() -> None:
-    """Its gradient is on its way on rank 0 alone when that asks which are sparse: the question has its own name."""
+    """Only rank 0 has submitted this gradient when it asks for layouts. That operation must have another name."""
     model = nn.ParameterDict({"layouts": torch.ones(512, 512)})
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
     optimizer._reducer._overlaps = True
@@ -138,7 +138,7 @@ def check_groups_as_lists() -> None:
 
 
 def check_a_group_that_waits_is_on_its_way() -> None:
-    """One member of a group has no gradient yet: the other one's must not be changed, and the step takes both."""
+    """A member of the group has no gradient yet. The other's must not be changed, and the step uses both."""
     model = make_model()
     params = list(model.parameters())
     optimizer = hvd.DistributedOptimizer(sgd(params), model.named_parameters(), groups=[[params[0], params[3]]])
@@ -154,7 +154,7 @@ def check_a_group_that_waits_is_on_its_way() -> None:
 
 
 def check_more_shapes_than_are_kept() -> None:
-    """What the operations of the parameters point to lives as long as the optimizer, whatever else is submitted."""
+    """The memory that the parameters' operations refer to lives as long as the optimizer, with any other operations."""
     model = make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
     for step in range(3):
@@ -169,7 +169,7 @@ def check_more_shapes_than_are_kept() -> None:
 def check_compression() -> None:
     for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
         weight = nn.Parameter(torch.zeros(1))
-        weight.grad = torch.tensor([1 + 2**-12])  # more than two bytes hold
+        weight.grad = torch.tensor([1 + 2**-12])  # more digits than two bytes can hold
         hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), compression=compression).step()
         assert weight.item() == -1.0
     expected = alone(sgd, 4)
@@ -251,13 +251,13 @@ def check_clipping() -> None:
 
 
 def check_a_gradient_replaced_before_it_is_reduced() -> None:
-    """The step would take each rank's own; after synchronize() a program may put in what it likes."""
+    """Otherwise the step would use each rank's own gradient. After synchronize() a program may replace gradients."""
     model = nn.Sequential(nn.Embedding(4, 6, sparse=True), *make_model())
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
     names = dict(model.named_parameters())
 
     def step_with(name: str, change: Any) -> bool:
-        """Whether the step has moved the parameter."""
+        """Whether the step has changed the parameter."""
         optimizer.zero_grad()
         before = names[name].detach().clone()
         model[1:](model[0](torch.tensor([hvd.rank()])).double()).sum().backward()
@@ -275,7 +275,7 @@ def check_a_gradient_replaced_before_it_is_reduced() -> None:
         assert not step_with(name, lambda grad: None)  # left out of the step, as in one process
         assert step_with(name, torch.Tensor.detach)
     with raises(hvd.InvalidArgument, "gradient of 0.weight was replaced", "synchronize()"):
-        step_with("0.weight", lambda grad: grad * 0.5)  # a sparse one
+        step_with("0.weight", lambda grad: grad * 0.5)  # a sparse gradient
     everybody = hvd.allgather_object([param.detach() for param in model.parameters()])
     assert all(torch.equal(one, its) for one, its in zip(everybody[0], model.parameters(), strict=True))
     model, expected = make_model(), make_model()
@@ -292,7 +292,7 @@ def check_a_gradient_replaced_before_it_is_reduced() -> None:
 
 
 def check_parameters_without_a_gradient() -> None:
-    """Which parameters are used differs from rank to rank: those that are not count as zero."""
+    """The ranks use different parameters. Unused ones count as zero."""
     model = make_model()
     extra = nn.Linear(6, 3).double()
     params = [*model.parameters(), *extra.parameters()]
@@ -310,7 +310,7 @@ def check_parameters_without_a_gradient() -> None:
 
 
 def check_gradients_of_another_dtype_that_some_ranks_do_not_have() -> None:
-    """PyTorch 2.10's grad_dtype: bfloat16 weights with gradients of float32."""
+    """PyTorch 2.10's grad_dtype: bfloat16 weights with float32 gradients."""
     if not hasattr(torch.Tensor, "grad_dtype"):
         return
     for sparse in (False, True):
@@ -378,7 +378,7 @@ def check_process_set() -> None:
 def check_two_optimizers_with_the_same_names() -> None:
     first, second = make_model(), make_model(1)
     one = hvd.DistributedOptimizer(sgd(first.parameters()), first.named_parameters())
-    hvd.join()  # starts the numbers of unnamed operations anew, not those of optimizers
+    hvd.join()  # restarts the numbers of unnamed operations, but not those of optimizers
     two = hvd.DistributedOptimizer(sgd(second.parameters()), second.named_parameters())
     data = batch(0, hvd.rank())
     (loss_of(first, data) + loss_of(second, data)).backward()
@@ -437,7 +437,7 @@ def check_schedulers_hooks_and_checkpoints() -> None:
 
 
 def check_when_gradients_leave() -> None:
-    """During backward where that pays, all together at its end where it does not; with the same result."""
+    """During backward if that is faster, otherwise all together at its end. The result is the same."""
     weights = []
     for overlaps in (True, False):
         torch.manual_seed(1)
@@ -454,7 +454,7 @@ def check_when_gradients_leave() -> None:
 
 
 def check_freezing_after_backward() -> None:
-    """Some ranks have the gradient by then, others never will; the ranks' weights stay the same."""
+    """Some ranks have the gradient by then, and others will never have it. The weights stay equal on all ranks."""
     model = make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
     for step in range(3):
@@ -465,14 +465,14 @@ def check_freezing_after_backward() -> None:
             model[2].requires_grad_(False)
         before = model[2].weight.detach().clone()
         optimizer.step()
-        assert torch.equal(model[2].weight, before) == (step == 2)  # momentum and decay do not move it either
+        assert torch.equal(model[2].weight, before) == (step == 2)  # momentum and decay do not change it either
         for weight in model.parameters():
             everybody = hvd.allgather_object(weight.detach())
             assert all(torch.equal(one, everybody[0]) for one in everybody)
 
 
 def check_an_interrupted_step_can_be_finished() -> None:
-    """A signal comes while rank 0 waits to hear which gradients are sparse."""
+    """A signal arrives while rank 0 waits for the answer which gradients are sparse."""
     model = make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
     loss_of(model, batch(0, hvd.rank())).backward()
@@ -510,7 +510,7 @@ def check_gradient_mismatch_is_an_error_and_training_goes_on() -> None:
 
 
 def check_process_set_of_members_alone() -> None:
-    """Each half trains its own model at the same time, and the halves do not know of each other's sets."""
+    """Each half of the ranks trains its own model at the same time. Neither half knows the other's set."""
     ranks = [rank for rank in range(hvd.size()) if rank % 2 == hvd.rank() % 2]
     ours = hvd.add_process_set(ranks, members_only=True)
     model = make_model(seed=hvd.rank() % 2)
@@ -529,7 +529,7 @@ def check_process_set_of_members_alone() -> None:
 
 
 def check_a_process_set_that_comes_again() -> None:
-    """Removed and added between two steps, and with another number in a new session: the optimizer goes on with it."""
+    """A set that is removed and added again, and has another number in a new session. The optimizer goes on with it."""
     ours = hvd.ProcessSet([0, 1])
     model, everybodys = make_model(), make_model()
     if hvd.rank() < 2:
@@ -569,7 +569,7 @@ def check_a_process_set_that_comes_again() -> None:
 
 
 def check_optimizers_made_before_and_after_a_set_came_again() -> None:
-    """Their gradients travel at the same time; without the set there are none to hand over."""
+    """Their gradients are in flight at the same time. While the set is removed, no gradients are submitted."""
     ours = hvd.ProcessSet(range(hvd.size()))
     made: list[tuple[nn.Linear, Any]] = []
     for _ in range(2):

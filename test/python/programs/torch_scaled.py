@@ -1,4 +1,4 @@
-"""DistributedOptimizer with GradScaler, clipping and accumulated gradients, as torch's own pages write such loops."""
+"""DistributedOptimizer with GradScaler, clipping and accumulated gradients, in loops as torch's pages show them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def overflows(step: int, bad: int | None) -> bool:
 
 
 def together(passes: int = 1, clip: bool = False, bad: int | None = None) -> tuple[nn.Module, list[float]]:
-    """The trained model and the scale after each step; in step `bad` the last rank's loss is infinite."""
+    """Returns the trained model and the scale after each step. In step `bad` the loss of the last rank is infinite."""
     model, scaler = make_model(), torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
     optimizer = hvd.DistributedOptimizer(
         sgd(model.parameters()), model.named_parameters(), backward_passes_per_step=passes
@@ -76,7 +76,7 @@ def check_overflow_of_one_rank_skips_the_step_on_all() -> None:
 
 
 def check_overflow_of_a_narrow_gradient() -> None:
-    """What float32 holds and float16 does not: the compressed gradient is infinite for all, and all skip."""
+    """float16 cannot hold this float32 gradient. The compressed gradient is infinite on all ranks, so all skip."""
     model, scaler = make_model().float(), torch.amp.GradScaler("cpu", init_scale=2.0**16)
     optimizer = hvd.DistributedOptimizer(
         sgd(model.parameters()), model.named_parameters(), compression=hvd.Compression.fp16
@@ -95,8 +95,8 @@ def check_overflow_of_a_narrow_gradient() -> None:
 
 
 def check_who_asks_several_times_reduces_once() -> None:
-    """Lightning asks before it unscales the gradients and before it clips them, and then the scaler asks. In between a
-    program may change them."""
+    """Lightning reads the property before it unscales the gradients and before it clips them. Then the scaler reads it.
+    Between these a program may change the gradients."""
     for compression in (hvd.Compression.none, hvd.Compression.ef_bf16):
         for replaced in (False, True):
             model, scaler = make_model(), torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -120,7 +120,7 @@ def check_who_asks_several_times_reduces_once() -> None:
 
 
 def check_fewer_passes_after_a_step_that_was_skipped() -> None:
-    """What was reduced for the scaler's step, which it then left out, does not count for a later one."""
+    """Gradients that were reduced for the skipped step must not count in a later one."""
     model = make_model()
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=2
@@ -155,7 +155,7 @@ def check_autocast() -> None:
 
 
 def check_scaler_alone() -> None:
-    """The three lines of a script for one process: no synchronize(), torch's fused kernel or not."""
+    """The three lines of a script for one process, without synchronize(), with torch's fused kernel and without."""
     for fused in (False, True):
         for bad in (None, 1):
             model, expected = make_model(), make_model()
@@ -180,7 +180,7 @@ def check_scaler_alone() -> None:
 
 
 def check_gradients_that_backward_did_not_make() -> None:
-    """Put in by hand they run no hook; what was reduced for a step that was left out does not count for the next."""
+    """Gradients set by hand run no hook. Gradients reduced for a skipped step must not count in the next one."""
     for way in ("new", "emptied", "in place"):
         for bad in (None, 1):
             model, expected = make_model(), make_model()
@@ -209,7 +209,7 @@ def check_gradients_that_backward_did_not_make() -> None:
 
 
 def check_scaler_when_the_loader_runs_dry() -> None:
-    """Fewer passes than there should be: nothing was sent when the scaler asks."""
+    """Fewer passes than expected: nothing has been sent when the scaler reads the property."""
     for bad in (None, 1):
         model, expected = make_model(), make_model()
         made = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -231,7 +231,7 @@ def check_scaler_when_the_loader_runs_dry() -> None:
 
 
 def check_last_step_of_an_epoch_with_fewer_passes() -> None:
-    """The loader ran dry: step() sends what has been accumulated, and counting starts anew."""
+    """The loader has no more batches. step() sends the accumulated gradients, and the count starts again."""
     model, expected = make_model(), make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), backward_passes_per_step=3)
     reference = sgd(expected.parameters())

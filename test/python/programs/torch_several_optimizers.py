@@ -1,5 +1,5 @@
-"""Several DistributedOptimizers whose backward passes meet: adversarial training, and parameters that two have. And
-parameters that leave an optimizer, or that only some ranks have."""
+"""Several DistributedOptimizers whose backward passes overlap: adversarial training, and parameters that two of them
+have. Also parameters that leave an optimizer or that only some ranks have."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_adversaries() -> None:
 
 
 def check_a_pass_through_the_other_ones_parameters_is_explained() -> None:
-    """What the scripts of one process do; the text names a parameter and both cures."""
+    """Scripts for one process do this. The message names a parameter and both solutions."""
     cures = (" 0.", "requires_grad_(False)", "synchronize()")
     for again in (True, False):
         generator, discriminator = networks()
@@ -84,7 +84,7 @@ def check_a_pass_through_the_other_ones_parameters_is_explained() -> None:
 
 
 def check_a_parameter_that_two_optimizers_have() -> None:
-    """A trunk that the optimizers of both heads have."""
+    """A trunk that is in the optimizers of both heads."""
     if hvd.size() == 1:
         return
     for op in (hvd.Average, hvd.Sum):
@@ -102,7 +102,8 @@ def distributed_groups(model: nn.Module) -> Any:
 
 
 def check_an_optimizer_made_anew() -> None:
-    """The old one is still there when the new one is made, and gone when that is used, with gradients on their way."""
+    """The old optimizer exists when the new one is made. It is freed before the new one is used, with gradients in
+    flight."""
     model = make_model()
     optimizer = distributed_groups(model)
     model(noise(0, [hvd.rank()])).sum().backward()
@@ -126,7 +127,8 @@ def check_an_optimizer_made_anew() -> None:
 
 
 def check_parameters_that_leave_the_groups() -> None:
-    """Their names stay theirs; after a step nothing of them travels, and nobody holds them. They may come back."""
+    """They keep their names. After a step they are not sent any more, and no reference to them is left. They may come
+    back."""
     for named in (False, True):
         heads = [nn.Linear(2, 1) for _ in range(3)]
         names = [(f"{index}.{name}", param) for index in range(3) for name, param in heads[index].named_parameters()]
@@ -159,7 +161,7 @@ def check_parameters_that_leave_the_groups() -> None:
 
 
 def check_other_parameters_on_one_rank() -> None:
-    """All ranks hear of it, and none waits for what another lacks."""
+    """All ranks get an error. None waits for a parameter that another rank lacks."""
     count = 3 if hvd.rank() == 0 else 2
     weights = [nn.Parameter(torch.zeros(2)) for _ in range(count)]
     optimizer = hvd.DistributedOptimizer(sgd(weights), [(f"layer{index}", one) for index, one in enumerate(weights)])
@@ -170,7 +172,7 @@ def check_other_parameters_on_one_rank() -> None:
 
 
 def check_zero_grad_between_the_passes_of_a_step() -> None:
-    """It drops the passes with their gradients: an epoch may end in the middle of a step."""
+    """It drops the passes together with their gradients, because an epoch may end in the middle of a step."""
     model = nn.Linear(2, 1, bias=False)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=2
@@ -188,7 +190,8 @@ def check_zero_grad_between_the_passes_of_a_step() -> None:
 
 
 def check_state_of_a_parameter_that_left_its_groups() -> None:
-    """As of a head that was exchanged: the optimizer keeps its momentum, which no rank can place."""
+    """For example after a head was replaced: the optimizer keeps its momentum, which belongs to no parameter any
+    more."""
     old, new = (nn.Parameter(torch.ones(2)) for _ in range(2))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([old], lr=0.1, momentum=0.9), [("old", old)])
     old.sum().backward()

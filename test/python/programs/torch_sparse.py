@@ -1,4 +1,4 @@
-"""DistributedOptimizer and tables whose gradients are sparse."""
+"""DistributedOptimizer with tables whose gradients are sparse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_sparse_gradients() -> None:
 
 
 def check_a_process_set() -> None:
-    """An average is its members', and a mismatch names them."""
+    """An average is over the set's members, and a mismatch names them."""
     if hvd.size() < 3:
         return
     ours = hvd.add_process_set([1, 2])
@@ -50,7 +50,7 @@ def check_a_process_set() -> None:
 
 
 def check_entries_outside_of_the_tensor() -> None:
-    """As after a change on their way: no memory is written to, by name, on every rank; and the next sum works."""
+    """As if changed in transit. Every rank gets an error with the name and writes no memory. The next sum works."""
 
     def total(place: list[int], shape: tuple[int, ...]) -> torch.Tensor:
         entries = torch.ones(1, *shape[len(place) :])
@@ -73,7 +73,7 @@ def check_entries_outside_of_the_tensor() -> None:
 
 
 def check_sparse_gradients_that_some_ranks_do_not_have() -> None:
-    """In the first step, in a later one, nowhere before a later one, and after a rank was out of data."""
+    """In the first step, in a later one, in no step before a later one, and after a rank ran out of data."""
 
     class Tables(nn.Module):
         def __init__(self) -> None:
@@ -125,8 +125,8 @@ def check_sparse_and_dense_gradients_of_one_parameter() -> None:
 
 
 def check_an_optimizer_that_takes_sparse_gradients_alone() -> None:
-    """Its momentum moves the rows that a step has used, and no others: as in one process, sparse_as_dense or not. In
-    the first step no rank uses the second table, in the second one not all ranks use it."""
+    """Its momentum moves only the rows that a step has used, as in one process, with and without sparse_as_dense. In
+    the first step no rank uses the second table. In the second step only some ranks use it."""
 
     def rows(step: int, ranks: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         used = torch.tensor([[rank, 5, step] for rank in ranks])
@@ -141,7 +141,7 @@ def check_an_optimizer_that_takes_sparse_gradients_alone() -> None:
             optimizer.zero_grad()
             used, later = rows(step, ranks)
             loss = tables[0](used).square().sum()
-            if len(later) or len(ranks) > 1:  # one process: a table that nobody uses counts as zero, as it does here
+            if len(later) or len(ranks) > 1:  # one process: an unused table counts as zero, as it does here
                 loss = loss + tables[1](later).square().sum()
             (loss / len(ranks)).backward()
             optimizer.step()

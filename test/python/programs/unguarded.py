@@ -1,4 +1,4 @@
-"""A program without multiprocessing's guard: right while workers are forked, as up to Python 3.13."""
+"""A program without multiprocessing's guard. It works if workers are forked, which is the default up to Python 3.13."""
 
 from __future__ import annotations
 
