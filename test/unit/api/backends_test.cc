@@ -13,8 +13,8 @@ namespace {
 using Plan = test::PlannedBackend;
 
 struct Outcome {
-  std::vector<std::string> chosen;  // by member; an error's message where it failed
-  std::vector<std::uint32_t> ops;   // by member: of the chosen one
+  std::vector<std::string> chosen;  // by member; the error's message if it failed
+  std::vector<std::uint32_t> ops;   // by member: operations of the chosen backend
 };
 
 Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forced = "auto", double seconds = 20,
@@ -99,7 +99,7 @@ TEST_CASE("under --encrypt what sends tensors to other hosts as they are is not 
   CHECK(all_contain(forced, "The setting backend=open"));
   CHECK(all_contain(forced, "--encrypt was given"));
   CHECK(all_contain(choose({{.name = "open", .score = 90}}, 2, "auto", 20, true), "--encrypt was given"));
-  CHECK(all_contain(choose(plans, 1, "auto", 20, true), "cpu: open"));  // one rank sends nothing
+  CHECK(all_contain(choose(plans, 1, "auto", 20, true), "cpu: open"));  // one rank alone sends nothing
 }
 
 TEST_CASE("offers survive the wire, and damaged ones are refused", "[api]") {

@@ -34,7 +34,8 @@ TEST_CASE("a bug of ours is told with its text", "[api]") {
   CHECK(last_error().message() == "a bug in distrun: seven is not eight");
 }
 
-// What is made before the first failure ends after it, as static objects do when the process ends.
+// It is constructed before the first failure and so destroyed after the thread's own variables. Static objects behave
+// in the same way when the process ends.
 struct FailsLate {
   ~FailsLate() {
     (void)report({Errc::kTimeout, "a text that is told after the end of the thread's own variables"});

@@ -1,4 +1,4 @@
-// What the C API makes of its callers' structs, in a world of one.
+// How the C API handles the structs of its callers, in a world of size 1.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,7 +98,7 @@ TEST_CASE("a time limit that passes before the job's store is known ends the job
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
   const Fd rank(ends[0]);
-  const Fd silent(ends[1]);  // a process manager that is stopped
+  const Fd silent(ends[1]);  // acts like a stopped process manager
   const auto opened = Session::open({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(ends[0])}},
                                     {"start_timeout=1"}, nullptr);
   REQUIRE_FALSE(opened.ok());
@@ -110,13 +110,13 @@ TEST_CASE("a setting that is NULL is refused by its index, and so are no setting
   const std::array<const char*, 2> settings = {"log-level=info", nullptr};
   distrun_options options = DISTRUN_INIT(distrun_options);
   options.num_settings = 2;
-  auto* session = reinterpret_cast<distrun_session*>(&options);  // of no session
+  auto* session = reinterpret_cast<distrun_session*>(&options);  // not a session
   CHECK(distrun_init(&options, &session) == DISTRUN_INVALID_ARGUMENT);
   CHECK(session == nullptr);
   options.settings = settings.data();
   CHECK(distrun_init(&options, &session) == DISTRUN_INVALID_ARGUMENT);
   CHECK(last_message() == "options.settings[1] is NULL; write it as name=value");
-  const World world;  // neither has kept the right to it
+  const World world;  // the failed calls must not block this one
 }
 
 TEST_CASE("the first operation's struct_size counts for all that are handed over with it") {
@@ -154,7 +154,7 @@ TEST_CASE("wait_any gives each operation once to who makes NULL of what it has g
   const World world;
   std::array<float, 2> values = {1, 2};
   const std::array<distrun_op, 2> ops = {allreduce("first", values[0]), allreduce("second", values[1])};
-  std::array<distrun_handle*, 3> handles = {};  // the one in the middle is of an operation that never was
+  std::array<distrun_handle*, 3> handles = {};  // the middle one belongs to no operation
   for (const std::size_t i : {0U, 1U}) {
     REQUIRE(distrun_enqueue(world.get(), &ops.at(i), 1, &handles.at(2 * i)) == DISTRUN_OK);
   }

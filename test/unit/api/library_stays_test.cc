@@ -1,4 +1,4 @@
-// A thread of the library may be stuck in a write when the program is done with it, so the library stays.
+// A thread of the library may be stuck in a write when the program closes the library, so the library stays loaded.
 #include <dlfcn.h>
 
 #include <catch2/catch_test_macros.hpp>

@@ -31,7 +31,7 @@ TEST_CASE("rank 0's job-wide settings win and the difference is told", "[api]") 
     EXPECT_EQ(settings.fusion_threshold, 1000U);
     EXPECT_EQ(membership->warnings.size(), rank == 2 ? 1U : 0U);
     if (rank == 2) EXPECT(membership->warnings[0].find("fusion_threshold") != std::string::npos);
-    EXPECT_EQ(settings.log_level, rank == 1 ? "debug" : "error");  // each rank's own
+    EXPECT_EQ(settings.log_level, rank == 1 ? "debug" : "error");  // each rank keeps its own
     EXPECT_EQ(membership->hosts, (std::vector<std::string>{"host0", "host1", "host2"}));
   });
 }

@@ -8,7 +8,7 @@
 namespace distrun::api {
 namespace {
 
-// Three ranks on a, two on b, one on c, dealt in turn.
+// Three ranks on a, two on b and one on c, in mixed order.
 const std::vector<Place> kPlaces = {{"a", "m1", "10.0.0.1"}, {"b", "m2", "10.0.0.1"}, {"c", "m3", "192.168.0.1"},
                                     {"a", "m1", "10.0.0.1"}, {"b", "m2", "10.0.0.1"}, {"a", "m1", "127.0.0.1"}};
 
@@ -35,9 +35,9 @@ TEST_CASE("local and cross ranks follow from everybody's place", "[api]") {
 TEST_CASE("rank 0's host has the address at which another host reached it", "[api]") {
   CHECK(settled(0, kPlaces).address == "10.0.0.1");
   CHECK(settled(5, kPlaces).address == "10.0.0.1");
-  CHECK(settled(1, kPlaces).address.empty());  // its own side of the way to rank 0
+  CHECK(settled(1, kPlaces).address.empty());  // empty: its local address towards rank 0
   CHECK(settled(0, {{"a", "m1", "127.0.0.1"}, {"a", "m1", "127.0.0.1"}}).address.empty());
-  // Two hosts may call themselves the same.
+  // Two hosts may have the same name.
   CHECK(settled(1, {{"node", "m1", "10.0.0.1"}, {"node", "m2", "10.0.0.1"}}).local_size == 1);
 }
 

@@ -12,13 +12,13 @@ namespace {
 
 using test::PlannedFactory;
 
-// What each of `size` ranks does with the backends of its session.
+// A job of `size` ranks, each of which uses the backends of its session.
 struct Job {
   int size = 2;
   std::vector<test::PlannedBackend> plans;
   Settings settings{};
   test::FakeStore store{};
-  std::vector<std::string> warnings{};  // of rank 0
+  std::vector<std::string> warnings{};  // the warnings of rank 0
 
   template <class Body>
   void run(Body&& body) {

@@ -19,7 +19,7 @@
 namespace distrun::api {
 namespace {
 
-// A store that listens, and begins to answer later.
+// A store that listens at once and begins to answer later.
 class LateStore {
  public:
   explicit LateStore(double seconds) : server_(must(net::StoreServer::create(key_, {.job_id = "job", .size = 2}))) {
@@ -81,11 +81,11 @@ TEST_CASE("a store that stays silent is an error at the deadline, and one that i
   CHECK(Clock::now() - begun < std::chrono::seconds(20));
 }
 
-// Where the process below has its PMI, and where it hears that the exchange has come to its barrier.
+// Two descriptors of the process below: for PMI, and for the news that the exchange has reached its barrier.
 constexpr int kPmi = 50;
 constexpr int kNews = 51;
 
-// In a process of its own (below): it ends while a thread of it is in the exchange.
+// The test below runs this in a child process, which ends while one of its threads is in the exchange.
 TEST_CASE("ends in the exchange", "[.]") {
   std::thread([] {
     net::World world{.rank = 1, .size = 2};
@@ -98,7 +98,7 @@ TEST_CASE("ends in the exchange", "[.]") {
   std::exit(0);
 }
 
-// What its rank asks of a manager that never answers the barrier.
+// The commands that the rank sends to a manager that never answers the barrier.
 std::string commands_of_rank(int fd, int news) {
   std::string commands;
   std::string line;
@@ -107,7 +107,7 @@ std::string commands_of_rank(int fd, int news) {
       line += c;
       continue;
     }
-    const std::string command = line.substr(4, line.find(' ') - 4);  // "cmd=init ..."
+    const std::string command = line.substr(4, line.find(' ') - 4);  // for instance "cmd=init ..."
     commands += command + " ";
     line.clear();
     std::string answer;

@@ -11,7 +11,7 @@
 namespace distrun::api {
 namespace {
 
-// Not SIGTERM: Catch2 has a handler of its own for that, which stays.
+// Not SIGTERM, because Catch2 keeps a handler for it.
 TEST_CASE("a signal asks the rank to stop, and ends a child of the rank", "[api]") {
   const int number = GENERATE(SIGUSR1, SIGUSR2);
   auto wait_set = net::WaitSet::create();

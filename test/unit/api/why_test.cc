@@ -72,7 +72,7 @@ TEST_CASE("a loser's code says what kind of reason it is", "[api]") {
                                                   {"missing", LoserCode::kMissing},
                                                   {"set", LoserCode::kUnmetSetting},
                                                   {"tried", LoserCode::kSetUpFailed}});
-  CHECK(parse_json(to_json(std::vector{choice})));  // with the quotes of a reason
+  CHECK(parse_json(to_json(std::vector{choice})));  // the reasons contain quotes
 }
 
 TEST_CASE("a backend that the setting names says so, and so do the others", "[api]") {

@@ -1,4 +1,4 @@
-// The C header in an `extern "C"` of the program's own, as C++ programs have it around headers of C.
+// The C header inside an `extern "C"` block of the program, as C++ programs often include C headers.
 extern "C" {
 #include "distrun/distrun.h"
 }

@@ -1,4 +1,4 @@
-// The session of the process as the front ends' kernels see it, above a fake of the C API.
+// The session of the process, as the kernels of the front ends see it, over a fake of the C API.
 #include <pthread.h>
 #include <signal.h>
 
@@ -22,13 +22,13 @@ using distrun::bridge::PendingOperation;
 
 namespace {
 
-// One watch at a time. Codes come out of next() before tags do.
+// One watch at a time. next() returns codes before tags.
 struct FakeWatch {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::int32_t> codes;
   std::deque<void*> tags;
-  bool broken = false;  // next() fails for good
+  bool broken = false;  // next() always fails
   bool ended = false;
   bool closed = false;
   std::string thread_name;
@@ -153,7 +153,7 @@ TEST_CASE("a detach inside this thread's own call returns, and leaves the sessio
     CHECK(std::chrono::steady_clock::now() - started < std::chrono::seconds(5));
     CHECK_FALSE(is_closed());
     CHECK_FALSE(attachment.lease());
-    // As an operation goes on when the handler that shut down has returned.
+    // An operation also continues like this after the handler that shut down has returned.
     CHECK(lease->session() == session);
     lease->watch({}, new CountedOperation(completed));
     CHECK(completed == 1);
@@ -237,7 +237,7 @@ TEST_CASE("where no thread can be started, the front end is told why and nothing
   REQUIRE(::pthread_getattr_default_np(&before) == 0);
   pthread_attr_t vast;
   REQUIRE(::pthread_attr_init(&vast) == 0);
-  REQUIRE(::pthread_attr_setstacksize(&vast, std::size_t{1} << 50) == 0);  // more than an address space
+  REQUIRE(::pthread_attr_setstacksize(&vast, std::size_t{1} << 50) == 0);  // more than an address space has
   REQUIRE(::pthread_setattr_default_np(&vast) == 0);
   const std::string text = attachment.attach(session);
   REQUIRE(::pthread_setattr_default_np(&before) == 0);

@@ -1,4 +1,4 @@
-// The waits of the C++ headers above a fake of the C API: what they make of each code.
+// The waits of the C++ headers over a fake of the C API: the effect of each code.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace {
 
-std::vector<std::int32_t> g_codes;  // what distrun_wait returns, in turn
+std::vector<std::int32_t> g_codes;  // results of distrun_wait, in order
 std::size_t g_waits = 0;
-std::size_t g_done_after = 0;  // so many waits
-int g_done_after_polls = -1;   // or so many looks in vain; -1: however many
+std::size_t g_done_after = 0;  // complete after this many waits
+int g_done_after_polls = -1;   // or after this many polls without a result; -1: never by polls
 std::size_t g_waits_at_release = 0;
-int g_aborts = 0;  // after the first one the operation is done at the next wait
+int g_aborts = 0;  // after the first one, the operation is complete at the next wait
 std::string g_aborted_at;
 
 int session_memory = 0;
@@ -25,11 +25,11 @@ distrun_session* const session = reinterpret_cast<distrun_session*>(&session_mem
 
 int handle_memory[2] = {};
 distrun_handle* const handle = reinterpret_cast<distrun_handle*>(&handle_memory[0]);
-// Another operation: a wait for it gives this code, and it is done unless that is the limit's.
+// Another operation. A wait for it returns this code. It is complete unless the code is that of the time limit.
 distrun_handle* const apart = reinterpret_cast<distrun_handle*>(&handle_memory[1]);
 std::int32_t g_apart_code = DISTRUN_TIMEOUT;
 
-// The code that wait() throws, 0 if it returns.
+// The code of the error that wait() throws, or 0 if it returns.
 int waited(std::vector<std::int32_t> codes, std::size_t done_after, double seconds = -1.0) {
   g_codes = std::move(codes);
   g_waits = 0;
@@ -134,7 +134,7 @@ TEST_CASE("the error of a wait that is over its limit leaves the operation's sco
   CHECK(g_waits_at_release == 2);
 }
 
-// Both end in another order than they were waited for, as in any scope with several operations in flight.
+// Operations are destroyed in another order than they were waited for, as in any scope with several of them in flight.
 TEST_CASE("an operation that nobody has waited for does not hold the error of one that was given up") {
   g_codes = {GENERATE(DISTRUN_TIMEOUT, DISTRUN_OUT_OF_MEMORY, DISTRUN_INTERNAL)};
   g_waits = g_waits_at_release = 0;
@@ -206,7 +206,7 @@ void begin(std::vector<std::int32_t> codes, std::size_t done_after) {
   g_aborts = 0;
 }
 
-// What wait(1.0) throws on another thread.
+// The exception that wait(1.0) throws on another thread.
 std::exception_ptr waited_elsewhere(distrun::Operation& operation) {
   std::exception_ptr thrown;
   std::thread([&] {
@@ -322,7 +322,7 @@ TEST_CASE("an operation that is done at the end of the limit is told as it is") 
   distrun::Operation operation(handle);
   CHECK(operation.wait_for(0.0));
   CHECK_THROWS_AS(operation.wait_for(0.0), distrun::Error);
-  CHECK_THROWS_AS(operation.wait_for(0.0), distrun::Error);  // the operation's own: stall_shutdown_time
+  CHECK_THROWS_AS(operation.wait_for(0.0), distrun::Error);  // the operation's own error, from stall_shutdown_time
   CHECK(g_waits == g_codes.size());
 }
 

@@ -1,5 +1,5 @@
-// The C API as a front end's operations see it: they are complete when the test says so, and what is handed to the
-// watch is the test's to complete.
+// The C API for the operations of a front end. Operations are complete when the test says so. Operations that were
+// given to the watch stay open until the test completes them.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace distrun::test {
 
 struct FakeCore {
   bool complete = false;  // every operation
-  int handles = 0;        // not released
+  int handles = 0;        // handles that are not released
   std::vector<bridge::PendingOperation*> watched;
 };
 inline FakeCore fake_core;
@@ -25,7 +25,7 @@ inline std::int32_t enqueue(distrun_session*, const distrun_op*, std::uint64_t c
   return DISTRUN_OK;
 }
 
-// Two members with a row of one float each.
+// An output with two members and one row of one float from each.
 inline std::int32_t get_result(distrun_handle*, distrun_result* result) {
   static constexpr std::array<std::int64_t, 1> kShape = {2};
   static constexpr std::array<std::int64_t, 2> kRows = {1, 1};
@@ -50,7 +50,7 @@ inline void complete_watched() {
   fake_core.watched.clear();
 }
 
-// Until detach().
+// Installs the fake until detach().
 inline void attach_fake_core() {
   using bridge::core;
   core.distrun_enqueue = enqueue;

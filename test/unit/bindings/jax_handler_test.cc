@@ -1,4 +1,4 @@
-// What the JAX handler makes of a call, and who may have a name.
+// How the JAX handler reads a call, and which call may use a name.
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdint>
@@ -18,7 +18,7 @@ constexpr int kF32 = 11;
 constexpr int kS64 = 5;
 constexpr int kF64 = 12;
 
-// Attributes as XLA lays them out.
+// Attributes in XLA's layout.
 class Attributes {
  public:
   void text(const std::string& name, const std::string& value) {
@@ -60,7 +60,7 @@ class Attributes {
   std::vector<std::shared_ptr<void>> values_held_;
 };
 
-// `count` float32 tensors of shape [3], each its own result.
+// `count` float32 tensors of shape [3]. Each tensor is also its own result.
 struct Call {
   std::array<std::int64_t, 1> shape = {3};
   std::vector<xla::Buffer> buffers;

@@ -1,4 +1,4 @@
-// Calls of the JAX handlers where memory ends, above fakes of XLA, of CUDA's driver and of the C API.
+// Calls of the JAX handlers when memory runs out, over fakes of XLA, of CUDA's driver and of the C API.
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdint>
@@ -22,7 +22,7 @@ using test::fake_core;
 constexpr int kInt64 = 5;
 constexpr int kFloat32 = 11;
 
-// What XLA was told of all calls.
+// The reports that XLA got from all calls.
 struct Told {
   int futures = 0;
   int available = 0;
@@ -57,7 +57,7 @@ xla::Error* set_error(xla::FutureSetError* set) {
   return nullptr;
 }
 
-// An allgather of one row with another one.
+// An allgather of one row, with one row of another rank.
 struct Call {
   std::string name = "a name that needs memory of its own";
   std::int64_t kind = DISTRUN_ALLGATHER;
@@ -92,8 +92,8 @@ struct Call {
   }
 };
 
-// Two calls with one name, of which the second waits for the first if that is not complete at once, with memory for so
-// many allocations. True if they were enough.
+// Two calls with one name, with memory for `allocations` allocations. The second call waits for the first if the first
+// is not complete at once. Returns true if the memory was enough.
 bool two_calls_with(long allocations, bool complete_at_once, CallOperation::Place place) {
   told = {};
   Call first;
@@ -119,7 +119,7 @@ bool two_calls_with(long allocations, bool complete_at_once, CallOperation::Plac
 
 }  // namespace
 
-// In place of bindings/jax/cuda_library.cc: one GPU, whose memory is the process's.
+// Replaces bindings/jax/cuda_library.cc: one GPU, whose memory is the process's own.
 const Cuda& cuda() {
   static const Cuda one = [] {
     Cuda made;
@@ -143,7 +143,7 @@ const Cuda& cuda() {
 TEST_CASE("jax: a call without memory fails once, wherever memory ends, and frees its name") {
   using Place = CallOperation::Place;
   struct Way {
-    bool at_once;  // a call on a GPU that is not complete blocks
+    bool at_once;  // on a GPU, a call that is not complete blocks
     Place place;
   };
   test::attach_fake_core();

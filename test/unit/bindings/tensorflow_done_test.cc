@@ -1,4 +1,5 @@
-// Which TensorFlow this may be, and its callback: above a TensorFlow that has next to nothing (fake_tensorflow.c).
+// Checks which kind of TensorFlow this is, and its callback. The TensorFlow here has almost nothing
+// (fake_tensorflow.c).
 #include <dlfcn.h>
 
 #include <array>
@@ -19,7 +20,7 @@ TF_AsyncOpKernelDoneCallback* as_callback(void* memory) {
   return reinterpret_cast<TF_AsyncOpKernelDoneCallback*>(memory);
 }
 
-// What TensorFlow's own does.
+// Does the same as TensorFlow's own function.
 void run_callback(TF_AsyncOpKernelDoneCallback* callback) { (*reinterpret_cast<std::function<void()>*>(callback))(); }
 
 }  // namespace
@@ -27,7 +28,7 @@ void run_callback(TF_AsyncOpKernelDoneCallback* callback) { (*reinterpret_cast<s
 TEST_CASE("tensorflow: a callback is kept beyond its call, run once and destroyed") {
   tf.TF_RunAsyncOpKernelDoneCallback = run_callback;
   const auto counted = std::make_shared<int>(0);
-  // What std::function keeps in itself, and what it keeps on the heap.
+  // A callable that std::function stores inside itself, and one that it stores on the heap.
   std::array<char, 64> large{};
   const std::array<std::function<void()>, 2> callbacks = {[counted] { ++*counted; },
                                                           [counted, large] { *counted += 1 + large[0]; }};

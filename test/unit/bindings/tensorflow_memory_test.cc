@@ -1,4 +1,4 @@
-// The store of large outputs' memory in the TensorFlow op library.
+// The store for the memory of large outputs in the TensorFlow op library.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdint>
 #include <thread>

@@ -1,4 +1,4 @@
-// Operations of TensorFlow's where memory ends, above fakes of TensorFlow and of the C API.
+// TensorFlow operations when memory runs out, over fakes of TensorFlow and of the C API.
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cstddef>
@@ -95,7 +95,7 @@ void use_fake_tensorflow() {
   };
 }
 
-// One operation, with memory for so many allocations. True if they were enough.
+// One operation, with memory for `allocations` allocations. Returns true if the memory was enough.
 bool gathered_with(long allocations, const Kernel& kernel, bool complete_at_once) {
   TF_OpKernelContext context;
   fake_core.complete = complete_at_once;

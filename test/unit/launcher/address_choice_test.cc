@@ -1,4 +1,4 @@
-// choose_addresses and what is tried, on hosts that are values.
+// choose_addresses and the addresses that are tried, with hosts as plain values.
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
 #include <set>
@@ -13,12 +13,12 @@ namespace distrun::launcher {
 namespace {
 
 using Reports = std::vector<std::vector<ProbeResult>>;
-// Why `from` does not reach the address, or "".
+// Returns why `from` does not reach the address, or "".
 using Wire = std::function<std::string(int from, int to, const std::string& address)>;
 
 using distrun::test::has;
 
-// node1, node2, ...: each with an address of the network 10 on eth0 and one of docker's.
+// The hosts node1, node2, ... Each has an address of the network 10 on eth0, and one of docker's.
 std::vector<ProbedHost> nodes(int count) {
   std::vector<ProbedHost> out;
   for (int i = 1; i <= count; ++i) {
@@ -32,7 +32,7 @@ std::vector<ProbedHost> nodes(int count) {
   return out;
 }
 
-// What the agents would report.
+// The results that the agents would report.
 Reports probe(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head, const Wire& wire) {
   Reports out(hosts.size());
   for (std::size_t from = 0; from < hosts.size(); ++from) {
@@ -50,7 +50,7 @@ std::string docker_fails(int, int, const std::string& address) {
   return address == "172.17.0.1" ? "this host itself answers there" : "";
 }
 
-// docker's bridge never works, and neither do the pairs (from, to).
+// The bridge of docker never works, and the pairs (from, to) do not work either.
 Wire cut(std::set<std::pair<int, int>> pairs) {
   return [pairs = std::move(pairs)](int from, int to, const std::string& address) {
     return pairs.contains({from, to}) ? "no answer within 3 s" : docker_fails(from, to, address);
@@ -93,7 +93,7 @@ TEST_CASE("targets carry the port, IPv6 in brackets, and the head when it listen
         std::vector<ProbeTarget>{{0, 0, "10.0.0.1:4000"}, {0, 1, "172.17.0.1:4000"}});
 }
 
-// What took time by the square of the hosts would run into the test's own limit.
+// Code that needs quadratic time in the number of hosts would exceed the test's time limit.
 TEST_CASE("the targets of thousands of hosts are the pairs to probe") {
   const std::vector<ProbedHost> hosts = nodes(5000);
   std::size_t pairs = 0;
@@ -145,7 +145,7 @@ TEST_CASE("a host that nobody reaches is named with the pairs that failed") {
   CHECK(has(error, "\n  node2 -> node3: 172.17.0.1 (docker0): no answer within 3 s\n"));
   CHECK_FALSE(has(error, "-> node1"));
   CHECK(has(error, "--network"));
-  // Cut in both directions, it spoils everybody's addresses and is still the one that is named.
+  // node3 is cut off in both directions, so it spoils the addresses of all hosts. The error must still name node3.
   CHECK(error_of(nodes(3), cut({{0, 2}, {1, 2}, {2, 0}, {2, 1}})).starts_with("no host reaches node3\n"));
 }
 

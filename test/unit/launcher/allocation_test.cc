@@ -31,7 +31,7 @@ Environment environment_of(const fs::path& file) {
   return out;
 }
 
-// A case's files lie beside its environment, whatever folder the environment says.
+// The files of a case are in the folder of its environment, whatever folder the environment names.
 ReadFile reader_of(const fs::path& folder) {
   return [folder](const std::string& path) -> Result<std::string> {
     const fs::path file = folder / fs::path(path).filename();
@@ -54,8 +54,8 @@ std::string shown(const Result<std::optional<Allocation>>& found) {
   return out + "more: " + allocation.more_slots + "\n";
 }
 
-// golden/slurm_*: what Slurm 22.05 set in jobs of these shapes, where the job number is below 16; the others follow the
-// schedulers' documentation.
+// golden/slurm_*: cases with a job number below 16 have the variables that Slurm 22.05 set in such jobs. The other
+// cases follow the documentation of the schedulers.
 TEST_CASE("allocations are found as the golden files say") {
   int cases = 0;
   for (const auto& entry : fs::directory_iterator(kGolden)) {
@@ -69,7 +69,7 @@ TEST_CASE("allocations are found as the golden files say") {
   CHECK(cases > 30);
 }
 
-// Not run by default: launcher_plan_test "[.golden]" after a change of the texts; look at the difference.
+// Not run by default. After a change of the texts, run launcher_plan_test "[.golden]" and check the difference.
 TEST_CASE("the golden files are written anew", "[.golden]") {
   for (const auto& entry : fs::directory_iterator(kGolden)) {
     const auto found = detect_allocation(environment_of(entry.path() / "environment"), reader_of(entry.path()));
@@ -189,7 +189,7 @@ TEST_CASE("where agents come by ssh into another scheduler's job, its own way is
   CHECK(in_job.ends_with("add --launch-with 'blaunch {host} {agent}'"));
   CHECK(advice({{"LSB_JOBID", "1"}, {"LSB_MCPU_HOSTS", "a 2"}}, no_file).empty());
   Environment pbs = {{"PBS_JOBID", "1.s"}, {"PBS_NODEFILE", "f"}};
-  // A shell of the user's reads it, then distrun, then the shell there.
+  // Three programs read it in turn: a shell of the user, distrun, and the shell on the host.
   CHECK(advice(pbs, pbs_nodes).ends_with(R"('ssh {host} pbs_attach -j 1.s sh -c "\"{agent}\""')"));
   const auto argv = launch_argv(R"(ssh {host} pbs_attach -j 1.s sh -c "\"{agent}\"")", "", "b", "exec 'it'");
   REQUIRE(argv.ok());

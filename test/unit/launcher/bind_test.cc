@@ -15,7 +15,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Two nodes of four cores with two hardware threads each, and a GPU near each node.
+// Two nodes of four cores, with two hardware threads per core and one GPU near each node.
 Topology big_host() {
   Topology out;
   for (int id = 0; id < 16; ++id) out.cpus.push_back({.id = id, .core = id % 8, .node = id % 8 / 4});
@@ -101,7 +101,7 @@ TEST_CASE("nothing is pinned outside the allowed set") {
     }
   }
   const auto bound = bind_ranks(small, 2, {.bind_to = BindTo::kGpu});
-  CHECK((*bound)[1].cpus.empty());  // none of its GPU's cores is allowed
+  CHECK((*bound)[1].cpus.empty());  // none of the cores near its GPU is allowed
   CHECK((*bound)[1].cpu_reason.find("none of its cores") != std::string::npos);
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is the pool, by number or UUID") {
   const auto none = bind_ranks(seeing(""), 1, {});
   REQUIRE(none.ok());
   CHECK((*none)[0].gpu == -1);
-  // As CUDA reads it: what follows an entry that means nothing is not used.
+  // As in CUDA: entries after an invalid one are not used.
   for (const char* list : {"0,7,1", "0,-1,1", "0,GPU-cc,1", "0,GPU-,1", "0,x,1", "0,,1", " 0 ,two"}) {
     CHECK(names_in(gpu_pool(seeing(list))) == "0");
   }
@@ -143,7 +143,7 @@ TEST_CASE("slices of a GPU in MIG mode are named in both forms") {
   CHECK((*bound)[0].gpu_name == "MIG-GPU-bb/7/0");
   CHECK((*bound)[0].cpus.front() == 4);
   CHECK((*bound)[1].cpus.front() == 0);
-  // A UUID tells the GPU only where there is no choice of cores.
+  // The UUID of a slice does not show its GPU. The cores are then known only if there is no choice.
   const std::string slices = "MIG-0a1b,MIG-2c3d";
   const auto unknown = bind_ranks(seeing(slices), 2, {});
   REQUIRE(unknown.ok());
@@ -171,7 +171,7 @@ TEST_CASE("several GPUs for each rank, with the cores of all their nodes") {
   const auto one = bind_ranks(big_host(), 2, {.gpus_per_rank = 1});
   REQUIRE(one.ok());
   CHECK((*one)[1].gpu_name == "GPU-bbbb");
-  // What was asked for is not shared silently.
+  // GPUs that the user asked for are not shared silently.
   CHECK(bind_ranks(big_host(), 2, {.gpus_per_rank = 2}).status().message() ==
         "--gpus-per-rank 2: 2 ranks need 4 GPUs and this host has 2 (see /proc/driver/nvidia/gpus); put at most 1 rank "
         "here");
@@ -192,7 +192,7 @@ TEST_CASE("cores and nodes are given out near each rank's GPU") {
   CHECK((*core)[1].cpus == std::vector<int>{0, 8, 1, 9});
   CHECK((*core)[2].cpus == std::vector<int>{6, 14, 7, 15});
   CHECK((*core)[3].threads == 2);
-  // Where the kernel knows one GPU's node only, all ranks share all cores.
+  // If the kernel knows the node of only one GPU, all ranks share all cores.
   crossed.gpus[0].node = -1;
   const auto all = bind_ranks(crossed, 2, {.bind_to = BindTo::kCore});
   REQUIRE(all.ok());
@@ -247,14 +247,14 @@ TEST_CASE("a copied /proc and /sys is scanned as this machine's") {
   CHECK(found.cpus[0].core == found.cpus[2].core);
   CHECK(found.cpus[3] == Cpu{.id = 5, .core = 2, .node = 1});
   CHECK(count_cores(found.cpus) == 3);
-  REQUIRE(found.gpus.size() == 2);  // the third has no device file here: it belongs to another container
+  REQUIRE(found.gpus.size() == 2);  // the third one has no device file here: it belongs to another container
   CHECK(found.gpus[0].uuid == "GPU-11");
   CHECK(found.gpus[0].node == -1);
   CHECK(found.gpus[1].node == 1);
   CHECK(found.gpus[1].cpus == std::vector<int>{4, 5, 6, 7});
 }
 
-// As a user whom the modes of files hold back, whoever runs the tests; true if `check` is.
+// Runs `check` as a user whom file modes restrict, also if root runs the tests. Returns the result of `check`.
 template <class Check>
 bool unprivileged(const Check& check) {
   const pid_t child = ::fork();
@@ -275,7 +275,7 @@ TEST_CASE("a GPU whose device file cannot be opened is somebody else's") {
   std::filesystem::permissions(tree.path(), std::filesystem::perms(0755));
   CHECK(unprivileged([&] {
     Topology found = scan_topology(tree.path());
-    // Slurm numbers those of the job from 0.
+    // Slurm numbers the GPUs of the job from 0.
     found.visible_devices = "0";
     const std::vector<PoolEntry> pool = gpu_pool(found);
     return pool.size() == 1 && pool.front().gpu != nullptr && pool.front().gpu->uuid == "GPU-1";

@@ -51,9 +51,9 @@ TEST_CASE("copies that are meant, and what is no copy") {
   const Options named{.hosts = {.list = "h1:2"}};
   CHECK(starts(named, {}));
   CHECK(starts(named, {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
-  // What a rank of ours starts, of a job that shows its program another launcher's variables.
+  // A command that a rank of distrun starts. The job sets another launcher's variables for its programs.
   CHECK(starts(named, {{"DISTRUN_RANK", "2"}, {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}}));
-  // A batch script, and a job of an array: one process, however many tasks the job has.
+  // A batch script, and a job of an array: each is one process, however many tasks the job has.
   CHECK(starts(named, {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
   CHECK(starts(named, {{"SLURM_JOB_ID", "9"}, {"SLURM_ARRAY_TASK_ID", "2"}, {"SLURM_NTASKS", "4"}}));
 }

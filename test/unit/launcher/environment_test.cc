@@ -37,7 +37,7 @@ std::map<std::string, std::string> values(const std::vector<Variable>& variables
   std::map<std::string, std::string> out;
   for (const Variable& variable : variables) {
     CHECK_FALSE(variable.why.empty());
-    CHECK(out.emplace(variable.name, variable.value).second);  // each once
+    CHECK(out.emplace(variable.name, variable.value).second);  // each name only once
   }
   return out;
 }
@@ -90,7 +90,7 @@ TEST_CASE("a rank finds what every framework reads") {
       {"TF_CONFIG", R"(, "task": {"type": "worker", "index": 3}})"},
   };
   for (const auto& [name, value] : expected) CHECK(std::pair(name, env[name]) == std::pair(name, value));
-  // With it, torch would wait for somebody who listens at MASTER_PORT.
+  // With this variable, torch would wait for another process to listen at MASTER_PORT.
   CHECK_FALSE(env.contains("TORCHELASTIC_USE_AGENT_STORE"));
   CHECK(tf_cluster(four_ranks()) ==
         R"({"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.1:7001", "[fd00::2]:7002", "[fd00::2]:7003"]})");
@@ -185,7 +185,7 @@ TEST_CASE("JAX finds its coordinator and this rank's GPUs") {
   const Binding two{.gpu = 2, .gpus = 2, .gpu_name = "GPU-c,GPU-d"};
   auto env = values(rank_environment(four_ranks(), {}, two, {}, 0));
   CHECK(env["JAX_COORDINATOR_ADDRESS"] == "10.0.0.1:6001");
-  // With it, JAX would listen at this port also where a script gives another address.
+  // With this variable, JAX would listen at this port even if a script gives another address.
   CHECK_FALSE(env.contains("JAX_COORDINATOR_BIND_ADDRESS"));
   CHECK(env["JAX_LOCAL_DEVICE_IDS"] == "2,3");
   env = values(rank_environment(four_ranks(), {.placement = {.gpu_visibility = GpuVisibility::kOne}}, two, {}, 1));
@@ -228,13 +228,13 @@ TEST_CASE("variables of an outer launcher are taken away unless asked for") {
                             {"SLURM_PROCID", "3"},
                             {"SLURM_STEP_ID", "1"},
                             {"SLURM_JOB_ID", "9"},
-                            // With it and without its rank each would take itself for the first of four.
+                            // With it and without a rank, each process would act as the first of four.
                             {"SLURM_NTASKS", "4"},
                             {"SLURM_NPROCS", "4"},
                             {"MINE", "x"},
                             {"DISTRUN_RANK", "5"},
                             {"DISTRUN_BACKEND", "tcp"},
-                            // torchrun's, with which torch would wait for torchrun's store.
+                            // From torchrun: with it, torch would wait for torchrun's store.
                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
   const BaseEnvironment usual = base_environment(user, {});
   CHECK(usual.variables ==
@@ -412,7 +412,7 @@ TEST_CASE("of what -x names the port for PyTorch counts, and what has no effect 
   }
 }
 
-// What took time by the square of the hosts would run into the test's own limit.
+// Code that needs quadratic time in the number of hosts would exceed the test's time limit.
 TEST_CASE("a plan for thirty thousand hosts is made, whatever launcher is mimicked") {
   PlanRequest request;
   std::vector<HostSlots> hosts;

@@ -148,7 +148,7 @@ TEST_CASE("variables that have OpenMP bind threads are told of where ranks share
   CHECK(hints({{"KMP_AFFINITY", "granularity=fine,compact,1,0"}}).size() == 1);
   CHECK(hints({{"KMP_AFFINITY", "none"}}).empty());
   CHECK(hints({{"OMP_PROC_BIND", ""}, {"OMP_NUM_THREADS", "1"}}).empty());
-  // Each has a machine to itself.
+  // Each rank has a machine to itself.
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}, {.name = "b", .slots = 1}}});
   request.base = base_environment({{"OMP_PROC_BIND", "close"}}, {});
   for (const BindTo bind_to : {BindTo::kNone, BindTo::kNuma}) {

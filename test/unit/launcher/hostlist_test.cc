@@ -37,7 +37,7 @@ struct Example {
   Names names;
 };
 
-// What scontrol of Slurm 22.05 answers; the last test asks the one that is installed.
+// The answers of scontrol of Slurm 22.05. The last test asks the installed one.
 const std::vector<Example>& examples() {
   static const std::vector<Example> all = {
       {"node[01-04,7]", {"node01", "node02", "node03", "node04", "node7"}},

@@ -149,7 +149,7 @@ TEST_CASE("Open MPI's, Hydra's, DeepSpeed's and Horovod's hostfiles") {
 
 TEST_CASE("PBS's nodefile: one slot per line") {
   CHECK(file_of("h1\nh1\nh2\nh1\n") == Hosts{{.name = "h1", .slots = 3}, {.name = "h2", .slots = 1}});
-  // Every host once: a plain list, whose slots are not known.
+  // Every host appears once: this is a plain list, and the number of slots is unknown.
   CHECK(file_of("h1\nh2\n") == Hosts{{.name = "h1"}, {.name = "h2"}});
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("a host that was named and gets no rank is told") {
   request.placement.ranks = 9;
   CHECK(assign(request)->hints == std::vector<std::string>{"c gets no rank: ranks fill host after host, and a,b "
                                                            "have 16 slots"});
-  request.hosts = hosts_of("a:8,b:8,c:8,d:8");  // two on each would leave d without
+  request.hosts = hosts_of("a:8,b:8,c:8,d:8");  // two ranks on each host would leave none for d
   request.placement.ranks = 5;
   CHECK(assign(request)->hints == std::vector<std::string>{"b,c,d get no rank: ranks fill host after host, and a has 8 "
                                                            "slots"});
@@ -334,7 +334,7 @@ TEST_CASE("what a machine is called") {
     asked.push_back(host);
     return false;
   };
-  CHECK_FALSE(has_name(names_of_host("n1", full, elsewhere), "n1.cluster"));  // of another site
+  CHECK_FALSE(has_name(names_of_host("n1", full, elsewhere), "n1.cluster"));  // a name of another site
   CHECK(has_name(names_of_host("n1", full, elsewhere), "n1"));
   CHECK(asked == std::vector<std::string>{"n1.cluster", "n1.cluster"});
 }

@@ -1,4 +1,4 @@
-// Copied trees of machines as they are sold: what the scan reads and where ranks go.
+// Copied system files of real machine types: the results of the scan, and the placement of ranks.
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <map>
@@ -11,7 +11,8 @@
 namespace distrun::launcher {
 namespace {
 
-// `nodes` equal parts of `cores` cores with two hardware threads each, numbered as Linux does: first all first threads.
+// `nodes` equal parts of `cores` cores with two hardware threads each. Linux numbers the first threads of all cores
+// first.
 struct Shape {
   int cores = 0;
   int nodes = 0;                                  // 0: a kernel without NUMA
@@ -59,7 +60,7 @@ const Shape kTwoNodes{.cores = 112,
                                {"0000:c3:00.0", 1},
                                {"0000:d1:00.0", 1},
                                {"0000:df:00.0", 1}}};
-// The nodes of such boards do not ascend with the bus.
+// On such boards the nodes do not ascend with the bus number.
 const Shape kFourNodes{.cores = 128,
                        .nodes = 4,
                        .gpus = {{"0000:07:00.0", 1},
@@ -150,7 +151,7 @@ TEST_CASE("a GPU in MIG mode is a pool of its slices, beside one that is used wh
            {"gi2", 21}, {"gi2/ci0", 22}, {"gi10", 91}, {"gi10/ci0", 92}, {"gi1", 12}, {"gi1/ci0", 13}}) {
     tree.write(mig + instance + "/access",
                "DeviceFileMinor: " + std::to_string(minor) + "\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
-    // Slice gi1 is another container's.
+    // Slice gi1 belongs to another container.
     if (minor > 20) tree.write("dev/nvidia-caps/nvidia-cap" + std::to_string(minor), "");
   }
   tree.write("proc/driver/nvidia/capabilities/gpu0/mig/config", "DeviceFileMinor: 1\n");

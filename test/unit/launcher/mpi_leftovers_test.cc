@@ -42,10 +42,10 @@ pid_t ended_process() {
 }
 
 TEST_CASE("the numbers of a namespace are those that Open MPI makes of it", "[mpi_leftovers]") {
-  // Seen with Open MPI 4.1.4 and 5.0.11.
+  // Observed with Open MPI 4.1.4 and 5.0.11.
   CHECK(job_of({{"PMIX_NAMESPACE", "1490419713"}}).owns(0x58d60001));
   CHECK(job_of({{"PMIX_NAMESPACE", "prterun-vm-14384@1"}}).owns(0x045f0001));
-  // What the ranks spawn.
+  // Jobs that the ranks spawn.
   CHECK(job_of({{"PMIX_NAMESPACE", "1490419713"}}).owns(0x58d60002));
   CHECK(job_of({{"PMIX_NAMESPACE", "prterun-vm-14384@1"}}).owns(0x045f0002));
   CHECK_FALSE(job_of({{"PMIX_NAMESPACE", "1490419713"}}).owns(0x58d70001));

@@ -29,14 +29,14 @@ TEST_CASE("MPI's launcher is given the places of the plan", "[launcher]") {
   CHECK(text(MpiStarter::kHydra, four_on_two()) ==
         "mpiexec.hydra -n 4 -hosts h1:2,h2:2 -bind-to none wrapper 10.0.0.1:7");
   const auto master = assign({.hosts = {{.name = "h1", .slots = 8}}, .placement = {.ranks = 1}});
-  REQUIRE(master.ok());  // and what it spawns
+  REQUIRE(master.ok());  // the slots are for the processes that it spawns
   CHECK(text(MpiStarter::kMpirun, *master).starts_with("mpirun -np 1 --host h1:8 "));
   const auto more = assign({.hosts = {{.name = "h1", .slots = 2}}, .placement = {.ranks = 4, .oversubscribe = true}});
   REQUIRE(more.ok());
   CHECK(text(MpiStarter::kMpirun, *more).starts_with("mpirun -np 4 --host h1:4 "));
   const std::string srun = text(MpiStarter::kSrunPmi2, four_on_two());
   CHECK(srun.starts_with("srun --mpi=pmi2 "));
-  CHECK(srun.find(" --export=ALL ") != std::string::npos);  // after sbatch --export=NONE too
+  CHECK(srun.find(" --export=ALL ") != std::string::npos);  // needed after sbatch --export=NONE
   CHECK(srun.find("--nodelist=h1,h2 --nodes=2 --ntasks=4 --ntasks-per-node=2 wrapper") != std::string::npos);
   Assignment crowded = four_on_two();
   crowded.oversubscribed = true;

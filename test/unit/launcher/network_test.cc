@@ -48,12 +48,13 @@ TEST_CASE("what may be tried, best first") {
 TEST_CASE("of interfaces of one kind the fastest comes first") {
   CHECK(kept({{"eno1", "10.0.0.1", 1000}, {"ens1", "10.1.0.1", 100000}, {"ens2", "10.2.0.1", 100000}}) ==
         Texts{"10.1.0.1", "10.2.0.1", "10.0.0.1"});
-  // The kind counts more.
+  // The kind of the network is more important than its speed.
   CHECK(kept({{"ib0", "10.0.0.1", 100}, {"eth0", "10.1.0.1", 1000}, {"eth1", "192.0.2.1", 100000}}) ==
         Texts{"10.0.0.1", "10.1.0.1", "192.0.2.1"});
   CHECK(kept({{"eth0", "10.0.0.1", 1000}, {"eth1", "10.1.0.1", 9000}}, network("eth0,eth1")) ==
         Texts{"10.0.0.1", "10.1.0.1"});
-  // Who does not tell is not put behind others of which it may be the fastest, but behind the faster of two that tell.
+  // An interface of unknown speed may be the fastest, so it is not placed after the others. It is placed only after the
+  // faster of two interfaces with known speeds.
   CHECK(kept({{"eth0", "10.0.0.1"}, {"eth1", "10.1.0.1", 100000}, {"eth2", "10.2.0.1"}}) ==
         Texts{"10.0.0.1", "10.1.0.1", "10.2.0.1"});
   CHECK(kept({{"eth0", "10.0.0.1"}, {"eth1", "10.1.0.1", 1000}, {"eth2", "10.2.0.1", 100000}}) ==
@@ -90,7 +91,7 @@ TEST_CASE("--network chooses, in its order") {
   CHECK(kept(typical_host(), network("192.168.1.7")) == Texts{"192.168.1.7"});
   CHECK(kept(typical_host(), network("10.0.0.0/15")) == Texts{"10.1.0.7"});
   CHECK(kept(typical_host(), network("10.0.0.0/16")).empty());
-  CHECK(kept(typical_host(), network("10.2.3.4/8")) == Texts{"10.1.0.7"});  // bits behind the prefix do not count
+  CHECK(kept(typical_host(), network("10.2.3.4/8")) == Texts{"10.1.0.7"});  // bits after the prefix are ignored
 }
 
 TEST_CASE("loopback is tried only for who writes it") {
@@ -143,8 +144,8 @@ TEST_CASE("this machine has a network where the address that the others use is o
   const std::vector<Candidate> working = {{"lo", "127.0.0.1"}, {"eth0", "10.0.0.7"}, {"eth0", "fd00::7"}};
   CHECK(has_network(working, "10.0.0.7"));
   CHECK(has_network(working, "fd00::7"));
-  CHECK_FALSE(has_network(working, "10.1.0.7"));  // of an interface whose cable is out
-  CHECK(has_network(working, ""));                // not known: any
+  CHECK_FALSE(has_network(working, "10.1.0.7"));  // its interface has no cable
+  CHECK(has_network(working, ""));                // unknown: any network will do
   CHECK(has_network(working, "127.0.0.1"));
   CHECK_FALSE(has_network({{"lo", "127.0.0.1"}, {"lo", "::1"}}, ""));
   CHECK_FALSE(has_network({}, "10.0.0.7"));

@@ -102,7 +102,7 @@ TEST_CASE("all options of a line that distrun does not have are answered at once
   for (const char* word : {"--standalone", "--nnodes", "-mca", "--rdzv_id", "--nope"}) {
     CHECK(has(text, "distrun: " + std::string(word) + " is not an option of distrun"));
   }
-  CHECK_FALSE(has(text, "--max_restarts"));  // may be the value of what is not known
+  CHECK_FALSE(has(text, "--max_restarts"));  // it may be the value of the unknown option
   CHECK_FALSE(has(text, "btl is"));
   CHECK(has(refused({"-genv", "A=1", "--gloo", "-np", "2", "p"}), "--gloo is not"));
   CHECK(has(refused({"-genv", "A", "1", "--gloo", "-np", "2", "p"}), "--gloo is not"));
@@ -198,7 +198,7 @@ TEST_CASE("a setting that is a flag says true by itself") {
   CHECK(encrypted.program == Words{"p", "--checksum", "no"});
   CHECK(parsed({"--checksum", "p", "x"}).program == Words{"p", "x"});
   CHECK(parsed({"--encrypt=off", "p"}).environment.settings == Settings{{"encrypt", "off"}});
-  // As it was before flags needed no value.
+  // Flags with a separate value, as in older versions.
   const Options apart = parsed({"--huge-pages", "false", "--encrypt", "1", "p", "1"});
   CHECK(apart.environment.settings == Settings{{"encrypt", "1"}, {"huge_pages", "false"}});
   CHECK(apart.program == Words{"p", "1"});
@@ -321,7 +321,7 @@ TEST_CASE("what is typed and would be ignored is refused") {
     CHECK(has(refused(with(command, option)), "--launch-with and " + name + " exclude each other"));
   }
   CHECK(has(refused(with(agents, command)), "--agents and --launch-with exclude each other"));
-  // For jobs that go by ssh.
+  // For jobs that use ssh.
   const test::Sysroot directory;
   directory.write("c.toml", "ssh-port = 2222\nssh-identity = key\nlaunch-with = docker exec -i {host} sh -c {agent}\n");
   CHECK(parsed(with(agents, {"--config", directory.path() + "c.toml"})).hosts.agents == 2);
@@ -362,7 +362,7 @@ TEST_CASE("scripts and modules run in the user's Python") {
   CHECK(resolve_command(script, {{"PATH", "/nowhere:" + tree.path() + "bin"}}, "distrun").words.front() ==
         tree.path() + "bin/python");
   CHECK(resolve_command(script, {}, "distrun").script == "train.py");
-  // Of an administrator's distrun in front of PATH, and of a virtual environment's there.
+  // PATH begins with the folder of an administrator's distrun, or with that of a virtual environment's distrun.
   const std::string bin = tree.path() + "bin";
   const std::string in_conda = tree.path() + "conda/bin";
   Environment conda = {{"CONDA_PREFIX", tree.path() + "conda"}, {"CONDA_DEFAULT_ENV", "mine"}};

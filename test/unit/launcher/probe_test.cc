@@ -1,5 +1,5 @@
-// Probes between hosts that are objects of this process: each has a listener, and 127.0.0.1, 127.0.0.2, ... are its
-// addresses.
+// Probes between hosts that are objects of this process. Each host has a listener; the addresses are 127.0.0.1,
+// 127.0.0.2, and so on.
 #include "launcher/agent/preflight/probe.h"
 
 #include <poll.h>
@@ -43,7 +43,7 @@ std::string at(const std::string& host, const ProbeListener& listener) {
   return host + ":" + std::to_string(listener.port());
 }
 
-// One agent's loop with everything in it.
+// The loop of one agent that contains all of them.
 void run(std::vector<Prober*> probers, const std::vector<ProbeListener*>& listeners) {
   Poller poller;
   const TimePoint too_late = deadline_after(60);
@@ -64,7 +64,7 @@ void run(std::vector<Prober*> probers, const std::vector<ProbeListener*>& listen
   REQUIRE(all_done());
 }
 
-// Beside a descriptor of somebody who is no ProbeListener.
+// Runs a prober beside a descriptor that is not a ProbeListener's.
 void run_beside(Prober& prober, int fd, const std::function<void()>& on_readable) {
   Poller poller;
   while (!prober.done()) {
@@ -76,7 +76,7 @@ void run_beside(Prober& prober, int fd, const std::function<void()>& on_readable
   }
 }
 
-// The outcome of one probe by host 1.
+// The result of one probe by host 1.
 std::string probe(const JobKey& key, const ProbeTarget& target, const std::vector<ProbeListener*>& listeners,
                   const ProbeLimits& limits = {}) {
   Prober prober(key, {.host = 1, .job_id = "job"}, {target}, limits);
@@ -88,7 +88,7 @@ std::string probe(const JobKey& key, const ProbeTarget& target, const std::vecto
   return results[0].failure;
 }
 
-// Listens, and a connect to it is never answered: its queue is full.
+// It listens but never accepts, because its queue is full.
 struct DeadEnd {
   DeadEnd() {
     fd = *net::listen_stream(address);
@@ -130,7 +130,7 @@ TEST_CASE("hosts and the head reach each other") {
   REQUIRE(choice.ok());
   CHECK(choice->hosts[2].candidate.address == "127.0.0.3");
   CHECK(choice->head->candidate.address == "127.0.0.9");
-  // The head may try the hosts, too.
+  // The head may probe the hosts, too.
   Prober from_head(key, {.job_id = "job"}, {{.host = 3, .address = at("127.0.0.4", ends[3])}});
   run({&from_head}, listeners);
   CHECK(from_head.take_results()[0].failure.empty());
@@ -184,7 +184,7 @@ TEST_CASE("probes that come before the listener knows whose it is wait for it") 
   ProbeListener early = listener();
   Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = at("127.0.0.1", early)}});
   Poller poller;
-  for (int i = 0; i < 3; ++i) {  // as far as it gets: begun, connected, greeting sent
+  for (int i = 0; i < 3; ++i) {  // as far as it can get: connect begun, connected, greeting sent
     poller.clear();
     early.watch(poller);
     prober.watch(poller);
@@ -214,7 +214,8 @@ TEST_CASE("dead ends cost a bounded time, the best addresses first") {
   const DeadEnd dead_end;
   const std::string address = net::to_string(dead_end.address);
   std::vector<ProbeTarget> targets;
-  // As many hosts as are tried at once: their first addresses at the very start, their last ones never.
+  // As many hosts as the prober tries at once. It tries their first addresses at the very start, and their last ones
+  // never.
   for (int host = 2; host < 22; ++host) {
     for (int candidate = 0; candidate < 4; ++candidate) targets.push_back({host, candidate, address});
   }
@@ -273,7 +274,7 @@ TEST_CASE("what answers without the key is told apart") {
   CHECK(has(prober.take_results()[0].failure, "does not belong to the job"));
 }
 
-// Answers as a host of the job does, and then leaves its end of the connection to `then`.
+// Answers like a host of the job, and then passes its end of the connection to `then`.
 struct Answerer {
   Answerer(const JobKey& key, std::function<void(int)> and_then) : words(key, "job"), then(std::move(and_then)) {
     door = *net::listen_stream(address);
@@ -292,7 +293,7 @@ struct Answerer {
     then(fd.get());
     answered.push_back(std::move(fd));
   }
-  // Until the prober is done; `each` once in a while.
+  // Runs until the prober is done, and calls `each` from time to time.
   void run(
       Prober& prober, ProbeListener* other, const std::function<void()>& each = [] {}) {
     Poller poller;
@@ -315,7 +316,7 @@ struct Answerer {
 
 TEST_CASE("a path on which small messages pass and large ones do not is told with its cure") {
   const JobKey key = JobKey::generate();
-  // As if what is large were dropped, on the way there or back.
+  // Acts as if large messages were dropped in one of the two directions.
   Answerer host(key, [](int) {});
   Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(host.address)}},
                 {.each = std::chrono::milliseconds(300)});
@@ -348,7 +349,7 @@ TEST_CASE("what is large is more than one packet, each way") {
       if (n <= 0) break;
       received += static_cast<std::size_t>(n);
     }
-    if (sent == 0 && received >= 36) CHECK(received == 36);  // it waits for this side's
+    if (sent == 0 && received >= 36) CHECK(received == 36);  // the listener waits for the bytes of this side
     const ssize_t n =
         received < 36 ? 0 : ::send(fd.get(), bytes.data(), kLargeProbe - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) sent += static_cast<std::size_t>(n);
@@ -383,7 +384,7 @@ TEST_CASE("of a host's addresses the best one that answers gets what is large") 
   const JobKey key = JobKey::generate();
   ProbeListener end = listener(key, {.host = 0, .job_id = "job"});
   Answerer small(key, [](int) {});
-  // The second is not tried with what is large, which it would not take.
+  // The second address is not tried with large messages. It would not accept them.
   Prober prober(key, {.host = 1, .job_id = "job"},
                 {{.host = 0, .candidate = 0, .address = at("127.0.0.1", end)},
                  {.host = 0, .candidate = 1, .address = net::to_string(small.address)}},

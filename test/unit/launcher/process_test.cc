@@ -103,7 +103,7 @@ TEST_CASE("descendants are found through sessions and orphaned, and only they ar
   }
   REQUIRE(found.size() >= 3);
   CHECK(descendants({process->pid()}).empty());
-  // After the death of its parent the rest is still below us.
+  // After its parent has died, the rest is still below this process.
   process->signal(SIGKILL);
   ::waitpid(process->pid(), nullptr, 0);
   process->reaped();
@@ -199,7 +199,7 @@ TEST_CASE("a cgroup is made and used where that is possible, and not missed else
   tree.write("proc/self/cgroup", "0::/user/me\n");
   tree.write("sys/fs/cgroup/user/me/memory.events", "low 0\noom_kill 3\n");
   CHECK(OomKills(tree.path(), Clock::now()).total() == 3);
-  // A plain directory has no cgroup.kill, as on old kernels: it must not be used, nor left behind.
+  // A plain directory has no cgroup.kill, like a cgroup of an old kernel. It must not be used, and must be removed.
   CHECK(RankCgroup::create(tree.path(), "x").directory().empty());
   CHECK_FALSE(std::filesystem::exists(tree.path() + "sys/fs/cgroup/user/me/x"));
 }
@@ -214,7 +214,7 @@ TEST_CASE("a process that the kernel ended for lack of memory long ago does not 
   count(1);
   const TimePoint start = Clock::now();
   OomKills kills(tree.path(), start);
-  CHECK_FALSE(kills.of_late(start + std::chrono::hours(1)));  // it was before ours
+  CHECK_FALSE(kills.of_late(start + std::chrono::hours(1)));  // those kills were before this job
   count(2);
   const TimePoint then = start + std::chrono::hours(72);
   kills.tick(then);
@@ -224,7 +224,7 @@ TEST_CASE("a process that the kernel ended for lack of memory long ago does not 
   CHECK_FALSE(kills.of_late(later));
   count(4);
   CHECK(kills.of_late(later));
-  CHECK(kills.of_late(later + std::chrono::seconds(1)));  // one after the other, they have run out of memory together
+  CHECK(kills.of_late(later + std::chrono::seconds(1)));  // one kill after the other: both ran out of memory together
   CHECK_FALSE(OomKills().of_late(later));
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("a child is in its cgroup from the first moment, or runs without") {
 }
 
 TEST_CASE("what is left in the cgroup of an owner that is gone is ended, and nothing else") {
-  // Apart from where jobs that start meanwhile look.
+  // This place is not where jobs that start at the same time look.
   const RankCgroup apart = RankCgroup::create("/", "distrun-test-" + std::to_string(::getpid()));
   if (apart.directory().empty()) SKIP("no cgroup v2 can be made here");
   const test::Sysroot tree;
@@ -250,7 +250,7 @@ TEST_CASE("what is left in the cgroup of an owner that is gone is ended, and not
   std::filesystem::create_directory_symlink(apart.directory(), tree.path() + "cgroups");
   const RankCgroup mine = RankCgroup::create(tree.path(), rank_cgroup_name("test", ::getpid()));
   REQUIRE_FALSE(mine.directory().empty());
-  const std::string abandoned = mine.directory() + "0";  // nobody holds its lock
+  const std::string abandoned = mine.directory() + "0";  // no process holds its lock
   std::filesystem::create_directory(abandoned);
   ProcessSpec spec = shell("exec sleep 1000");
   spec.cgroup = mine.directory();
@@ -284,7 +284,7 @@ TEST_CASE("a lifeline that its holder drops ends the child and what it has start
   char text[64] = {};
   REQUIRE(::read(output->first.get(), text, sizeof text) == 8);
   lifeline->second.reset();
-  // The end of its output: neither of the two lives.
+  // The output has ended, so both processes are dead.
   CHECK(::read(output->first.get(), text, sizeof text) == 0);
   int status = 0;
   CHECK(::waitpid(process->pid(), &status, 0) == process->pid());

@@ -31,7 +31,7 @@ TEST_CASE("protection: what the command shows to be unable is refused on several
     asked.settings.backend = backend;
     CHECK(code_of(asked) == Errc::kInvalidArgument);
     CHECK(code_of(asked, 1) == Errc::kOk);
-    // Where the hosts come from an allocation.
+    // The hosts come from an allocation.
     asked.options.hosts.list.clear();
     CHECK(code_of(asked) == Errc::kUnsupported);
     asked.options.hosts.agents = 2;

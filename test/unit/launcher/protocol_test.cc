@@ -14,7 +14,7 @@ std::vector<std::byte> bytes_of(std::string_view text) {
   return {view.begin(), view.end()};
 }
 
-// Every prefix of a message must be refused, and nothing may be read beyond its end.
+// The decoder must refuse every prefix of a message, and must read nothing after its end.
 template <class Decode>
 void refuses_prefixes(const std::vector<std::byte>& bytes, Decode decode) {
   for (std::size_t size = 0; size < bytes.size(); ++size) CHECK_FALSE(decode(std::span(bytes).first(size)).ok());
@@ -152,7 +152,7 @@ TEST_CASE("signs of life, their answers, and the loss of a host survive encoding
   CHECK(decode<HostGone>(encode(HostGone{.index = 4}))->index == 4);
 }
 
-// The digests are of bytes laid out by hand.
+// The digests are of bytes that were laid out by hand.
 TEST_CASE("the bytes of every message of head and agent stay as they are") {
   const std::vector<std::byte> key(4, std::byte{7});
   Prepare prepare{.version = "1", .host = "h", .job_id = "j", .ports = 3, .grace = 1.5, .lease = 2.5};
@@ -210,7 +210,7 @@ TEST_CASE("the bytes of every message of head and agent stay as they are") {
 }
 
 TEST_CASE("a fault in the job is told under its own name, not the message's") {
-  Prepare prepare{.version = "1", .host = "h", .job_id = "j"};  // without a command
+  Prepare prepare{.version = "1", .host = "h", .job_id = "j"};  // it has no command
   const auto decoded = decode<Prepare>(encode(prepare));
   REQUIRE_FALSE(decoded.ok());
   CHECK(decoded.status().message().starts_with("the job from the wire is malformed"));

@@ -37,7 +37,7 @@ std::string output_of(const std::string& shell, const std::string& script,
   return out;
 }
 
-// What a real shell makes of a command line: the words, each ended by NUL.
+// The words that a real shell makes of a command line, each ended by NUL.
 std::string shell_words(const std::string& line) {
   return output_of("/bin/sh", "for word in " + line + "; do printf '%s\\0' \"$word\"; done", {});
 }
@@ -130,7 +130,7 @@ TEST_CASE("what ssh says comes with a cure") {
   CHECK(has(start_failure(127, "sh: 1: exec: distrun: not found", true), "install the same wheel"));
   CHECK(start_failure(255, "", true) == "ssh ended and said nothing; was the agent there killed?");
   CHECK(start_failure(137, "", true) == "its agent was killed by signal 9");
-  // Another command's own words, for which our options of ssh do nothing.
+  // The message of another launch command. distrun's ssh options do not help there.
   CHECK(start_failure(255, "open /root/.kube/config: Permission denied", false) ==
         "open /root/.kube/config: Permission denied");
   CHECK(start_failure(255, "", false) == "its agent ended with code 255");

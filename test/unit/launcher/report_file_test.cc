@@ -1,4 +1,4 @@
-// --report: what the file has, and how it comes to be there.
+// --report: the contents of the file, and how it is written.
 #include "launcher/report/report_file.h"
 
 #include <signal.h>
@@ -124,7 +124,7 @@ TEST_CASE("a path that cannot be a report is refused before the job starts") {
   REQUIRE(::mkfifo((folder.path / "pipe").c_str(), 0600) == 0);
   CHECK(check_report_path(folder.path / "pipe").message().find("a device, a pipe or a socket") != std::string::npos);
   CHECK(check_report_path("/dev/null").code() == Errc::kInvalidArgument);
-  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);  // nothing is left of the tries
+  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);  // the failed tries leave nothing
   REQUIRE(write_report(folder.path / "file", "x").ok());
   CHECK(check_report_path(folder.path / "file" / "report.json").code() == Errc::kInvalidArgument);
 }

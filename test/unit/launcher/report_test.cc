@@ -155,7 +155,7 @@ TEST_CASE("a terminal draws progress in place, a file gets the bytes") {
   terminal.progress("[0] ", "10%");
   terminal.add(1, "[1] ", {.text = "line\n"}, kNow);
   terminal.add(0, "[0] ", {.text = "\r10%\r100%\n"}, kNow);
-  // Without a line break where it is wider than the terminal.
+  // A line that is wider than the terminal is not wrapped.
   CHECK(terminal.text() == "\r\x1b[K\x1b[?7l[0] 10%\x1b[?7h\r\x1b[K[1] line\n[0] 100%\n");
   LineSink file(false);
   file.progress("[0] ", "10%");

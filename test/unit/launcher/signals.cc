@@ -1,5 +1,5 @@
-// A launcher and its agents ignore SIGPIPE: a child that has ended is an error of the write to it. So it is in their
-// tests.
+// A launcher and its agents ignore SIGPIPE, so writing to a child that has ended returns an error. Their tests do the
+// same.
 #include <signal.h>
 
 #include <catch2/catch_test_macros.hpp>

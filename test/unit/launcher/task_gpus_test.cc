@@ -1,4 +1,4 @@
-// Ranks that MPI's launcher or Slurm starts as tasks, each with GPUs of its own, and how they are bound.
+// Ranks that MPI's launcher or Slurm starts as tasks. Each task has different GPUs. The tests cover how they are bound.
 #include <catch2/catch_test_macros.hpp>
 
 #include "launcher/plan/launch_plan.h"
@@ -8,7 +8,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Two nodes of two cores, and two GPUs near each.
+// Two nodes of two cores, with two GPUs near each node.
 Topology four_gpus() {
   Topology out;
   for (int id = 0; id < 4; ++id) out.cpus.push_back({.id = id, .core = id, .node = id / 2});
@@ -19,7 +19,7 @@ Topology four_gpus() {
   return out;
 }
 
-// In a step with ConstrainDevices each task's GPU is the only one that may be opened, and number 0.
+// In a step with ConstrainDevices, a task can open only its own GPU, which has the number 0.
 Topology only(std::size_t gpu) {
   Topology out = four_gpus();
   out.gpus = {out.gpus[gpu]};
@@ -51,7 +51,7 @@ TEST_CASE("a task's rank is bound to the GPU that the task was given, which it n
       REQUIRE(plan.ok());
       const std::vector<Binding>& bound = plan->bindings;
       for (const Binding& binding : bound) {
-        CHECK(binding.gpu == 0);  // of what it sees
+        CHECK(binding.gpu == 0);  // among the GPUs that it sees
         CHECK(binding.gpu_reason == "number 0 of 1 GPU that its task was given");
         CHECK(binding.threads == 2);
       }
@@ -83,7 +83,7 @@ TEST_CASE("tasks that see the same GPUs share them out by local rank, as ranks o
     CHECK(plan->bindings[rank].gpu == static_cast<int>(rank));
     CHECK(binding_text(plan->bindings[rank]) == binding_text((*bound)[rank]));
   }
-  // Two for the tasks of each socket.
+  // Two GPUs for the tasks of each socket.
   const auto paired = plan_of_tasks({naming("0,1"), naming("0,1"), naming("2,3"), naming("2,3")}, 1);
   REQUIRE(paired.ok());
   for (std::size_t rank = 0; rank < 4; ++rank) CHECK(paired->bindings[rank].gpu_name == std::to_string(rank));

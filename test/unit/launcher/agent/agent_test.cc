@@ -1,4 +1,4 @@
-// An agent as a process, with the test as its head.
+// An agent as a process. The test plays its head.
 #include "launcher/agent/agent.h"
 
 #include <arpa/inet.h>
@@ -32,7 +32,7 @@ class Head {
     });
     pipe_ = FramePipe(std::move(up->first), std::move(down->second));
   }
-  // With an agent that dials in. This side takes little at a time.
+  // Starts an agent that dials in. This side has small buffers.
   explicit Head(const net::JobKey& key) {
     auto listener = net::listen_secure("127.0.0.1:0", key, {.purpose = "agent", .job_id = "j"});
     REQUIRE(listener.ok());
@@ -64,7 +64,7 @@ class Head {
     pipe_.flush();
   }
 
-  // Takes nothing for half a second.
+  // Reads nothing for half a second.
   static void be_busy() {
     const TimePoint until = deadline_after(0.5);
     while (Clock::now() < until) {
@@ -86,7 +86,8 @@ class Head {
   void close() { pipe_.close_out(); }
   void forget() { frames_.clear(); }
 
-  // The first message of this type; answers signs of life until then, where `answers`. Nothing if the agent goes.
+  // Returns the first message of this type, or nothing if the agent ends. Until then it answers signs of life if
+  // `answers`.
   std::optional<Frame> await(FromAgent type, bool answers = true) {
     const TimePoint until = deadline_after(60);
     while (Clock::now() < until) {
@@ -160,13 +161,13 @@ TEST_CASE("strangers who leave the probe port at the moment of the start do no h
   REQUIRE(head.await(FromAgent::kProbed));
   std::vector<Fd> strangers;
   for (int i = 0; i < 3; ++i) strangers.push_back(connect_to(facts.probe_port));
-  // Once the last one, who asks something, is turned away, the others have been let in.
+  // The last stranger asks something. When it is refused, the agent has accepted the others.
   const Fd last = connect_to(facts.probe_port);
   const net::ProbeWords::Question nonsense{};
   REQUIRE(::write(last.get(), nonsense.data(), nonsense.size()) == static_cast<ssize_t>(nonsense.size()));
   char text[256];
   while (::read(last.get(), text, sizeof text) > 0) continue;
-  // Both in one round of its loop.
+  // The agent must see both events in one round of its loop.
   ::kill(head.pid(), SIGSTOP);
   int status = 0;
   REQUIRE(::waitpid(head.pid(), &status, WUNTRACED) == head.pid());
@@ -179,8 +180,8 @@ TEST_CASE("strangers who leave the probe port at the moment of the start do no h
 }
 
 TEST_CASE("what ranks said last arrives over a slow connection, whatever the head said meanwhile") {
-  constexpr std::size_t kBytes = 60'000;  // of each: less than what a stream may have on its way
-  constexpr int kRanks = 6;               // more than a connection begins to take
+  constexpr std::size_t kBytes = 60'000;  // of each rank: less than a stream may have under way
+  constexpr int kRanks = 6;               // more than a connection takes at once at first
   Head head(net::JobKey::generate());
   Prepare order{.host = "h", .job_id = "j", .grace = 1, .lease = 30};
   order.common = {.command = {"/bin/sh", "-c", "head -c " + std::to_string(kBytes) + " /dev/zero"}, .cwd = "/"};
@@ -205,7 +206,7 @@ TEST_CASE("looking for a module does not count as silence of the head") {
   order.common = {.command = {"python", "-m", "x"}, .cwd = "/"};
   order.common.environment["PATH"] = tree.path() + ":/usr/bin:/bin";
   head.send(ToAgent::kPrepare, order);
-  // The head itself gives no sign of life before it has the answer.
+  // The head itself sends no sign of life before it has the answer.
   Poller poller;
   poller.watch(head.in(), POLLIN, [](short) {});
   REQUIRE(poller.wait(deadline_after(60)).ok());
@@ -215,7 +216,7 @@ TEST_CASE("looking for a module does not count as silence of the head") {
   CHECK(head.status() == 0);
 }
 
-// A rank that would run for long, below an agent with a lease.
+// A rank that would run for a long time, below an agent with a lease.
 struct Leased {
   explicit Leased(double lease) {
     Prepare order{.host = "h", .job_id = "j", .grace = 60, .lease = lease};

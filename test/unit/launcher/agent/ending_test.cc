@@ -45,7 +45,7 @@ TEST_CASE("a helper that outlives the ranks for a moment does not end what carri
   carrying.now = kEnd + seconds(60);
   const auto later = ending.next(carrying);
   CHECK_FALSE((later.left_behind || later.term_rest || later.kill_all));
-  // An order of the head's is another thing.
+  // An order of the head still ends the rest.
   ending.stop({.kill_after = 1000}, carrying.now);
   carrying.now += seconds(1);
   CHECK(ending.next(carrying).kill_all);
@@ -63,7 +63,7 @@ TEST_CASE("what a successful job leaves behind gets the grace period, TERM, then
   CHECK(ending.deadline() == kEnd + seconds(12));
   CHECK_FALSE(ending.next(view(seconds(11), false, true)).term_rest);
   CHECK(ending.next(view(seconds(12), false, true)).kill_all);
-  CHECK(ending.next(view(seconds(12), false, true)).kill_all);  // until nothing is left
+  CHECK(ending.next(view(seconds(12), false, true)).kill_all);  // repeated until nothing is left
   CHECK(ending.next(view(seconds(17), false, true)).give_up);
   CHECK(ending.next(view(seconds(13), false, false)).done);
 }

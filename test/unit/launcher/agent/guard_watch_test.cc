@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Both clocks, after some start of each.
+// Both clocks, each some time after its own start.
 TimePoint steady_at(int ms) { return TimePoint(seconds(100) + milliseconds(ms)); }
 BootTime boot_at(int ms) { return std::chrono::hours(2) + milliseconds(ms); }
 

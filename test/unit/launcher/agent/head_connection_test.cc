@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Both ends of it, over two pipes.
+// Both ends of the connection, over two pipes.
 struct Connected {
   Connected() {
     auto down = make_pipe();
@@ -50,7 +50,7 @@ TEST_CASE("foreign bytes of the head's begin a message that is never whole, and 
   Connected both;
   both.agent->start_lease(milliseconds(1500), boot_time());
   std::vector<std::byte> foreign(777);
-  foreign[2] = std::byte{0x40};  // 4 MiB
+  foreign[2] = std::byte{0x40};  // a length of 4 MiB
   REQUIRE(::write(both.head.out(), foreign.data(), foreign.size()) == 777);
   const BootTime begun = boot_time();
   const BootTime end = begun + seconds(30);
@@ -67,7 +67,7 @@ TEST_CASE("signs of life are given every second, and a head that does not answer
   Connected both;
   const BootTime start = boot_time();
   CHECK_FALSE(both.agent->deadline());
-  CHECK_FALSE(both.agent->beat(start + seconds(100)));  // nobody has asked for it
+  CHECK_FALSE(both.agent->beat(start + seconds(100)));  // not asked for yet
   both.agent->start_lease(milliseconds(2500), start);
   REQUIRE(both.agent->deadline());
   CHECK_FALSE(both.agent->beat(start + seconds(1)));
@@ -80,7 +80,7 @@ TEST_CASE("signs of life are given every second, and a head that does not answer
   say(both, {.what = Alive::What::kAnswer, .sent = beat->sent}, start + milliseconds(2200));
   CHECK_FALSE(both.agent->beat(start + milliseconds(3499)));
   CHECK(both.agent->beat(start + milliseconds(3500)));
-  CHECK_FALSE(both.agent->beat(start + milliseconds(3600)));  // it is told once
+  CHECK_FALSE(both.agent->beat(start + milliseconds(3600)));  // reported only once
   both.agent->note("the last word");
   frames = both.at_head();
   CHECK(static_cast<FromAgent>(frames.back().type) == FromAgent::kNote);

@@ -1,4 +1,4 @@
-// Agents that an agent starts by ssh, which is a script of the test's.
+// Agents that an agent starts by ssh. Here ssh is a script of the test.
 #include "launcher/agent/host_starter.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// The lease of an agent, alone and together with what the head decides of silent hosts.
+// The lease of an agent, alone and together with the head's decisions about silent hosts.
 #include "launcher/agent/lease/lease.h"
 
 #include <sys/wait.h>
@@ -31,7 +31,7 @@ TEST_CASE("a lease runs from when the newest message that was answered was sent"
   CHECK_FALSE(lease.speak(after(1500)));
   const auto second = lease.speak(after(2100));
   REQUIRE(second);
-  lease.answered(first->sent);  // comes late, and the end does not depend on that
+  lease.answered(first->sent);  // it arrives late, which does not change the end
   CHECK(lease.end() == after(31'000));
   lease.answered(second->sent);
   CHECK(lease.end() == after(32'100));
@@ -53,7 +53,7 @@ TEST_CASE("the time for which the agent was stopped counts") {
   Lease lease(seconds(30), kStart);
   const auto sent = lease.speak(after(1000));
   REQUIRE(sent);
-  lease.answered(sent->sent);  // as it is read when the agent goes on
+  lease.answered(sent->sent);  // as if the agent read it after it was continued
   CHECK(lease.over(after(3'600'000)));
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("while the head says that it is stopped, nothing ends") {
   const auto ready = lease.speak(after(600'000));
   REQUIRE(ready);
   CHECK(ready->ready);
-  lease.answered(before->sent);  // of before the stop: the head may have given this host up since
+  lease.answered(before->sent);  // from before the stop: the head may have given this host up since then
   CHECK(lease.end() == after(630'000));
   lease.answered(ready->sent);
   CHECK(lease.end() == after(630'000));
@@ -125,8 +125,8 @@ TEST_CASE("a guard sees the end of the lease of the agent below it") {
   CHECK_FALSE(none.get());
 }
 
-// One host and the head, with a message between them under way for up to a second or for ever, as a path that fails in
-// one direction has it. The agent acts at the end of its lease or, where it is stopped then, the guard does.
+// One host and the head. A message between them takes up to a second, or is lost if its direction fails. The agent acts
+// at the end of its lease. If the agent is stopped then, the guard acts.
 struct FencedHost {
   explicit FencedHost(unsigned seed) : random(seed) {}
 
@@ -135,7 +135,7 @@ struct FencedHost {
   }
   [[nodiscard]] static TimePoint head_time(int ms) { return TimePoint(seconds(1000) + milliseconds(ms)); }
 
-  // Until the head has given the host up, or `most` ms have passed.
+  // Runs until the head has given the host up, or `most` ms have passed.
   void run(int most, int up_fails, int down_fails, int stopped_from, int stopped_to) {
     Lease lease(kLimit, after(0));
     HostSilence silence(kLimit);
@@ -155,7 +155,7 @@ struct FencedHost {
           to_head.emplace(ms + delay(), beat->sent);
         }
       }
-      // The guard: it needs a moment more.
+      // The guard needs a little more time.
       if (stopped && !ended && lease.end() && after(ms) >= *lease.end() + milliseconds(200)) ended = ms;
       for (; !to_head.empty() && to_head.begin()->first <= ms; to_head.erase(to_head.begin())) {
         sign.heard = head_time(ms);
@@ -167,8 +167,8 @@ struct FencedHost {
 
   static constexpr milliseconds kLimit = seconds(5);
   std::mt19937 random;
-  std::optional<int> ended;     // ranks
-  std::optional<int> given_up;  // by the head
+  std::optional<int> ended;     // when the ranks ended
+  std::optional<int> given_up;  // when the head gave the host up
 };
 
 TEST_CASE("ranks have ended when the head gives their host up, whatever fails") {
@@ -179,24 +179,24 @@ TEST_CASE("ranks have ended when the head gives their host up, whatever fails") 
     const int when = std::uniform_int_distribution<int>(0, 4000)(random);
     FencedHost host(seed);
     switch (seed % 4) {
-      case 0:  // the cable
+      case 0:  // the cable fails
         host.run(20'000, when, when, kNever, kNever);
         break;
-      case 1:  // the host is deaf
+      case 1:  // the host receives nothing
         host.run(20'000, kNever, when, kNever, kNever);
         break;
-      case 2:  // or mute
+      case 2:  // the host sends nothing
         host.run(20'000, when, kNever, kNever, kNever);
         break;
-      default:  // its agent is stopped, and may go on
+      default:  // the host's agent is stopped, and may be continued
         host.run(20'000, kNever, kNever, when, when + std::uniform_int_distribution<int>(100, 9000)(random));
     }
     CAPTURE(seed, host.ended.value_or(-1), host.given_up.value_or(-1));
-    // A deaf host is heard of until it has ended its ranks; then it says nothing any more.
+    // The head hears such a host until that has ended its ranks. Then the host is silent.
     if (!host.given_up) continue;
     ++losses;
     REQUIRE(host.ended);
-    CHECK(*host.ended + 200 <= *host.given_up);  // what it takes to kill
+    CHECK(*host.ended + 200 <= *host.given_up);  // 200 ms are left for killing
   }
   CHECK(losses > 300);
 }

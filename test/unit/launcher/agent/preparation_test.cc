@@ -62,9 +62,9 @@ TEST_CASE("probes need a listener, which ends when ranks start") {
   CHECK(std::get<Prepared>(answer).facts.probe_port != 0);
   CHECK_FALSE(preparation.progress(Clock::now()));
   REQUIRE(preparation.probe(probe).ok());
-  CHECK_FALSE(preparation.probe(probe).ok());  // once
+  CHECK_FALSE(preparation.probe(probe).ok());  // only once
   const auto probed = preparation.progress(Clock::now());
-  REQUIRE(probed);  // there is nobody to look for
+  REQUIRE(probed);  // there are no targets
   CHECK(probed->results.empty());
   preparation.begin({.no_grpc_proxy = "h1,h2"});
   CHECK(preparation.job().common.environment.at("no_grpc_proxy") == "h1,h2");

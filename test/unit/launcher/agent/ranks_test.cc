@@ -1,4 +1,4 @@
-// Ranks as shells, with the test as their agent.
+// Ranks are shells, and the test plays their agent.
 #include "launcher/agent/ranks.h"
 
 #include <signal.h>
@@ -35,7 +35,7 @@ class Shells {
     REQUIRE(pid.ok());
     return *pid;
   }
-  // Until this number of ranks run their program.
+  // Waits until this number of ranks run their program.
   void await_exec(int count) {
     Poller poller;
     while (count > 0) {
@@ -46,7 +46,7 @@ class Shells {
       REQUIRE(poller.wait(deadline_after(60)).ok());
     }
   }
-  // Waits for the end of one.
+  // Waits for the end of one rank.
   RankProcess* end_of(pid_t pid, int& status) {
     REQUIRE(::waitpid(pid, &status, 0) == pid);
     return ranks.reaped(pid);
@@ -80,7 +80,7 @@ TEST_CASE("a rank that has ended is known by its process, and its last output co
   CHECK(shells.ranks.drain(shells.collect(), false).ranks == std::vector<int>{5});
   CHECK(shells.output == "said\n");
   const Ranks::Drained last = shells.ranks.drain(shells.collect(), true);
-  CHECK(last.ranks.empty());  // once
+  CHECK(last.ranks.empty());  // reported only once
   CHECK(last.all_closed);
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("a rank whose program cannot be executed says why") {
   CHECK_FALSE(exec_fault(*rank, shells.job()));
 }
 
-// Until the only rank's process is in this state.
+// Waits until the process of the only rank is in this state.
 RankStates await_state(const Ranks& ranks, const AskStates& question, char state) {
   const TimePoint deadline = deadline_after(60);
   for (;;) {
@@ -178,7 +178,7 @@ TEST_CASE("of a program below a shell that is in a session, its own process coun
   const RankStates stopped = await_state(shells.ranks, {.sessions = {{.rank = 5, .pid = below}}}, 'T');
   CHECK(stopped.ranks.front().state == 'T');
   CHECK(stopped.ranks.front().pid == below);
-  // A process that is not below this rank's is none of its own.
+  // The answer ignores a process that is not below the rank's process.
   CHECK(shells.ranks.states({.sessions = {{.rank = 5, .pid = ::getpid()}}}).ranks.front().pid == shell);
   CHECK(shells.ranks.states({.sessions = {{.rank = 6, .pid = below}}}).ranks.front().pid == shell);
   ::kill(below, SIGKILL);

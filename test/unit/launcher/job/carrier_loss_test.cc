@@ -95,7 +95,7 @@ TEST_CASE("ends that nothing explains are told as they are", "[carrier_loss]") {
   CHECK_FALSE(loss.decide(kStart + CarrierLoss::kOfRank));
   const auto kept = loss.take();
   REQUIRE(kept.size() == 2);
-  CHECK(kept.front().rank == 0);  // it ended by itself: MPI_Abort, say
+  CHECK(kept.front().rank == 0);  // it ended by itself, for instance by MPI_Abort
   CHECK(loss.take().empty());
 }
 

@@ -30,7 +30,7 @@ TEST_CASE("of two agents of one name that come in the same turn one is refused w
   const auto open = [&answers](std::size_t i) { return answers[i].ok() && *answers[i] == nullptr; };
   const TimePoint deadline = deadline_after(60);
   while ((open(0) || open(1)) && Clock::now() < deadline) {
-    // Each moves as far as it can before the door looks once.
+    // Both agents go as far as they can before the head accepts again.
     for (std::size_t i = 0; i < agents.size(); ++i) {
       if (open(i)) answers[i] = agents[i].progress();
     }

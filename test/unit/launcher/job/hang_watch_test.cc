@@ -1,4 +1,4 @@
-// Whom the launcher asks where they are, and for how long it waits for them.
+// Which ranks the launcher asks for their state, and how long it waits for the answers.
 #include "launcher/job/ranks/hang_watch.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -27,7 +27,7 @@ TEST_CASE("a wait is looked at once, and again when ranks wait anew") {
   REQUIRE_FALSE(watch.waits(0, {wait_of("x", {1}, {0})}, kHangStart).empty());
   REQUIRE(watch.take(kHangStart + seconds(2), {}).has_value());
   CHECK(watch.waits(0, {wait_of("x", {1}, {0})}, kHangStart + seconds(60)).empty());
-  CHECK(watch.waits(0, {wait_of("y", {1}, {0})}, kHangStart + seconds(60)).empty());  // they have been seen
+  CHECK(watch.waits(0, {wait_of("y", {1}, {0})}, kHangStart + seconds(60)).empty());  // already seen
   CHECK(watch.waits(0, {wait_of("y", {1}, {0, 2})}, kHangStart + seconds(60)) == std::vector<int>{2});
   CHECK(watch.waits(0, {}, kHangStart + seconds(61)).empty());
   CHECK(watch.facts().empty());
@@ -49,7 +49,7 @@ TEST_CASE("the round is over when all have answered") {
   HangWatch watch;
   (void)watch.waits(0, {wait_of("x", {1}, {0})}, kHangStart);
   watch.answered(1, {.view = net::ProgramState::View::kSeen, .operation = "x"});
-  watch.answered(7, {});  // nobody has asked it
+  watch.answered(7, {});  // the launcher has not asked this rank
   CHECK(watch.take(kHangStart + milliseconds(1), {}) == std::nullopt);
   watch.cannot(0, "ended");
   const auto views = watch.take(kHangStart + milliseconds(2), {});

@@ -12,7 +12,7 @@ using Places = std::vector<std::size_t>;
 
 TimePoint at_ms(int ms) { return TimePoint(seconds(1000) + milliseconds(ms)); }
 
-// Some hosts that speak every second, each at its own time within it.
+// Hosts that speak every second, each at a different time within the second.
 struct Speakers {
   explicit Speakers(std::size_t count, Duration limit = seconds(30))
       : silence(limit), signs(count), from(count, 1 << 30), to(count, 0) {
@@ -25,7 +25,7 @@ struct Speakers {
     int when = 0;
     HostSilence::Changes changes;
   };
-  // What the head has to say until then.
+  // The lines that the head prints up to `end`.
   std::vector<Line> until(int end) {
     std::vector<Line> out;
     for (; now < end; now += 50) {
@@ -62,7 +62,7 @@ TEST_CASE("hosts that speak are no news, and nobody is looked for where none is 
 
 TEST_CASE("six seconds of silence are two lines, and the host stays") {
   Speakers hosts(3);
-  hosts.away(1, 10'000, 16'000);  // the last word is of 9,100 and the next of 16,100
+  hosts.away(1, 10'000, 16'000);  // the last sign of life is at 9,100 ms, and the next one at 16,100 ms
   const auto lines = hosts.until(100'000);
   REQUIRE(lines.size() == 2);
   CHECK(lines[0].when == 12'600);
@@ -96,7 +96,7 @@ TEST_CASE("a host that went silent earlier is given up first, and with it whoeve
   Speakers hosts(4);
   hosts.away(0, 10'000);
   hosts.away(1, 20'000);
-  hosts.away(2, 38'000);  // not for long yet
+  hosts.away(2, 38'000);  // it is not silent for long enough yet
   const auto lines = hosts.until(40'000);
   REQUIRE(lines.size() >= 3);
   CHECK(lines.back().changes.lost == Places{0, 1});
@@ -104,7 +104,7 @@ TEST_CASE("a host that went silent earlier is given up first, and with it whoeve
 
 TEST_CASE("one that speaks in the last moment is not given up") {
   Speakers hosts(2);
-  hosts.away(0, 10'000, 39'200);  // its last word is of 9,000: the limit is over, half a second is not
+  hosts.away(0, 10'000, 39'200);  // its last sign of life is at 9,000: the limit has passed, but not by half a second
   hosts.signs[0].heard = at_ms(0);
   for (const auto& line : hosts.until(39'200)) CHECK(line.changes.lost.empty());
   hosts.signs[0].heard = at_ms(39'200);

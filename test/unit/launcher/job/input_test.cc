@@ -1,4 +1,4 @@
-// Standard input that is the terminal of a job in the background, or that somebody else reads too.
+// Standard input that is the terminal of a background job, or that another process reads too.
 #include "launcher/job/input.h"
 
 #include <fcntl.h>
@@ -21,8 +21,8 @@
 namespace distrun::launcher {
 namespace {
 
-// Of a process in the background whose terminal has a line: true if it looks 0.5, 1, 2, 4, 5, 5, ... s later, and after
-// a resume, as after SIGCONT, at once and then from 0.5 s on again.
+// Runs in a background process whose terminal has a line. True if the process looks after 0.5, 1, 2, 4, 5, 5, ... s.
+// After a resume (as after SIGCONT) it must look at once, and then from 0.5 s on again.
 bool looks_ever_more_seldom() {
   Input input;
   const auto read_and_wait = [&input] {
@@ -43,7 +43,7 @@ bool looks_ever_more_seldom() {
   return *input.deadline() <= Clock::now() + std::chrono::milliseconds(500);
 }
 
-// In a process group of its own, which the terminal does not belong to.
+// Runs `job` in a new process group, so that the terminal does not belong to it.
 int code_in_background(bool (*job)()) {
   ::signal(SIGTTIN, SIG_IGN);
   const pid_t child = ::fork();
@@ -53,7 +53,7 @@ int code_in_background(bool (*job)()) {
   return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 3;
 }
 
-// True if a read of what the other reader has taken in the same round does not wait, and what comes then is read.
+// True if a read does not block after the other reader has taken the data in the same round, and later data is read.
 bool gives_way_to_another_reader() {
   ::alarm(20);
   std::array<char, 64> taken{};
@@ -66,14 +66,14 @@ bool gives_way_to_another_reader() {
   const auto keep = [&](const auto&, const auto& bytes) { pieces += std::to_string(bytes.size()); };
   input.watch(poller, keep);
   if (!poller.wait(deadline_after(30)).ok() || pieces != "taken ") return false;
-  // Whoever shares the description with us finds it as it was.
+  // Processes that share this open file find it unchanged.
   if ((::fcntl(0, F_GETFL) & O_NONBLOCK) != 0 || ::write(3, "more\n", 5) != 5) return false;
   poller.clear();
   input.watch(poller, keep);
   return poller.wait(deadline_after(30)).ok() && pieces == "taken 5";
 }
 
-// True if a line and then the end is read.
+// True if a line is read, and then the end.
 bool reads_to_the_end() {
   ::alarm(20);
   std::string pieces;
@@ -93,7 +93,7 @@ bool ended_well(pid_t child) {
   return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// In a process whose standard input is `in`, and whose descriptor 3 writes to it.
+// Runs `job` in a process with `in` as its standard input. Its descriptor 3 writes to that input.
 bool with_input(const Fd& in, const Fd& out, bool (*job)()) {
   const Fd writer(::fcntl(out.get(), F_DUPFD_CLOEXEC, 4));
   const pid_t child = ::fork();

@@ -1,5 +1,5 @@
-// What the states of a job need, for tests that play the agents: links over pipes, a rendezvous and an output that only
-// remember.
+// Parts that the states of a job need, for tests that play the agents: links over pipes, and a rendezvous and an output
+// that only record.
 #pragma once
 
 #include <catch2/catch_test_macros.hpp>
@@ -44,7 +44,7 @@ class FakeStore final : public net::StoreServer {
   std::vector<net::StoreNotice> take_notices() override { return std::exchange(notices, {}); }
   std::vector<net::JobEvent> published;
   std::vector<std::pair<int, net::JobEvent>> told;
-  std::set<int> absent;  // these are not connected
+  std::set<int> absent;  // these ranks are not connected
   std::vector<net::StoreNotice> notices;
 
  private:
@@ -52,7 +52,7 @@ class FakeStore final : public net::StoreServer {
   std::pair<Fd, Fd> pipe_;
 };
 
-// The other ends of the links, by host.
+// Keeps the other ends of the links, by host.
 class FakeSpawner : public AgentSpawner {
  public:
   Result<AgentHandle> start(const std::string& host, const std::string&) override {
@@ -64,13 +64,13 @@ class FakeSpawner : public AgentSpawner {
     agent.greet(kAgentGreeting);
     return AgentHandle{.process = {}, .pipe = FramePipe(std::move(up->first), std::move(down->second)), .errors = {}};
   }
-  // What it has been told since the last call.
+  // The frames that the host has received since the last call.
   std::vector<Frame> told(const std::string& host) { return agents.at(host).receive(); }
   std::map<std::string, FramePipe> agents;
   std::string unreachable;
 };
 
-// Two ranks on each host.
+// An assignment with two ranks on each host.
 inline Assignment assignment_of(const std::vector<std::string>& hosts) {
   Assignment out{.hosts = hosts, .users = std::vector<std::string>(hosts.size()), .slots = {}};
   for (int rank = 0; rank < 2 * static_cast<int>(hosts.size()); ++rank) {

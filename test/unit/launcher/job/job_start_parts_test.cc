@@ -1,4 +1,4 @@
-// The parts of a job's start: agents that start others, and hosts that try each other's addresses.
+// The parts of a job's start: agents that start other agents, and hosts that try each other's addresses.
 #include <algorithm>
 #include <cstring>
 #include <future>
@@ -28,7 +28,7 @@ struct Tree {
     tree.emplace(config, agents, queue, spawner);
     tree->open();
   }
-  // The last order of a starter.
+  // The last order that this starter received.
   std::optional<StartHosts> order(std::size_t starter) {
     tree->order_starts(agents[starter], Clock::now());
     agents.flush_all();
@@ -37,7 +37,7 @@ struct Tree {
     }
     return std::nullopt;
   }
-  // One round of the head's loop while an agent with that order joins; the error that the agent gets.
+  // Runs one round of the head's loop while an agent with that order joins. Returns the error that the agent gets.
   Status join(const StartHosts& order, const std::string& purpose) {
     const auto key =
         net::JobKey::from_bytes(reinterpret_cast<const unsigned char*>(order.key.data()), order.key.size());
@@ -151,7 +151,7 @@ TEST_CASE("each host is to try the others, and the head once that listens") {
   const auto of_head = [](const ProbeTarget& target) { return target.host == kHeadHost; };
   CHECK(std::count_if(second.targets.begin(), second.targets.end(), of_head) > 0);
   REQUIRE(round.listen().ok());
-  CHECK(round.order(1).targets == second.targets);  // at the same port
+  CHECK(round.order(1).targets == second.targets);  // the port is the same
 }
 
 TEST_CASE("addresses follow from what the hosts have reached") {

@@ -124,7 +124,7 @@ TEST_CASE("a frame that has no place in the start is not understood") {
   CHECK_FALSE(job.start.on(job.agents[0], {.type = static_cast<std::uint8_t>(FromAgent::kPrepared)}).ok());
 }
 
-// Four ranks on two hosts that run.
+// A job with four running ranks on two hosts.
 struct Started {
   explicit Started(bool ranks_run = true) {
     for (std::size_t host = 0; host < agents.size(); ++host) {
@@ -245,7 +245,7 @@ TEST_CASE("links that go silent become lines and a loss, and their own answers k
   }
   CHECK(job.output.said ==
         std::vector<std::string>{"host b has been silent for 3.5 s; it is given up after 30 s (--host-timeout)"});
-  CHECK(job.agents.ended(job.agents[1], at(4000)));  // as where its guard has ended it
+  CHECK(job.agents.ended(job.agents[1], at(4000)));  // as if its guard had ended it
   CHECK_FALSE(job.agents.ended(job.agents[0], at(4000)));
   job.agents[1].heard(at(6000));
   job.agents[0].heard(at(6000));

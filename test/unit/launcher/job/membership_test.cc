@@ -1,4 +1,4 @@
-// Which worker is which rank, and where it runs.
+// Which worker has which rank, and on which host it runs.
 #include "launcher/job/ranks/membership.h"
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-// Who is to blame, with reports, answers and a clock in every order that matters.
+// Which rank is the cause of a loss, with reports, answers and a clock in every order that matters.
 #include "launcher/job/ranks/missed_ranks.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using std::chrono::seconds;
 
 constexpr TimePoint kBegin{};
 
-// Ranks 0 to 5 on h1, h2 and h3, two on each.
+// Ranks 0 to 5 on h1, h2 and h3, with two ranks on each.
 struct Job {
   explicit Job(std::vector<std::string> names = {"h1", "h2", "h3"})
       : hosts(static_cast<int>(names.size())),
@@ -51,7 +51,7 @@ struct Job {
   }
   void pass(Duration time) { now += time; }
   Step step() { return missed.step(now); }
-  // The agents answer, all paths but these are whole, and time passes until something is decided.
+  // The agents answer, and all paths except `broken` work. Time passes until a decision is made.
   Step outcome(const std::vector<std::pair<int, char>>& states = {}, const std::vector<BrokenPath>& broken = {}) {
     for (int i = 0; i < 100; ++i) {
       const Step found = step();
@@ -138,7 +138,7 @@ TEST_CASE("a host that several others miss is named, whoever reports first", "[m
 }
 
 TEST_CASE("a rank whose session has ended closes its connections: the report that explains all counts", "[missed]") {
-  // 4 hears nothing from 0 and ends; that closes its connection to 2, which reports first or last.
+  // Rank 4 hears nothing from rank 0 and ends. This closes its connection to rank 2, which reports first or last.
   const int order = GENERATE(0, 1);
   Job job;
   if (order == 0) job.loss(2, 4, LinkEnd::kClosed);
@@ -186,7 +186,7 @@ TEST_CASE("a record that is not as it was sent names its sender", "[missed]") {
   const bool answers_in_kind = GENERATE(false, true);
   Job job;
   job.loss(2, 1, link);
-  // The sender's session then ends, because 2 is gone.
+  // The sender's session then ends, because rank 2 is gone.
   if (answers_in_kind) job.loss(1, 2, LinkEnd::kClosed);
   const Step found = job.outcome();
   CHECK(cause_of(found).kind == CauseKind::kBadRecord);
@@ -202,7 +202,8 @@ TEST_CASE("bytes that change on the way are the network's or the memory's fault,
   CHECK(text_of(cause_of(job.outcome())).find("a library may have written") != std::string::npos);
 }
 
-// The finder ends its session and closes its connections, so others miss the finder, and hear whom it misses.
+// The finder ends its session and closes its connections. Other ranks then miss the finder, and learn which rank it
+// misses.
 TEST_CASE("a bad record or a silent path is the cause in every order of what follows from it", "[missed]") {
   const LinkEnd link =
       GENERATE(LinkEnd::kTampered, LinkEnd::kMalformed, LinkEnd::kUnfinished, LinkEnd::kSilent, LinkEnd::kLargeSilent);
@@ -212,10 +213,10 @@ TEST_CASE("a bad record or a silent path is the cause in every order of what fol
     Job job;
     for (const int next : order) {
       if (next == 0) job.loss(0, 2, link);                     // the finder; rank 2 sent the record
-      if (next == 1) job.loss(2, 0, LinkEnd::kClosed);         // its sender
+      if (next == 1) job.loss(2, 0, LinkEnd::kClosed);         // the sender of the record
       if (next == 2) job.loss(4, 0, LinkEnd::kReset);          // a neighbour
-      if (next == 3) job.loss(5, 2, LinkEnd::kUnknown, true);  // has heard of it
-      if (next == 4) job.loss(3, 0, LinkEnd::kUnknown, true);  // has heard of what follows
+      if (next == 3) job.loss(5, 2, LinkEnd::kUnknown, true);  // knows of the first loss from others
+      if (next == 4) job.loss(3, 0, LinkEnd::kUnknown, true);  // knows of a later loss from others
       job.pass(between);
     }
     const Step found = job.outcome();
@@ -306,7 +307,7 @@ TEST_CASE("a rank that waits for a disk and that nobody misses is not blamed", "
 }
 
 TEST_CASE("hosts of reporters and of those that they miss are lost if their agents say nothing for 2 s", "[missed]") {
-  const int host = GENERATE(0, 1);  // of the missed one, of the reporter
+  const int host = GENERATE(0, 1);  // the host of the missed rank, and the host of the reporter
   Job job;
   job.loss(2, 1, LinkEnd::kSilent);
   CHECK(job.step().ask);
@@ -318,7 +319,7 @@ TEST_CASE("hosts of reporters and of those that they miss are lost if their agen
   CHECK(job.step().silent.empty());
   job.pass(milliseconds(1));
   CHECK(job.step().silent == std::set<int>{host});
-  // Told once; where it is no host of its own the rest decides.
+  // It is reported once. If the silent host is not a separate machine, the other facts decide.
   CHECK(cause_of(job.outcome()).kind == CauseKind::kNetworkBroken);
 }
 
@@ -369,7 +370,7 @@ TEST_CASE("a wait ends a job only if a path is broken", "[missed]") {
   const bool cut = GENERATE(true, false);
   std::vector<BrokenPath> broken;
   if (cut) broken.push_back({.from = 1, .to = 2});
-  // A rank that is stopped is no reason: somebody may let it go on.
+  // A stopped rank is not a reason to end the job, because a user may continue it.
   const Step found = job.outcome({{4, 'T'}}, broken);
   CHECK(found.no_cause == !cut);
   CHECK(found.silent.empty());
@@ -384,7 +385,7 @@ TEST_CASE("after a look at the paths that found nothing, waits are no news for a
   CHECK(job.outcome().no_cause);
   job.wait(1);
   CHECK_FALSE(job.missed.pending());
-  job.loss(0, 2, LinkEnd::kSilent);  // that is
+  job.loss(0, 2, LinkEnd::kSilent);  // a loss is
   CHECK(job.outcome().blame);
   job.pass(job.missed.path_limit());
   job.wait(1);
@@ -432,8 +433,8 @@ TEST_CASE("on one host no paths are tried, nor between agents of one host", "[mi
   CHECK(job.step().blame);
 }
 
-// Whatever comes in whichever order: a decision comes, no later than the limits allow, and a rank that reports and is
-// accused by nobody is never its cause.
+// For all events in any order, a decision comes within the limits. A rank that reports is never the cause if no other
+// rank accuses it.
 TEST_CASE("no order of reports blames a rank that nobody misses", "[missed]") {
   std::vector<int> reporters = {2, 3, 4, 5};
   do {

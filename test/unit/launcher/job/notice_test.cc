@@ -64,7 +64,7 @@ TEST_CASE("a job that is being ended for another reason keeps its grace period")
   Notice notice;
   CHECK(notice.at_agent(kEnding) == Means::kKnown);
   CHECK(notice.at_rank(kEnding) == Means::kKnown);
-  // Nobody has acted on it so far: the launcher's own is the first interrupt.
+  // No part has acted on the signal so far, so the launcher's own signal is the first interrupt.
   CHECK(notice.at_launcher(SIGTERM, kEnding) == Means::kUsual);
 }
 

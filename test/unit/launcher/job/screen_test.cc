@@ -10,7 +10,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Standard error is a pipe, in which there is no room until drain().
+// Makes standard error a pipe that has no room until drain().
 class FullPipe {
  public:
   FullPipe() : saved_(::fcntl(2, F_DUPFD_CLOEXEC, 3)) {
@@ -26,7 +26,7 @@ class FullPipe {
   FullPipe& operator=(const FullPipe&) = delete;
   ~FullPipe() { restore(); }
   void restore() { ::dup2(saved_.get(), 2); }
-  // What has come behind the filling.
+  // The text that came after the filling.
   std::string drain() {
     std::string text(filled_ + 65536, '\0');
     const ssize_t size = ::read(reader_.get(), text.data(), text.size());

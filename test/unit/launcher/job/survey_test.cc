@@ -1,4 +1,4 @@
-// The questions to agents, which the test plays: two hosts with two ranks each.
+// The survey's questions to agents: two hosts with two ranks each. The test plays the agents.
 #include "launcher/job/ranks/survey.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Asked {
     now += later;
     return survey.look(now);
   }
-  // The last question of this kind to a host.
+  // The last question of this kind that a host received.
   template <class Message>
   std::optional<Message> told(const std::string& host, ToAgent type) {
     std::optional<Message> out;
@@ -76,7 +76,7 @@ TEST_CASE("agents are asked for states and paths, and the decision has the addre
   REQUIRE(question->sessions.size() == 1);
   CHECK((question->sessions[0].rank == 3 && question->sessions[0].pid == 77));
   job.answer(0, {.round = question->round, .probe_port = 1000, .ranks = {{0, 1, 'S'}, {1, 2, 'R'}}});
-  job.answer(1, {.round = question->round - 1, .probe_port = 9});  // of an earlier question
+  job.answer(1, {.round = question->round - 1, .probe_port = 9});  // the answer to an earlier question
   job.look();
   CHECK_FALSE(job.told<Probe>("a", ToAgent::kProbe));
   job.answer(1, {.round = question->round, .probe_port = 2000, .ranks = {{2, 3, 'S'}, {3, 77, 'S'}}});

@@ -1,4 +1,4 @@
-// The rank that has the user's terminal. Standard input is a terminal of the test's, or none.
+// The rank that has the user's terminal. Standard input is a terminal of the test, or not a terminal.
 #include "launcher/job/terminal_rank.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Standard input is `fd` for as long as this lives.
+// Makes `fd` standard input while this object lives.
 class StandardInput {
  public:
   explicit StandardInput(int fd) : saved_(::fcntl(0, F_DUPFD_CLOEXEC, 3)) { REQUIRE(::dup2(fd, 0) == 0); }

@@ -1,4 +1,4 @@
-// Ranks that have lost their connection to the rendezvous, and run on.
+// Ranks that have lost their connection to the rendezvous but still run.
 #include "launcher/job/ranks/unreachable_ranks.h"
 
 #include <catch2/catch_test_macros.hpp>

@@ -41,7 +41,7 @@ TEST_CASE("ranks that serve end with the one they serve") {
   CHECK(quiet(job.exited({.rank = 1, .signal = SIGKILL})));
   CHECK(quiet(job.exited({.rank = 2, .signal = SIGKILL})));
   CHECK(job.exit_code() == 0);
-  // The evaluator is no server: its failure counts, also now.
+  // The evaluator is not a server, so its failure counts even now.
   CHECK(job.exited({.rank = 3, .exit_code = 5}).failure_known);
   CHECK(job.exit_code() == 5);
 
@@ -73,7 +73,7 @@ TEST_CASE("the first failing rank gives the exit code, and all are told at once"
   CHECK(event.host == "host");
   CHECK(event.cause == "killed by signal 9 (SIGKILL)");
   CHECK(actions.failure_known);
-  // Rank 0 uses the runtime and ends by itself; rank 2 knows nothing of it.
+  // Rank 0 uses the runtime and ends by itself. Rank 2 does not know of the failure.
   REQUIRE(actions.stop);
   CHECK(actions.stop->term_now == std::vector<int>{2});
   CHECK(actions.stop->term_after == 5000);
@@ -265,7 +265,7 @@ TEST_CASE("the end of a large job costs little") {
   Verdict job = job_of(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) CHECK(quiet(job.joined(rank)));
   const TimePoint before = Clock::now();
-  // All but one leave and exit while that one stays, and then it does so too.
+  // All ranks except rank 0 leave and exit first. Rank 0 does so last.
   for (int rank = 1; rank <= kRanks; ++rank) {
     job.left(rank % kRanks);
     if (!quiet(job.exited({.rank = rank % kRanks}))) FAIL("rank " << rank % kRanks);
@@ -317,7 +317,7 @@ TEST_CASE("a host that is lost when a rank has failed is no news, but one that i
   Verdict failed({.hosts = {"a", "b"}, .host_of = {0, 1}, .grace = 10});
   failed.exited({.rank = 0, .exit_code = 1});
   CHECK(quiet(failed.hosts_lost({1}, lost("no power"))));
-  // That a rank left is not certain until the others have asked who leads them, who may be lost.
+  // Whether a rank left is certain only after the others have asked their leader, which may be lost.
   Verdict left({.hosts = {"a", "b"}, .host_of = {0, 1}, .grace = 10});
   left.joined(0);
   left.joined(1);
@@ -341,7 +341,7 @@ TEST_CASE("the other ends of a job") {
   CHECK(broken.exit_code() == 75);
   Verdict failed = job_of(2);
   failed.exited({.rank = 0, .exit_code = 5});
-  // Impatience does not change what was wrong, and who ends already needs no Ctrl-C.
+  // A user's interrupt does not change the cause. Ranks that already end need no Ctrl-C.
   CHECK_FALSE(failed.interrupted(SIGINT, kStart).interrupt_ranks);
   CHECK(failed.exit_code() == 5);
 }
@@ -357,7 +357,7 @@ TEST_CASE("events about ranks that do not exist change nothing") {
 TEST_CASE("of ranks that end with others' loss, the one whose connection ended first is the cause") {
   Verdict job = job_of(4);
   for (int rank = 0; rank < 4; ++rank) job.joined(rank);
-  job.disconnected(2, 5);  // killed, and not gone yet
+  job.disconnected(2, 5);  // killed, and its exit is not known yet
   job.disconnected(0, 6);
   CHECK(quiet(job.exited({.rank = 0, .exit_code = 1}, 7)));
   CHECK(quiet(job.exited({.rank = 3, .signal = SIGABRT}, 7)));
@@ -386,7 +386,7 @@ TEST_CASE("what a rank that misses another ends with is held back until it is kn
   Verdict job = job_of(3);
   for (int rank = 0; rank < 3; ++rank) job.joined(rank);
   job.misses(1);
-  job.misses(3);  // no such rank
+  job.misses(3);  // there is no such rank
   job.disconnected(1, 5);
   job.disconnected(2, 5);
   CHECK(quiet(job.exited({.rank = 1, .exit_code = 1}, 5)));

@@ -21,7 +21,7 @@ TEST_CASE("a loss and a reader that has gone are told once each") {
         Texts{"the disk is full",
               "the reader of standard output has gone; the job ends (--output-dir keeps output in files)"});
   CHECK(watch.faults(bad, {}).empty());
-  // When ranks have ended, nobody misses the reader.
+  // When the ranks have ended, the reader is not needed any more.
   DestinationWatch late = of_output();
   CHECK(late.faults({.closed = true, .reader_gone = true}, {.finished = true}).empty());
 }
@@ -29,7 +29,7 @@ TEST_CASE("a loss and a reader that has gone are told once each") {
 TEST_CASE("a reader that takes nothing for 5 s is told of, and that it reads again") {
   DestinationWatch watch = of_output();
   DestinationState state{.backlog = kMuch, .taken = 1};
-  CHECK(watch.slow(state, {}, kFirstWatch).text.empty());  // it took some just now
+  CHECK(watch.slow(state, {}, kFirstWatch).text.empty());  // it has just taken some
   CHECK(watch.deadline({}) == kFirstWatch + seconds(5));
   CHECK(watch.slow(state, {}, kFirstWatch + seconds(4)).text.empty());
   CHECK(watch.slow(state, {}, kFirstWatch + seconds(5)).text ==
@@ -51,7 +51,7 @@ TEST_CASE("a small backlog is nobody's fault, until the user wants an end") {
   const auto last = watch.slow(state, hurried, kFirstWatch + seconds(1));
   CHECK(last.give_up);
   CHECK(last.text == "nobody reads standard output; what was still to be written there is lost");
-  // Then everything about it has been said.
+  // After that, everything about it has been reported.
   CHECK(watch.faults({.closed = true, .reader_gone = true, .loss = "lost"}, {}).empty());
   CHECK(watch.slow({.closed = true, .backlog = kMuch}, hurried, kFirstWatch + seconds(9)).text.empty());
 }

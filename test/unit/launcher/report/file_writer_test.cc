@@ -1,4 +1,4 @@
-// The thread that has the files: what a slow disk, a stuck one and a full one cost the head's loop.
+// The thread that writes files: the cost for the head's loop if the disk is slow, stuck or full.
 #include "launcher/report/file_writer.h"
 
 #include <fcntl.h>
@@ -82,7 +82,7 @@ TEST_CASE("who leaves a writer whose disk is stuck does not wait for it") {
   CHECK(Clock::now() - before < std::chrono::seconds(5));
 }
 
-// A limit of the size of files, as a disk that is full for a while.
+// A limit on the size of files. It acts like a disk that is full for some time.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t size) {
@@ -111,7 +111,7 @@ TEST_CASE("a disk that was full for a while goes on below a line that says what 
   }
   REQUIRE(writer->fault());
   CHECK(writer->fault()->error == EFBIG);
-  write_and_wait(*writer, "three\n");  // too early to be tried
+  write_and_wait(*writer, "three\n");  // too early for another try
   const bool early = Clock::now() < failed + kRetry / 2;
   std::this_thread::sleep_until(failed + kRetry);
   write_and_wait(*writer, "four\n");

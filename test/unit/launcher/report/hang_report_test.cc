@@ -1,4 +1,4 @@
-// Where ranks are, as the screen shows it.
+// How the screen shows where the ranks are.
 #include "launcher/report/hang_report.h"
 
 #include <algorithm>

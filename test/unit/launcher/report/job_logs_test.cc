@@ -31,7 +31,7 @@ TEST_CASE("each rank has files, and lines of several hosts are put in order") {
   const TimePoint now = Clock::now();
   logs->add(now, {.stream = 2, .tag = "[1] ", .piece = {.text = "second\n"}});
   logs->tick(now);
-  CHECK(logs->deadline());  // the other host may have written something earlier
+  CHECK(logs->deadline());  // the other host may have written an earlier line
   logs->add(now - std::chrono::milliseconds(1), {.stream = 0, .tag = "[0] ", .piece = {.text = "first\n"}});
   logs->flush(now);
   const TimePoint limit = Clock::now() + std::chrono::seconds(20);

@@ -30,7 +30,7 @@ TEST_CASE("what standard output kept until the exit does not push out the error 
   CHECK(lines.front() == "the reason");
   CHECK(lines.back() == "29");
   CHECK(last.most_telling(0) == "the reason");
-  // An error of long ago is not about the end.
+  // An old error does not explain the end.
   last.add(0, 0, "later\n", kFirstLast + seconds(7));
   CHECK(last.of(0).front() == "11");
   CHECK(last.most_telling(0) == "later");

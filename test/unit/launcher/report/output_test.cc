@@ -1,4 +1,4 @@
-// What the launcher shows, on standard outputs that are pipes of the test's.
+// The launcher's output. Standard output and error are pipes of the test.
 #include "launcher/report/output.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 namespace distrun::launcher {
 namespace {
 
-// Standard output and error while an Output is made, which opens them anew for itself.
+// Replaces standard output and error while an Output is made. The Output opens them again for itself.
 class Pipes {
  public:
   Pipes() {
@@ -60,7 +60,7 @@ StreamBytes lines_of(std::size_t bytes) {
   return out;
 }
 
-// Which writes to `pipes`; then standard output and error are the test's again.
+// Makes an Output that writes to `pipes`. Afterwards standard output and error are the test's again.
 std::unique_ptr<Output> made_over(Pipes& pipes, const OutputConfig& config) {
   auto made = Output::create(config);
   pipes.restore();
@@ -80,7 +80,7 @@ TEST_CASE("a reader that takes some of much and then nothing is told of, though 
   Output& output = *made;
   const TimePoint start = Clock::now();
   output.write(lines_of(512 << 10), start);
-  flush(output);  // what a pipe holds: the reader has taken that, as far as the launcher can see
+  flush(output);  // this much fits into a pipe, so for the launcher the reader has taken it
   output.tick(start);
   CHECK(output.take_credits().empty());  // so agents send nothing that would wake the launcher
 
@@ -98,7 +98,7 @@ TEST_CASE("a reader that takes some of much and then nothing is told of, though 
   CHECK_FALSE(output.deadline());
 }
 
-// A directory for logs in which what rank 0 writes to standard output goes to a disk that is stuck.
+// A directory for logs. The standard output of rank 0 goes to a stuck disk there.
 class StuckLogs {
  public:
   StuckLogs() {
@@ -153,10 +153,10 @@ TEST_CASE_METHOD(OverStuckDisk,
     flush(output);
     pipes.read(1);
   }
-  while (!pipes.read(1).empty()) flush(output);  // those who read are not behind
+  while (!pipes.read(1).empty()) flush(output);  // destinations with a reader are not behind
   logs.disk().wait_until_full();
   output.tick(start);
-  // Each of the writes would wait for 5 s; sanitizers beside other work take some themselves.
+  // Each of the writes would block for 5 s. With sanitizers and other work, the test itself takes some seconds.
   CHECK(Clock::now() - start < std::chrono::seconds(30));
   CHECK(output.take_credits().empty());
   CHECK(output.behind());
@@ -219,7 +219,7 @@ TEST_CASE_METHOD(OverStuckDisk, "a disk that does not even empty its files is gi
   CHECK_FALSE(output.pending());
 }
 
-// Standard error is a file while it lives.
+// Makes standard error a file while this object lives.
 class ErrorsToFile {
  public:
   explicit ErrorsToFile(const std::string& path) : saved_(::fcntl(2, F_DUPFD_CLOEXEC, 0)) {
@@ -234,7 +234,7 @@ class ErrorsToFile {
   Fd saved_;
 };
 
-// As the end of a job does it; not for ever.
+// Writes the rest as the end of a job does, within a time limit.
 void write_all(Output& output) {
   const TimePoint until = deadline_after(10);
   while (output.pending() && Clock::now() < until) {
@@ -260,7 +260,7 @@ TEST_CASE("text that comes when a file has just taken what was before it is not 
     output.watch(poller);
     const TimePoint until = deadline_after(10);
     while (file.text().find(text) == std::string::npos && Clock::now() < until) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the loop has not seen it yet
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the loop has not noticed it yet
   }
   CHECK(file.text() == "distrun: one\ndistrun: two\n");
   write_all(output);
@@ -284,7 +284,7 @@ TEST_CASE("what a file has in hand comes before what the Output that follows wri
   CHECK((file.text() == "distrun: " + much + "\ndistrun: later\n"));
 }
 
-// Of rank 0; `second` on its host's clock.
+// A line of rank 0. `second` is a time on its host's clock.
 StreamBytes line_at(int second, std::uint8_t stream, const std::string& text) {
   StreamBytes out{.stream = stream, .when = static_cast<std::uint64_t>(second) * 1'000'000};
   for (const char c : text + "\n") out.bytes.push_back(static_cast<std::byte>(c));
@@ -330,7 +330,7 @@ TEST_CASE("a log shows where a progress bar is, every ten seconds while it moves
   REQUIRE(output.deadline());
   CHECK(*output.deadline() == after(10));
   CHECK(shown(after(10)) == "[0]  20%\n");
-  CHECK_FALSE(output.deadline());  // it does not move
+  CHECK_FALSE(output.deadline());  // the progress does not change
   CHECK(shown(after(30)).empty());
   output.write(bytes_of("\r 30%\r 40%"), after(40));
   CHECK(*output.deadline() == after(50));
@@ -372,7 +372,7 @@ TEST_CASE("the last lines of a rank are those that came last, to whatever stream
   CHECK(lines.back() == "step 30");
   CHECK(output.last_lines().most_telling(0) == "step 30");
 
-  // A program that writes to a pipe keeps some for its end, behind the reason for that end.
+  // A program that writes to a pipe may write buffered lines when it ends, after the reason for its end.
   write(40, 1, "fatal: bad input");
   for (int i = 0; i < 50; ++i) write(41, 0, "kept " + std::to_string(i));
   lines = output.last_lines().of(0);

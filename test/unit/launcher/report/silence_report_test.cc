@@ -41,7 +41,7 @@ TEST_CASE("the user hears of silence, of its end, and of what is given up") {
 }
 
 TEST_CASE("where all others are silent, or there is no carrier, the own network is gone") {
-  CHECK(judge_own_network(1, 1, true) == OwnNetwork::kWorks);  // it may be either
+  CHECK(judge_own_network(1, 1, true) == OwnNetwork::kWorks);  // either network may be gone
   CHECK(judge_own_network(1, 1, false) == OwnNetwork::kNoCarrier);
   CHECK(judge_own_network(1, 2, true) == OwnNetwork::kWorks);
   CHECK(judge_own_network(2, 2, true) == OwnNetwork::kAllSilent);

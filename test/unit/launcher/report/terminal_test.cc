@@ -1,5 +1,5 @@
-// A terminal and a pipe that belong to somebody else, as after su: they cannot be opened anew, and so not be made
-// non-blocking for the head alone.
+// A terminal and a pipe that belong to another user, as after su. They cannot be opened again, so they cannot be made
+// non-blocking only for the head.
 #include "launcher/report/terminal.h"
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ Ends foreign_pipe() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-// Made as somebody who may not open it: root may open all.
+// Makes it as a user who may not open it, because root may open everything.
 Terminal made_over(const Ends& ends) {
   const bool root = ::geteuid() == 0;
   if (root) REQUIRE(::seteuid(kNobody) == 0);
@@ -56,7 +56,7 @@ void round(Terminal& terminal, std::string& text, TimePoint until) {
   REQUIRE(poller.wait(until).ok());
 }
 
-// Rounds of a loop as long as this takes at most, though nobody reads; and 10 s if they got stuck.
+// Returns how long rounds of a loop take when no process reads. If they are stuck, it returns after 10 s.
 Duration rounds_without_reader(Terminal& terminal, std::string& text, Ends& ends) {
   const TimePoint before = Clock::now();
   auto rounds = std::async(std::launch::async, [&] {
@@ -67,7 +67,7 @@ Duration rounds_without_reader(Terminal& terminal, std::string& text, Ends& ends
   return Clock::now() - before;
 }
 
-// All that comes until it has as much as that.
+// Reads until the text has `size` bytes.
 std::string read_up_to(const Ends& ends, std::size_t size, Terminal& terminal, std::string& rest) {
   std::string out;
   std::array<char, 4096> part{};

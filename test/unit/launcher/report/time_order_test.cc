@@ -23,12 +23,12 @@ std::string text_of(const std::vector<TimeOrder::Line>& lines) {
 
 TEST_CASE("another host's moments are known but for the quickest message") {
   HostClock clock;
-  // That host has been up for a day longer; its messages take 1 to 50 ms.
+  // That host has been up for one day longer than this one. Its messages take 1 to 50 ms.
   const auto there = [](Duration at) { return stamp(hours(24) + at); };
   clock.moment(there(milliseconds(0)), kFirstLine + milliseconds(50));
   CHECK(clock.moment(there(milliseconds(100)), kFirstLine + milliseconds(101)) == kFirstLine + milliseconds(101));
   CHECK(clock.moment(there(milliseconds(200)), kFirstLine + milliseconds(250)) == kFirstLine + milliseconds(201));
-  // Never back in time, whatever it says.
+  // Time never goes back, whatever the stamp says.
   CHECK(clock.moment(there(milliseconds(150)), kFirstLine + milliseconds(251)) == kFirstLine + milliseconds(201));
   CHECK(clock.moment(0, kFirstLine + milliseconds(252)) == kFirstLine + milliseconds(201));
   CHECK(clock.moment(~std::uint64_t{0}, kFirstLine + milliseconds(300)) >= kFirstLine);
@@ -39,7 +39,7 @@ TEST_CASE("a clock that runs slow is followed") {
   TimePoint last;
   for (int i = 0; i <= 36000; ++i) {
     const Duration here = seconds(i);
-    const Duration there = here - here / 10000;  // a slow one loses 3.6 s in these ten hours
+    const Duration there = here - here / 10000;  // a slow clock, which loses 3.6 s in these ten hours
     last = clock.moment(stamp(there), kFirstLine + here);
   }
   CHECK(kFirstLine + hours(10) - last < milliseconds(10));
@@ -49,7 +49,7 @@ TEST_CASE("after a long silence the clock is learnt anew") {
   HostClock clock;
   clock.moment(stamp(seconds(0)), kFirstLine);
   const Duration day = hours(24);
-  const Duration there = day - day / 20000;  // 50 parts in a million slower: 4.3 s
+  const Duration there = day - day / 20000;  // slower by 50 parts in a million: 4.3 s
   CHECK(clock.moment(stamp(there), kFirstLine + day) == kFirstLine + day);
 }
 

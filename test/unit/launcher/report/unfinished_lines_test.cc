@@ -14,7 +14,7 @@ TEST_CASE("a line without an end is due once after its delay") {
   UnfinishedLines lines(4);
   CHECK_FALSE(lines.deadline());
   lines.follow(3, true, milliseconds(500), kFirstUnfinished);
-  lines.follow(3, true, milliseconds(500), kFirstUnfinished + milliseconds(400));  // it goes on
+  lines.follow(3, true, milliseconds(500), kFirstUnfinished + milliseconds(400));  // the line goes on
   CHECK(lines.deadline() == kFirstUnfinished + milliseconds(500));
   CHECK(lines.due(kFirstUnfinished + milliseconds(499)).empty());
   CHECK(lines.due(kFirstUnfinished + milliseconds(500)) == Streams{3});
