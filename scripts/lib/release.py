@@ -67,7 +67,7 @@ def changelog_faults(version: str, text: str) -> list[str]:
     if not found.get(version):
         faults.append(f"CHANGELOG.md has no entry for {version}: add the heading `## {version}`")
     if found.get("Unreleased"):
-        faults.append(f"CHANGELOG.md has lines under Unreleased: move them to `## {version}`")
+        faults.append("CHANGELOG.md has lines under Unreleased: move them below the heading of the version")
     return faults
 
 

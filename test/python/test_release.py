@@ -183,6 +183,20 @@ def test_a_tree_that_changes_during_the_build_gets_no_tag(clone: Clone) -> None:
     assert clone.git("tag") == ""
 
 
+@pytest.mark.parametrize(
+    ("mode", "changed", "recorded"), [("", False, True), ("--quick", False, False), ("", True, False)]
+)
+def test_the_tests_record_the_commit_of_a_clean_tree(clone: Clone, mode: str, changed: bool, recorded: bool) -> None:
+    text = (ROOT / "scripts/test").read_text()
+    function = text[text.index("clean_commit() {") :].split("\n}\n")[0] + "\n}\n"
+    if changed:
+        uncommitted(clone)
+    command = ["bash", "-euc", f"MODE={mode}\n{function}clean_commit"]
+    said = subprocess.run(command, cwd=clone.folder, capture_output=True, text=True, check=True).stdout
+    assert said.strip() == (clone.git("rev-parse", "HEAD") if recorded else "")
+    assert text.rstrip().endswith('echo "$TESTED" >"$PASSED"')
+
+
 def test_help_says_what_it_does_not_do(clone: Clone) -> None:
     code, said = clone.release("--help")
     assert code == 0
