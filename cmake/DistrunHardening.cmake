@@ -7,7 +7,7 @@ check_pie_supported()
 
 # Sanitizers have their own checks, and fortified functions would hide errors from them.
 if(NOT DISTRUN_SANITIZE)
-  check_cxx_compiler_flag(-fcf-protection DISTRUN_HAS_CF_PROTECTION)  # x86 alone
+  check_cxx_compiler_flag(-fcf-protection DISTRUN_HAS_CF_PROTECTION)  # only x86 has it
   add_compile_options(-fstack-protector-strong -fstack-clash-protection
     $<$<BOOL:${DISTRUN_HAS_CF_PROTECTION}>:-fcf-protection>
     $<$<CONFIG:Release,RelWithDebInfo>:-U_FORTIFY_SOURCE> $<$<CONFIG:Release,RelWithDebInfo>:-D_FORTIFY_SOURCE=3>)

@@ -113,7 +113,7 @@ function(distrun_test NAME)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
-  if(DISTRUN_SANITIZE)  # up to twenty times slower, and two sanitizers' suites run side by side
+  if(DISTRUN_SANITIZE)  # tests are up to 20 times slower, and the suites of two sanitizers run at the same time
     math(EXPR ARG_TIMEOUT "3 * ${ARG_TIMEOUT}")
   endif()
   add_executable(${NAME} ${ARG_FILES})

@@ -1,4 +1,4 @@
-// What test_mpi.py and test_slurm.py start: an MPI program says its rank, the sum of all ranks, and its host.
+// test_mpi.py and test_slurm.py start this MPI program. It prints its rank, the sum of all ranks, and its host.
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -181,7 +181,7 @@ WAITING_IN_MPI = (sys.executable, "-c", IN_MPI)
 
 
 def kill(host: Host, name: str, signal: str = "KILL") -> None:
-    """Signals the first process of a program, or with these words in its command line. It is the parent of the others."""
+    """Signals the first process of a program or with these words in its command line: the parent of the others."""
     found = [
         each.pid
         for each in host.processes()

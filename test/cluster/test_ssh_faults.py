@@ -277,7 +277,7 @@ def partner_of(victim: str) -> str:
 
 
 STOPPED = 20.0  # seconds; longer than a lease
-SUSPENDED = {"h17": ("head", "host"), "h18": ("host", "head")}  # host to the order in which its sides go on
+SUSPENDED = {"h17": ("head", "host"), "h18": ("host", "head")}  # host to the order of the sides that go on
 OVERSLEPT = {"h19": ("head", "host"), "h20": ("host", "head")}  # the same, but for longer than the lease
 AWAY = 17.0  # seconds; also longer than a lease. Afterwards a connection retries within about the same time again
 

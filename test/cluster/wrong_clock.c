@@ -1,5 +1,5 @@
-// Preloaded into every program of a host whose wall clock is wrong: moves the wall clock by OFFSET_NS, and what waits
-// until a time on it. Monotonic clocks stay right, as they do on such a machine; so do the kernel's stamps on files.
+// Preloaded into every program of a host whose wall clock is wrong. Moves the wall clock by OFFSET_NS, and corrects the
+// deadlines of waits on it. Monotonic clocks stay right, as on a real machine. So do the kernel's timestamps of files.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define SECOND 1000000000LL
-// No clock that counts from the start of the machine gets here, no wall clock is below.
+// Every time on the wall clock is larger. Clocks that count from boot need 31 years to reach it.
 #define WALL_CLOCK_SECONDS 1000000000LL
 
 static struct timespec moved(const struct timespec* time, long long by) {
@@ -20,7 +20,7 @@ static struct timespec moved(const struct timespec* time, long long by) {
   return (struct timespec){.tv_sec = seconds, .tv_nsec = ns - seconds * SECOND};
 }
 
-// The old default version of a condition variable's functions takes another layout.
+// dlsym() may return an old version of the condition variable's functions, which expects another layout.
 static void* next(const char* name) {
   void* found = dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
   return found ? found : dlsym(RTLD_NEXT, name);
@@ -71,7 +71,7 @@ int pthread_mutex_timedlock(pthread_mutex_t* restrict mutex, const struct timesp
   return real(mutex, &right);
 }
 
-// Which clock it is was said when the condition variable was made; the time itself shows it.
+// The clock was chosen when the condition variable was created. The size of the time shows which clock it is.
 int pthread_cond_timedwait(pthread_cond_t* restrict condition, pthread_mutex_t* restrict mutex,
                            const struct timespec* restrict until) {
   int (*real)(pthread_cond_t*, pthread_mutex_t*, const struct timespec*) = next("pthread_cond_timedwait");

@@ -48,7 +48,7 @@ def run_with(default: str | Path) -> RunFramework:
     ) -> Completed:
         distrun = [launcher_path(), *options, "--timeout", str(JOB_SECONDS)]
         environment = {**os.environ, **QUIET, **env}
-        # With --tf-roles the launcher starts programs of its own beside this one.
+        # With --tf-roles the launcher also starts other programs beside this one.
         alone = alone or any(option.startswith("--tf") for option in options)
         command = [*distrun, *forked.command(str(python), PROGRAMS / program, environment, alone=alone), *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=JOB_SECONDS + 20, env=environment)

@@ -1,4 +1,4 @@
-"""Sources of hosts: files, standard input, and the allocation in which the command was typed."""
+"""Sources of hosts: files, standard input, and the allocation where the command was typed."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def test_a_job_ends_with_mpirun_without_a_pidfd(tmp_path: Path, without_pidfd: l
     assert end - last < 10, "mpirun, which had ended long ago, was waited for"
 
 
-# Does not end at TERM. A child of it stays behind in a session of its own.
+# Does not end at TERM. One of its children stays behind in a new session.
 SLOW = """
 trap '' TERM
 echo $$ >FOLDER/pids

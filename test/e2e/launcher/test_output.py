@@ -50,7 +50,7 @@ def read_all(fd: int) -> str:
         out += piece
 
 
-# The same variables, whatever the terminal is in which the tests are started.
+# The same variables in every terminal that starts the tests.
 TERMINAL = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
 
 

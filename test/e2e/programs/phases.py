@@ -45,8 +45,8 @@ def begin() -> None:
 
 
 def strike_when_others_wait() -> None:
-    """The victim sends the signal a moment after all others have come here. They go on into the call in which they then
-    wait."""
+    """The victim sends the signal a moment after all others have come here. They go on to the call where
+    they wait."""
     assert SEEN is not None
     (SEEN / str(RANK)).touch()
     if RANK != VICTIM:

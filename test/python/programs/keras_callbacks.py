@@ -145,7 +145,7 @@ def check_rank_0_alone_goes_on_from_a_file() -> None:
 
 
 def check_ranks_that_begin_with_different_epochs_are_told() -> None:
-    """This happens if only rank 0 finds a checkpoint. Each rank would wait for the metrics of its own epoch."""
+    """This happens if only rank 0 finds a checkpoint. Each rank would then wait for the metrics of another epoch."""
     if hvd.size() == 1:
         return
     made, inputs = model(), np.ones((8, 6), np.float32)

@@ -14,7 +14,7 @@ mpi4py.rc.thread_level = sys.argv[1]
 hvd.init()
 assert hvd.mpi_threads_supported()  # mpi4py requests this level by default; the call has not loaded MPI
 
-from mpi4py import MPI  # noqa: E402  # which initialises it
+from mpi4py import MPI  # noqa: E402  # this import initialises MPI
 
 assert hvd.mpi_threads_supported() == (sys.argv[1] == "multiple") and not hvd.mpi_enabled()
 hvd.shutdown()
