@@ -12,7 +12,7 @@ namespace {
 
 using test::PlannedFactory;
 
-// A job of `size` ranks, each of which uses the backends of its session.
+// A job of `size` ranks. Each rank uses the backends of its session.
 struct Job {
   int size = 2;
   std::vector<test::PlannedBackend> plans;

@@ -179,7 +179,7 @@ Status run(Rank& rank, const std::string& task, double seconds) {
   }
   if (task == "small-files") DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { limit(RLIMIT_FSIZE, 100'000); }));
   if (task == "few-descriptors") DISTRUN_RETURN_IF_ERROR(rank.limit_one(1, [] { limit(RLIMIT_NOFILE, 3); }));
-  if (task == "refused-by-maker") {  // so many times that answers which nobody reads would fill the maker's inbox
+  if (task == "refused-by-maker") {  // so many times that unread answers would fill the maker's inbox
     DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { limit(RLIMIT_FSIZE, 100'000); }));
     const Status refused = rank.refused_shares(100, std::size_t{4} << 20, "ulimit -f");
     rank.meet();
