@@ -167,6 +167,7 @@ void Output::say(const std::string& text) { say_to(1, text, Clock::now()); }
 
 void Output::say_to(int stream, const std::string& text, TimePoint now) {
   show(fold_.take_all(), now);
+  if (text.empty()) return;
   const std::string stamp = tags_.stamp(Duration::zero());
   const std::string lines = lines_of_ours(text);
   screen_.sink(stream).add(kOwnStream, stamp, {.text = lines}, now);

@@ -267,6 +267,18 @@ TEST_CASE("text that comes when a file has just taken what was before it is not 
   CHECK_FALSE(output.pending());
 }
 
+TEST_CASE("a text of no lines leaves nothing, not even a time stamp") {
+  const test::TemporaryFile file;
+  auto made = [&] {
+    const ErrorsToFile there(file.path());
+    return Output::create({.options = {.timestamp = true}});
+  }();
+  REQUIRE(made.ok());
+  (*made)->say("");
+  write_all(**made);
+  CHECK(file.text().empty());
+}
+
 TEST_CASE("what a file has in hand comes before what the Output that follows writes") {
   const test::TemporaryFile file;
   auto [earlier, later] = [&] {
