@@ -1,5 +1,5 @@
-// The exit codes of distrun itself. Every other code is that of the first rank that failed. docs/launch.md explains
-// each.
+// The exit codes of distrun itself. Every other code is that of the first rank that failed.
+// docs/reference/exit-codes.md explains each.
 #pragma once
 
 namespace distrun::launcher::exit_code {

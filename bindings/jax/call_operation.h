@@ -8,8 +8,8 @@
 // On a GPU, XLA calls the handler on the thread that puts the program on XLA's stream, piece by piece. The handler
 // passes that stream with the tensors, and the operation starts on the device after the work that is on the stream by
 // then. The handler returns when the operation is complete. So all later work on the stream finds the results. No
-// stream waits for the host, and the handler waits for no other work on the device. docs/threads.md explains why this
-// is correct.
+// stream waits for the host, and the handler waits for no other work on the device. docs/internals/threads.md explains
+// why this is correct.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The arithmetic of an all-reduce on one element, for every dtype (docs/numerics.md has the rules).
+// The arithmetic of an all-reduce on one element, for every dtype (docs/reference/numerics.md has the rules).
 #pragma once
 
 #include <algorithm>

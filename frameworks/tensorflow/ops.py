@@ -186,7 +186,7 @@ def allreduce_slices(
 
 
 def _scaled(rows: Any, factor: float) -> Any:
-    """Multiplies rows by a factor. Integers are scaled like dense ones (docs/numerics.md): in float64, then
+    """Multiplies rows by a factor. Integers are scaled like dense ones (docs/reference/numerics.md): in float64, then
     truncated."""
     if rows.dtype.is_integer:
         return tf.cast(tf.cast(rows, tf.float64) * factor, rows.dtype)

@@ -1,4 +1,4 @@
-"""The PyTorch versions that the parts of this package need. docs/pytorch.md explains them."""
+"""The PyTorch versions that the parts of this package need. docs/reference/pytorch.md explains them."""
 
 from __future__ import annotations
 

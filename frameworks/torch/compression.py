@@ -49,7 +49,7 @@ class BF16Compressor(_Narrow):
 
 class Compression:
     """The choices for `compression`. Those with `ef_` have error feedback: they add a step's rounding error to the next
-    step; see docs/pytorch.md."""
+    step; see docs/reference/torch-training.md."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -61,8 +61,8 @@ constexpr ScriptHint kScriptHints[] = {
      "all: leave out --tf and --tf-roles"},
     {[](const PlanRequest& r) { return r.script.imports.dtensor && !r.script.imports.distrun; },
      "the script starts TensorFlow's DTensor, which finds the other processes by DTENSOR_JOBS and DTENSOR_CLIENT_ID: "
-     "without them each rank works alone. Let it set them by TF_CONFIG and RANK first (docs/launch.md, Scripts of "
-     "other frameworks, has the lines)"},
+     "without them each rank works alone. Let it set them by TF_CONFIG and RANK first "
+     "(docs/reference/scripts-of-frameworks.md has the lines)"},
 };
 
 // Strategies for several processes use every GPU that a process sees.
@@ -157,8 +157,8 @@ void hint_at_launcher(const std::string& launcher, const LaunchPlan& plan, Hints
   out.push_back(
       launcher +
       " starts processes of its own, and here several ranks of a host run it, each a job by itself: type what "
-      "it is to start behind distrun (distrun -np 8 train.py), or have one rank on each host (docs/launch.md, "
-      "Scripts of other frameworks)");
+      "it is to start behind distrun (distrun -np 8 train.py), or have one rank on each host "
+      "(docs/reference/scripts-of-frameworks.md)");
 }
 
 void hint_at_encryption(const PlanRequest& request, const std::vector<HostFacts>& facts, Hints& out) {

@@ -1,4 +1,4 @@
-// --report FILE: how a job ended, for programs. docs/launch.md has the format.
+// --report FILE: how a job ended, for programs. docs/reference/report-file.md has the format.
 #pragma once
 
 #include <optional>

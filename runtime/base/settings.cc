@@ -109,7 +109,7 @@ void find_unknown_variables(const Environment& environment, SettingsReport& repo
     const std::string nearest = nearest_name(name.substr(kPrefix.size()), suffixes);
     report.unknown.push_back(name);
     report.warnings.push_back("the environment variable " + name + " is not known to distrun and has no effect; " +
-                              (nearest.empty() ? "docs/settings.md lists what there is"
+                              (nearest.empty() ? "docs/reference/settings.md lists what there is"
                                                : "did you mean " + std::string(kPrefix) + nearest + "?"));
   }
 }
@@ -158,9 +158,9 @@ Status set_by_name(Settings& settings, std::string_view name, std::string_view v
     std::vector<std::string> known;
     for (const SettingRow& row : setting_rows()) known.emplace_back(row.name);
     const std::string nearest = nearest_name(field_name(name), known);
-    return {Errc::kInvalidArgument,
-            std::string(origin) + ": there is no setting named " + std::string(name) +
-                (nearest.empty() ? "; docs/settings.md lists what there is" : "; did you mean " + nearest + "?")};
+    return {Errc::kInvalidArgument, std::string(origin) + ": there is no setting named " + std::string(name) +
+                                        (nearest.empty() ? "; docs/reference/settings.md lists what there is"
+                                                         : "; did you mean " + nearest + "?")};
   }
   if (entry->assign(settings, value)) return {};
   return {Errc::kInvalidArgument, std::string(origin) + " has the value \"" + std::string(value) +

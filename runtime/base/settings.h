@@ -1,5 +1,6 @@
 // The settings of distrun. Each row of settings.def defines one setting: the field, the launcher's flag, the DISTRUN_*
-// variable, the key in a config file, the help text, its part of docs/settings.md and of the start-up log line.
+// variable, the key in a config file, the help text, its part of docs/reference/settings.md and of the start-up log
+// line.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +48,6 @@ Result<SettingsReport> read_settings(const Environment& environment, const std::
 Status set_by_name(Settings& settings, std::string_view name, std::string_view value, std::string_view origin);
 std::string value_of(const Settings& settings, std::string_view name);  // as the user would type it
 std::string start_up_line(const SettingsReport& report);                // "backend=auto (default) ..."
-std::string settings_page();                                            // docs/settings.md
+std::string settings_page();                                            // docs/reference/settings.md
 
 }  // namespace distrun

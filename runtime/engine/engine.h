@@ -2,8 +2,8 @@
 // set's backends and completes their handles. It knows no types of a framework and opens no sockets.
 //
 // Threads: submit, wait, poll, abort and the queries may be called from any thread. Everything else in engine/ and
-// backend/ is for the holder of the progress token (docs/threads.md). The holder is the engine's own thread, or a
-// caller that blocks in wait().
+// backend/ is for the holder of the progress token (docs/internals/threads.md). The holder is the engine's own thread,
+// or a caller that blocks in wait().
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Prints docs/settings.md as the table in runtime/base/settings.def generates it.
+// Prints docs/reference/settings.md as the table in runtime/base/settings.def generates it.
 #include <iostream>
 
 #include "runtime/base/settings.h"

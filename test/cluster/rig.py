@@ -5,7 +5,7 @@
         cluster["h2"].kill()
 
 Every host has its own network, host name, processes, /tmp, /run, /dev/shm, home and sshd. The rest of the file system
-is the machine's. docs/testing-clusters.md has the rules, plan.py the features of a host.
+is the machine's. docs/internals/hosts-in-a-box.md has the rules, plan.py the features of a host.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_the_next_agent_ends_what_hid_from_the_last(cluster: Cluster) -> None:
     assert job.process.wait(30) == -9
     wait_until(lambda: cluster.head.strays() == hidden(cluster.head), "only what hides is left")
     assert len(hidden(cluster.head)) == 2
-    if not made:  # no cgroup can be made here; docs/launch.md lists what is left in this case
+    if not made:  # no cgroup can be made here; docs/reference/end-of-a-job.md lists what is left in this case
         end_strays(cluster.head)
         return
     again = run(cluster.head, "-np", "1", "true")

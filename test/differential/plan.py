@@ -252,7 +252,10 @@ def _reduce_float(inputs: list[Array], item: Item, members: int) -> Array:
 
 
 def reduced(inputs: list[Array], item: Item, members: int) -> Array:
-    """docs/numerics.md in NumPy. `inputs` are those of the ranks that have data; an average divides by all members."""
+    """docs/reference/numerics.md in NumPy. `inputs` are those of the ranks that have data.
+
+    An average divides by all members.
+    """
     if inputs[0].dtype.kind == "b":
         return _reduce_bool(inputs, item.reduction)
     if item.dtype in FLOATS:

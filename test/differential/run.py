@@ -1,4 +1,4 @@
-"""Runs random programs on real sessions and compares every result with NumPy's (docs/simulation.md).
+"""Runs random programs on real sessions and compares every result with NumPy's (docs/internals/simulation.md).
 
     distrun -np 3 --backend tcp python test/differential/run.py --seeds 1-2000
 

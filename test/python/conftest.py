@@ -75,7 +75,7 @@ def command(pytestconfig: pytest.Config) -> str:
 @pytest.fixture
 def mpi_start(command: str) -> MpiStart:
     """Returns the beginning of a command that starts N ranks with Open MPI. From Open MPI 5 on this is distrun's --mpi,
-    because ranks that have met through PMIx cannot initialise MPI any more (docs/gotchas.md)."""
+    because ranks that have met through PMIx cannot initialise MPI any more (docs/internals/gotchas.md)."""
     mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
     told = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
     version = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)", told)

@@ -1,5 +1,5 @@
 """Runs torch's own distributed_test (torch.testing._internal.distributed) and compares the passed tests with the list
-torch_distributed_test.txt. scripts/test --full runs this; docs/pytorch.md has the counts.
+torch_distributed_test.txt. scripts/test --full runs this; docs/reference/torch-distributed.md has the counts.
 
     python test/python/torch_distributed_test.py                  # all tests of the list: fails if one does not pass
     python test/python/torch_distributed_test.py --all gloo       # what passes with gloo; or distrun, distrun-as-gloo

@@ -109,7 +109,7 @@ def predivide(given: object) -> float:
 
 
 def settings(given: object) -> list[bytes]:
-    """Converts init's `settings` to name=value texts for distrun_init. docs/settings.md lists the names."""
+    """Converts init's `settings` to name=value texts for distrun_init. docs/reference/settings.md lists the names."""
     if given is None:
         return []
     if not isinstance(given, Mapping):
@@ -119,9 +119,11 @@ def settings(given: object) -> list[bytes]:
     texts = []
     for key, value in given.items():
         if not isinstance(key, str):
-            raise TypeError(f"settings: a name is a str, as in docs/settings.md, not {_shown(key)}.")
+            raise TypeError(f"settings: a name is a str, as in docs/reference/settings.md, not {_shown(key)}.")
         if value is None or isinstance(value, bytes | bytearray | list | tuple | set | frozenset | Mapping):
-            cure = "leave the setting out for its default" if value is None else "write it as docs/settings.md says"
+            cure = "write it as docs/reference/settings.md says"
+            if value is None:
+                cure = "leave the setting out for its default"
             raise TypeError(
                 f"settings: the value of {key!r} is a str, a number or a bool, not {_shown(value)}; {cure}."
             )

@@ -138,7 +138,8 @@ def init(
 
     comm: None, the list of all ranks, or an mpi4py communicator with all of them in the same order; for a part of the
     ranks use process sets. process_sets: sets to register, the same ones on every rank. "dynamic" is accepted, because
-    sets can always be added later. settings: names and values as in docs/settings.md; they override the environment.
+    sets can always be added later. settings: names and values as in docs/reference/settings.md.
+    They override the environment.
 
     NotImplementedError for another comm, ValueError or TypeError for wrong process_sets or settings, DistrunError if
     joining fails.

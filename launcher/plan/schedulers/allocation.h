@@ -1,7 +1,7 @@
 // The allocation that distrun was started in: Slurm, PBS, LSF, Grid Engine, the hostfile of the Kubernetes MPI
 // operator, and the default hostfiles of Open MPI, MPICH and Intel MPI. Pure: takes the environment and a reader of
-// files, and returns hosts or an error. Flux has no host list in its environment; docs/launch.md has the command for
-// it.
+// files, and returns hosts or an error. Flux has no host list in its environment; docs/reference/hosts.md has the
+// command for it.
 #pragma once
 
 #include <functional>

@@ -17,7 +17,7 @@ struct Choice {
 // "process set 0: cpu: shm (memory shared on one host); not tcp: lower score (50 < 80)".
 std::string to_text(const Choice& choice);
 
-// A JSON list; docs/python.md has an example.
+// A JSON list; docs/reference/python.md has an example.
 std::string to_json(const std::vector<Choice>& choices);
 
 }  // namespace distrun::api

@@ -2,8 +2,8 @@
 // multiplies, and writes the data that NCCL reduces (16-bit integers as 32-bit ones, booleans as 0 or 1).
 // distrun_unpack_T divides, multiplies and writes back. distrun_combine_T reduces packed data from a peer into this
 // member's data, as an MPI or NCCL would do: to = from op to. The arithmetic is that of
-// runtime/backend/kernels/elements.h (docs/numerics.md). This file includes no CUDA header, so that the PTX needs no
-// new driver. The tests run this same file on the CPU (test/backend/nccl/fake_kernels.cc).
+// runtime/backend/kernels/elements.h (docs/reference/numerics.md). This file includes no CUDA header, so that the PTX
+// needs no new driver. The tests run this same file on the CPU (test/backend/nccl/fake_kernels.cc).
 #include "runtime/backend/cuda/batch.h"
 #include "runtime/backend/cuda/device_words.h"
 

@@ -1,7 +1,7 @@
 // Arithmetic on tensor elements: out[i] = finish(in_0[i] op in_1[i] op ...). It makes one sweep, always from left to
-// right, so that all ranks with the same sources get the same bits. docs/numerics.md has the rules for NaN, overflow
-// and rounding. Pure and thread-safe. Pointers need no alignment. `out` may be one of the sources; otherwise nothing
-// may overlap.
+// right, so that all ranks with the same sources get the same bits. docs/reference/numerics.md has the rules for NaN,
+// overflow and rounding. Pure and thread-safe. Pointers need no alignment. `out` may be one of the sources; otherwise
+// nothing may overlap.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Messages between the members of a group: a fixed header, and for kData the payload. See docs/wire.md.
+// Messages between the members of a group: a fixed header, and for kData the payload. See docs/internals/wire.md.
 #pragma once
 
 #include <array>

@@ -15,8 +15,8 @@
 namespace distrun::backend::tcp {
 
 // Chunk-sized buffers, shared by all transfers of a group. The buffer that was returned last is lent next, because it
-// is still in the cache. Two windows of buffers are enough to prevent a deadlock of the ring (docs/wire.md has the
-// proof).
+// is still in the cache. Two windows of buffers are enough to prevent a deadlock of the ring (docs/internals/wire.md
+// has the proof).
 class ChunkPool {
  public:
   ChunkPool(std::size_t chunk_bytes, std::size_t chunks) : chunk_bytes_(chunk_bytes), left_(chunks) {}

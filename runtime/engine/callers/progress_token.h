@@ -1,6 +1,6 @@
 // The progress token decides which thread drives the engine. At most one thread of the process holds it, and only the
-// holder may touch the state of the loop and of the backends (docs/threads.md). The engine's own thread holds it while
-// no caller waits. A waiting caller takes it, so a small blocking operation needs no context switch.
+// holder may touch the state of the loop and of the backends (docs/internals/threads.md). The engine's own thread holds
+// it while no caller waits. A waiting caller takes it, so a small blocking operation needs no context switch.
 //
 // A caller that gives the token back wakes no thread. The engine's thread checks by itself, one tick after the last
 // use. Callers that wait repeatedly therefore pay for no wake-up. An idle process has no wake-ups either: the engine's

@@ -1,6 +1,6 @@
 // The decision log: the leader's decisions, in the same order for every member. Entries are numbered from 0. `epoch` is
-// reserved for the cuts of the planned regime, an order that is fixed beforehand (docs/limits.md). That is not built
-// yet, so it is always 0.
+// reserved for the cuts of the planned regime, an order that is fixed beforehand (docs/reference/limits.md). That is
+// not built yet, so it is always 0.
 #pragma once
 
 #include <cstddef>

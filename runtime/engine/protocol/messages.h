@@ -1,5 +1,5 @@
-// The messages that engines exchange over the control plane, and their encoding (docs/wire.md). Members talk to the
-// leader; the leader talks to all. One frame carries all messages that are pending when it is sent.
+// The messages that engines exchange over the control plane, and their encoding (docs/internals/wire.md). Members talk
+// to the leader; the leader talks to all. One frame carries all messages that are pending when it is sent.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The structs that callers pass to the engine and get back, and the handle that they wait for. docs/threads.md has the
-// rules.
+// The structs that callers pass to the engine and get back, and the handle that they wait for.
+// docs/internals/threads.md has the rules.
 #pragma once
 
 #include <cstddef>

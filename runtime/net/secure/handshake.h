@@ -1,5 +1,5 @@
 // How two processes prove to each other that they belong to one job, as a state machine without I/O: bytes in, bytes
-// out (docs/wire.md has the bytes). It takes four messages, because a first Noise message can be replayed:
+// out (docs/internals/wire.md has the bytes). It takes four messages, because a first Noise message can be replayed:
 //
 //   initiator -> responder   preamble, Noise message 1 (Hello)
 //   responder -> initiator   preamble, Noise message 2 (Hello)

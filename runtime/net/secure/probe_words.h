@@ -1,8 +1,8 @@
 // Two hosts exchange one question and one answer to find out whether an address leads from one to the other. The
 // connection carries nothing else, so it needs no session. Each end proves with a MAC that it holds the job's key
-// (docs/wire.md has the bytes). A replayed question gets the same answer again. An answer cannot be replayed, because
-// it covers the 16 random bytes of the question. At the start of a job, 16 hosts ask 256 times; a Noise handshake for
-// each took 60 ms of two cores. Pure; no I/O.
+// (docs/internals/wire.md has the bytes). A replayed question gets the same answer again. An answer cannot be replayed,
+// because it covers the 16 random bytes of the question. At the start of a job, 16 hosts ask 256 times; a Noise
+// handshake for each took 60 ms of two cores. Pure; no I/O.
 #pragma once
 
 #include <array>

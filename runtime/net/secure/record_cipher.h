@@ -1,5 +1,5 @@
-// Seals and opens the records of one direction of a data connection (docs/wire.md). It uses a key and a nonce that
-// counts. So a record does not open if it was changed, repeated, left out, moved or sent back. Only libsodium's
+// Seals and opens the records of one direction of a data connection (docs/internals/wire.md). It uses a key and a nonce
+// that counts. So a record does not open if it was changed, repeated, left out, moved or sent back. Only libsodium's
 // ciphers, no I/O. Destructors wipe the keys.
 #pragma once
 

@@ -1,5 +1,5 @@
 // A non-blocking stream socket (TCP or unix). Both ends prove that they hold the job's key before any other byte is
-// parsed (Noise_NNpsk0_25519_ChaChaPoly_SHA256; docs/wire.md). Control frames are always encrypted. After the
+// parsed (Noise_NNpsk0_25519_ChaChaPoly_SHA256; docs/internals/wire.md). Control frames are always encrypted. After the
 // authenticated connect, the owner decides how bulk data is sent. One thread at a time owns and uses it (the token
 // holder, or the launcher's loop).
 #pragma once

@@ -1,4 +1,4 @@
-// The messages between a rank and the launcher's store server (docs/wire.md, "Store"). Values only; fuzzed.
+// The messages between a rank and the launcher's store server (docs/internals/wire.md, "Store"). Values only; fuzzed.
 #pragma once
 
 #include <cstdint>

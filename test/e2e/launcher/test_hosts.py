@@ -210,8 +210,8 @@ def test_an_image_without_srun_is_told_what_to_do_about_it(tmp_path: Path) -> No
 
 def test_an_image_on_each_host_as_the_page_has_it(tmp_path: Path) -> None:
     """Does what ssh does: it joins its words to one line for a shell on the other host."""
-    page = (Path(__file__).resolve().parents[3] / "docs/launch.md").read_text()
-    [line] = re.findall(r"--launch-with ('ssh \{host\} singularity .*?') python", page)
+    page = (Path(__file__).resolve().parents[3] / "docs/howto/containers.md").read_text()
+    [line] = re.findall(r"--launch-with ('ssh \{host\} singularity .*?') \\\n", page)
     for name, text in {
         "ssh": 'echo "$1" >> hosts; shift; exec sh -c "$*"',
         "singularity": 'shift 3; exec "$@"',

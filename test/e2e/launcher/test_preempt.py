@@ -63,7 +63,7 @@ def test_without_grace_there_is_no_limit_after_a_notice(start_job: StartJob, pyt
 
 
 def test_ranks_may_end_with_a_code_that_has_the_job_started_again(start_job: StartJob, python: str) -> None:
-    """The program of docs/launch.md, with one rank that takes longer to save."""
+    """The program of docs/howto/stop-at-a-preemption.md, with one rank that takes longer to save."""
     program = (
         "import os, sys, time; import distrun.numpy as hvd; hvd.init()\n"
         "print('ready', hvd.rank(), os.getpid(), flush=True)\n"

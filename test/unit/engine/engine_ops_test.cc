@@ -69,7 +69,7 @@ TEST_CASE("allreduce: every reduce operation, in place and out of place, scaled"
   }
 }
 
-// docs/numerics.md: the division comes first, and the result is rounded once, at the end.
+// docs/reference/numerics.md: the division comes first, and the result is rounded once, at the end.
 TEST_CASE("an average of integers that is scaled is not rounded in between, whether the backend scales or not") {
   for (const bool scatter_gather : {true, false}) {
     EngineJob job({.ranks = 2, .backend = {.scatter_gather = scatter_gather}});

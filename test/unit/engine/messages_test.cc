@@ -87,7 +87,7 @@ TEST_CASE("every message and entry survives the wire") {
   CHECK(std::get<message::Abort>(decoded->messages[9]).why.code() == Errc::kRankLost);
 }
 
-TEST_CASE("the bytes of every message are those of docs/wire.md") {
+TEST_CASE("the bytes of every message are those of docs/internals/wire.md") {
   CHECK(encode(full_frame()).size() == 698);
   CHECK(digest(encode(full_frame())) == 0xd6f398369e256d15);
 }

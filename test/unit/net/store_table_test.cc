@@ -32,7 +32,7 @@ std::vector<Outgoing> handle(StoreTable& table, int rank, const StoreRequest& re
   return out;
 }
 
-TEST_CASE("the bytes of the store's messages are those of docs/wire.md", "[store_table]") {
+TEST_CASE("the bytes of the store's messages are those of docs/internals/wire.md", "[store_table]") {
   CHECK(digest(encode(StoreRequest{.kind = Request::kSet, .id = 5, .key = "k", .value = "v"})) == 0x7eb93511a3633765);
   CHECK(digest(encode(StoreRequest{.kind = Request::kAdd, .id = 5, .key = "k", .delta = -2})) == 0xc6ef64157c7b7567);
   CHECK(digest(encode(StoreRequest{.kind = Request::kErase, .key = "p/", .delta = 3})) == 0x492510a1110dd994);

@@ -1,4 +1,4 @@
-// distrun for C++17 and newer: headers over the C API. distrun.h has the full contract of every call, and docs/cpp.md
+// distrun for C++17 and newer: headers over the C API. distrun.h has the full contract of every call, and docs/reference/cpp.md
 // has examples of all of it. Errors are exceptions (distrun::Error). Sessions and operations are move-only and free
 // themselves.
 //

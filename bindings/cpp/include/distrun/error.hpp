@@ -14,7 +14,7 @@
 
 namespace distrun {
 
-// A failed call. what() is a whole sentence with the fault and the cure. docs/errors.md lists the codes.
+// A failed call. what() is a whole sentence with the fault and the cure. docs/reference/errors.md lists the codes.
 class Error : public std::runtime_error {
  public:
   explicit Error(const distrun_error& error)

@@ -95,7 +95,7 @@ typedef struct distrun_error {
 typedef struct distrun_options {
   uint32_t struct_size;
   uint32_t num_settings;
-  const char* const* settings; /* "name=value", see docs/settings.md; they override the environment */
+  const char* const* settings; /* "name=value", see docs/reference/settings.md; they override the environment */
 } distrun_options;
 
 typedef struct distrun_world {
@@ -181,8 +181,8 @@ DISTRUN_API const char* distrun_code_name(int32_t code);
 /* Fills `error` with the last failure of this thread. Valid until the next failing call on this thread. */
 DISTRUN_API void distrun_last_error(distrun_error* error);
 
-/* Joins the job that the environment describes (docs/settings.md), or makes a world of one. Collective: waits for
- * all ranks, at most start_timeout. Then DISTRUN_TIMEOUT names the missing ranks and ends the job. `options` may be
+/* Joins the job that the environment describes (docs/reference/settings.md), or makes a world of one. Collective: waits
+ * for all ranks, at most start_timeout. Then DISTRUN_TIMEOUT names the missing ranks and ends the job. `options` may be
  * NULL. While a session is open, a second one in the process is refused; distrun_current() returns the open one.
  * After a failure `*session` is NULL. That refusal, and the error in a forked child, leave it unchanged. */
 DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session** session);
@@ -196,7 +196,7 @@ DISTRUN_API distrun_session* distrun_current(void);
 /* Leaves the job. Waits until all ranks have left, at most shutdown_timeout, while operations in flight complete.
  * Nothing can be submitted afterwards. After shutdown_timeout a warning names the ranks that have not left, and the
  * call still returns DISTRUN_OK. Rank 0 is different: the others need it until they have left, so it waits for them
- * without a limit (docs/errors.md).
+ * without a limit (docs/reference/errors.md).
  * DISTRUN_TIMEOUT: after this time an operation of this rank is still in flight, or rank 0 does not confirm that
  * this rank leaves. DISTRUN_INTERRUPTED: this rank has not left yet, call again. Repeated calls are always allowed.
  * If the job has failed, or fails before all ranks have left, returns that failure. DISTRUN_RANK_LOST,

@@ -30,8 +30,8 @@ constexpr auto combiners(std::integer_sequence<int, index...>) {
 }
 constexpr auto kCombiners = combiners(std::make_integer_sequence<int, kNumDTypes * kNumReduceOps>());
 
-// MPI's built-in operation, if all its results are as docs/numerics.md defines them; otherwise null. Minimum and
-// maximum of floats differ for NaN. Sums of small integers differ because Open MPI's vector code saturates them.
+// MPI's built-in operation, if all its results are as docs/reference/numerics.md defines them; otherwise null. Minimum
+// and maximum of floats differ for NaN. Sums of small integers differ because Open MPI's vector code saturates them.
 Handle built_in(const Constants& is, DType dtype, ReduceOp reduce) {
   if (size_of(dtype) < 4) return nullptr;
   const bool is_float = traits_of(dtype).family == DTypeFamily::kFloat;

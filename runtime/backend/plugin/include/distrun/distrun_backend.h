@@ -2,7 +2,7 @@
  *
  * A plug-in is a shared library named libdistrun_backend_NAME.so that exports distrun_backend_open(). distrun loads it
  * from the folder `plugins` beside its own library and from the setting `plugins` (DISTRUN_PLUGINS=file:file). Each
- * side may use any compiler, language and standard library. docs/add-a-backend.md is the guide, and
+ * side may use any compiler, language and standard library. docs/howto/write-a-backend.md is the guide, and
  * examples/plugin_backend is a complete plug-in.
  *
  * Versions: every struct starts with struct_size, except distrun_backend_segment. New fields are only appended. Read a
