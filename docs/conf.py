@@ -27,7 +27,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
 root_doc = "index"
 # The pages directly in docs/ are older than the site; their content moves into its folders.
-exclude_patterns = ["plan", "_*", *(page.name for page in HERE.glob("*.md") if page.name != "index.md")]
+exclude_patterns = ["plan", "_*"]
 
 # They would make a dash of the two hyphens of an option.
 smartquotes = False

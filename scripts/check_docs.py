@@ -20,13 +20,10 @@ IN_COMMENT = re.compile(rf"(?<![\w./-])((?:{FOLDERS})/[\w/+-]+(?:\.\w+)+)")
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]*))?\)")
 TARGET = re.compile(r"^\(([\w-]+)\)=$|<a (?:id|name)=\"([\w-]+)\"", re.MULTILINE)
 INCLUDE = re.compile(r"^[`:]{3}\{include\} (\S+)", re.MULTILINE)
-# Folders of the site. Pages directly in docs/ are older, and only their links and paths are checked.
-SITE = ("start", "howto", "concepts", "reference", "troubleshooting", "performance", "internals")
 MEASURED = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
 GENERATED = "docs/reference/api/"  # doxygen and autodoc make the anchors there
 
-# Both places of the page, until the old one is gone.
-WIRE = ("docs/wire.md", "docs/internals/wire.md")
+WIRE = "docs/internals/wire.md"
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 # In each sentence of the page, NUMBER is the value of a constant.
 NUMBERS = (
@@ -49,7 +46,7 @@ NUMBERS = (
 CONSTANT = r"constexpr \S+ {} = (?:std::size_t)?\{{?(\d+)\}}?(?: << (\d+))?;"
 
 
-def wire_faults(page: str, place: str = WIRE[0]) -> list[str]:
+def wire_faults(page: str) -> list[str]:
     """Returns faults of numbers. `page` is the text of the page of the wire."""
     faults = []
     text = " ".join(page.split())
@@ -57,12 +54,12 @@ def wire_faults(page: str, place: str = WIRE[0]) -> list[str]:
         said = re.search(re.escape(sentence).replace("NUMBER", r"([\d,]+)(?: ([KM]iB))?"), text)
         value = re.search(CONSTANT.format(name), (ROOT / source).read_text())
         if said is None or value is None:
-            where = f"{place} no longer says '{sentence}'" if said is None else f"{source} has no {name}"
+            where = f"{WIRE} no longer says '{sentence}'" if said is None else f"{source} has no {name}"
             faults.append(f"{where}: change the table of {Path(__file__).name} too")
             continue
         true = int(value[1]) << int(value[2] or 0)
         if int(said[1].replace(",", "")) * UNITS[said[2] or ""] != true:
-            faults.append(f"{place}: says '{said[0]}', but {name} in {source} is {true}")
+            faults.append(f"{WIRE}: says '{said[0]}', but {name} in {source} is {true}")
     return faults
 
 
@@ -111,7 +108,7 @@ def is_measured(page: Path) -> bool:
     """True for the pages of the site, and for those that a reader of the repository sees first."""
     if page.as_posix() in MEASURED:
         return True
-    return page.parts[0] == "docs" and (page.parts[1] in SITE or page.name == "index.md")
+    return page.parts[0] == "docs"
 
 
 def page_faults() -> list[str]:
@@ -158,10 +155,7 @@ def source_faults() -> list[str]:
 
 
 def main() -> None:
-    wire = [place for place in WIRE if (ROOT / place).exists()]
-    faults = [fault for place in wire for fault in wire_faults((ROOT / place).read_text(), place)]
-    faults += [] if wire else [f"{WIRE[-1]} does not exist"]
-    finish("docs", faults + source_faults() + page_faults())
+    finish("docs", wire_faults((ROOT / WIRE).read_text()) + source_faults() + page_faults())
 
 
 if __name__ == "__main__":
