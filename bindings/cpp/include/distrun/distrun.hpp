@@ -1,6 +1,6 @@
-// distrun for C++17 and newer: headers over the C API. distrun.h has the full contract of every call, and docs/reference/cpp.md
-// has examples of all of it. Errors are exceptions (distrun::Error). Sessions and operations are move-only and free
-// themselves.
+// distrun for C++17 and newer: headers over the C API. distrun.h has the full contract of every call, and
+// docs/reference/cpp.md has examples of all of it. Errors are exceptions (distrun::Error). Sessions and operations are
+// move-only and free themselves.
 //
 //   Session    this process's membership in the job; all operations    session.hpp
 //   Request    one operation with all its parameters                   request.hpp
