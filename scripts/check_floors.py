@@ -37,6 +37,7 @@ ORDERS: dict[str, list[str]] = {
     "launcher/report": ["lines", ""],
     "launcher/plan": ["hosts", "place", "environment", "schedulers", "network", ""],
     "launcher/agent": ["preflight", "lease", ""],
+    "launcher/cli": ["help", ""],
     "launcher/job": ["agents", "ranks", "start", ""],
     "runtime/api": ["join", "backends", "", "c"],
 }

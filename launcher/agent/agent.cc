@@ -339,7 +339,8 @@ RankProcess::OnOutput Agent::forward_output() {
 int agent_main(bool guard) {
   LeaseEnd lease_end = guard ? LeaseEnd::shared() : LeaseEnd();
   if (::isatty(0) != 0) {
-    constexpr char kText[] = "distrun agent: this is started by distrun itself, on each host; type distrun --help\n";
+    constexpr char kText[] =
+        "distrun agent: this is started by distrun itself, on each host; type distrun agent --help\n";
     [[maybe_unused]] const ssize_t n = ::write(2, kText, sizeof kText - 1);
     return kUsage;
   }

@@ -19,13 +19,9 @@ namespace distrun::launcher {
 namespace {
 
 constexpr double kOneAddress = 5;
-constexpr char kUsageText[] =
-    "Usage: distrun agent --connect HEAD:PORT --key-file FILE [--host NAME] [--timeout SECONDS]\n"
-    "Joins the job of `distrun --agents N --listen PORT --key-file FILE` with this host. The key file has 32 bytes\n"
-    "(head -c 32 /dev/urandom > FILE; chmod 600 FILE) and is the same everywhere.\n";
 
 int wrong(const std::string& text) {
-  std::fprintf(stderr, "distrun agent: %s\n%s", text.c_str(), kUsageText);
+  std::fprintf(stderr, "distrun agent: %s\nType distrun agent --help for its options.\n", text.c_str());
   return exit_code::kUsage;
 }
 

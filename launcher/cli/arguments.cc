@@ -9,6 +9,7 @@
 #include <set>
 
 #include "launcher/cli/config_file.h"
+#include "launcher/cli/help/help.h"
 #include "launcher/cli/option_values.h"
 #include "launcher/cli/other_launchers_options.h"
 #include "launcher/cli/paths.h"
@@ -21,34 +22,9 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr char kStart[] = "Start ranks";
-constexpr char kReach[] = "Reach other hosts";
-constexpr char kPlace[] = "Place ranks on cores and GPUs";
-constexpr char kEnv[] = "Environment of the ranks";
-constexpr char kFrameworks[] = "Frameworks";
-constexpr char kOutput[] = "See output";
-constexpr char kEnd[] = "End the job";
-constexpr char kTune[] = "Tune the runtime (each also as DISTRUN_<NAME> and as a key of --config)";
-constexpr char kAbout[] = "Look before starting, and about distrun";
+// Groups of the command-line library. They mark the options; the help does not show them.
+constexpr char kSetting[] = "settings of the runtime";
 constexpr char kHidden[] = "";
-
-class HelpText : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: distrun [options] program [arguments]\n"
-           "       distrun [options] script.py [arguments]\n"
-           "       distrun [options] -m module [arguments]\n"
-           "       distrun check [--build] [--json]\n"
-           "       distrun check -H HOST,... [options]\n"
-           "       distrun agent --connect HEAD:PORT --key-file FILE\n";
-  }
-  std::string make_option_name(const CLI::Option* option, bool positional) const override {
-    const std::string name = CLI::Formatter::make_option_name(option, positional);
-    if (name.ends_with("{true}")) return name.substr(0, name.find('{')) + "[=flag]";
-    if (name.starts_with("--mpi")) return "--mpi[=hydra|pmix|pmi2]";
-    return name.starts_with("--explain") ? "--explain[=json]" : name;
-  }
-};
 
 struct Wanted {
   bool version = false;
@@ -56,47 +32,47 @@ struct Wanted {
   bool libs = false;
 };
 
-// The options in the order of the help. The texts are parsed in read(), after the library has taken all words.
+// The texts are parsed in read(), after the library has taken all words. Each option needs a text for the help
+// (launcher/cli/help/texts.h), which also has its other names and what stands for its value.
 class Rows {
  public:
   explicit Rows(CLI::App& app) : app_(app) {}
-  void group(const char* name) { group_ = name; }
 
-  // `type` is the placeholder for the value in the help.
   template <class Value, class Read>
-  void value(const char* names, const char* type, const char* help, Value& out, Read take) {
+  void value(const char* name, Value& out, Read take) {
     std::string& text = texts_.emplace_back();
-    CLI::Option* option = app_.add_option(names, text, help)->type_name(type)->group(group_);
-    const std::string name = std::string(names).substr(0, std::string_view(names).find(','));
-    readers_.push_back(
-        [option, name, &text, &out, take] { return option->count() > 0 ? take(name, text, out) : Status(); });
+    CLI::Option* option = add(name, text);
+    readers_.push_back([option, name = std::string(name), &text, &out, take] {
+      return option->count() > 0 ? take(name, text, out) : Status();
+    });
   }
   template <class Value>
-  void choice(const char* names, const char* type, const char* help, Value& out) {
-    value(names, type, help, out, [](const std::string& option, const std::string& text, Value& chosen) {
+  void choice(const char* name, Value& out) {
+    value(name, out, [](const std::string& option, const std::string& text, Value& chosen) {
       return read_choice(option, text, chosen);
     });
   }
-  CLI::Option* text(const char* names, const char* type, const char* help, std::string& out) {
-    return app_.add_option(names, out, help)->type_name(type)->group(group_);
-  }
-  void list(const char* names, const char* type, const char* help, std::vector<std::string>& out) {
-    CLI::Option* option = app_.add_option(names, out, help)->type_name(type)->group(group_);
-    option->expected(1)->take_all()->allow_extra_args(false);
+  void text(const char* name, std::string& out) { add(name, out); }
+  void list(const char* name, std::vector<std::string>& out) {
+    add(name, out)->expected(1)->take_all()->allow_extra_args(false);
   }
   template <class Value>
-  void flag(const char* names, const char* help, Value& out) {
-    app_.add_flag(names, out, help)->group(group_);
+  void flag(const char* name, Value& out) {
+    app_.add_flag(text_of(name).names, out);
   }
   // A flag that sets a value other than true.
   template <class Value>
-  void flag(const char* names, const char* help, Value& out, Value set) {
+  void flag(const char* name, Value& out, Value set) {
     bool& given = flags_.emplace_back(false);
-    app_.add_flag(names, given, help)->group(group_);
+    flag(name, given);
     readers_.push_back([&given, &out, set] {
       if (given) out = set;
       return Status();
     });
+  }
+  // A flag that may have a value, as in --explain=json; without one it has the value `alone`.
+  void flag_or_text(const char* name, const char* alone, std::string& out) {
+    app_.add_flag(text_of(name).names + "{" + alone + "}", out);
   }
 
   [[nodiscard]] Status read() const {
@@ -105,8 +81,18 @@ class Rows {
   }
 
  private:
+  static const OptionText& text_of(const char* name) {
+    const OptionText* found = find_option_text(name);
+    DISTRUN_CHECK(found != nullptr, std::string("no help for the option ") + name);
+    return *found;
+  }
+  template <class Value>
+  CLI::Option* add(const char* name, Value& out) {
+    const OptionText& row = text_of(name);
+    return app_.add_option(row.names, out)->type_name(row.value);
+  }
+
   CLI::App& app_;
-  const char* group_ = kHidden;
   std::deque<std::string> texts_;
   std::deque<bool> flags_;
   std::vector<std::function<Status()>> readers_;
@@ -114,132 +100,82 @@ class Rows {
 
 void add_start(CLI::App& app, Rows& rows, Options& options) {
   PlacementOptions& placement = options.placement;
-  rows.group(kStart);
-  rows.value("-n,--num-proc,--np", "N", "How many ranks (also spelt -np)", placement.ranks,
+  rows.value("-n", placement.ranks,
              [](const std::string&, const std::string& text, int& out) { return read_ranks("-np", text, out); });
-  rows.value("--nproc-per-node,--nproc_per_node,--ppn", "N", "How many ranks on each host (also spelt -ppn)",
-             placement.ranks_per_host, read_ranks);
-  rows.text("-H,--host,--hosts", "HOST[:SLOTS],...", "Hosts and slots, as in me@node[01-04]:8,[fe80::1]:2",
-            options.hosts.list);
-  rows.text("--hostfile,--machinefile", "FILE", "The same from a file (host slots=N, or host:N); - is standard input",
-            options.hosts.file);
-  rows.flag("--no-detect",
-            "Do not look for an allocation (Slurm, PBS, LSF, ...) to run in, nor for other copies of this command",
-            options.hosts.detect, false);
-  rows.flag("--oversubscribe", "Allow more ranks than slots", placement.oversubscribe);
-  app.set_config("--config", "", "Read options from a file of name = value lines")->type_name("FILE")->group(kStart);
+  rows.value("--nproc-per-node", placement.ranks_per_host, read_ranks);
+  rows.flag("--oversubscribe", placement.oversubscribe);
+  app.set_config("--config")->type_name("FILE");
   app.config_formatter(std::make_shared<ConfigFile>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
-void add_reach(Rows& rows, HostOptions& hosts) {
-  rows.group(kReach);
-  rows.value("--network", "NAMES", "Use these interfaces or networks only, as in eth0,ib*,10.0.0.0/8", hosts.network,
-             read_network);
-  rows.value("--ssh-port", "PORT", "Port of the ssh servers (default: as ssh's own configuration says)", hosts.ssh.port,
-             read_port);
-  rows.text("--ssh-identity", "FILE", "Private key for ssh", hosts.ssh.identity);
-  rows.list("--ssh-option", "NAME=VALUE", "As ssh's -o NAME=VALUE (may be repeated)", hosts.ssh.options);
-  rows.flag("--mpi{mpirun}",
-            "Let mpirun (Open MPI) start the ranks, so that MPI works in them; =hydra: mpiexec (MPICH); =pmix, "
-            "=pmi2: srun",
-            hosts.mpi);
-  rows.value("--agents", "N", "Start none, wait for so many `distrun agent --connect` from anywhere", hosts.agents,
-             read_ranks);
-  rows.value("--listen", "[ADDRESS:]PORT", "Where they connect to, with --agents (default: a free port)", hosts.listen,
-             read_listen);
-  rows.text("--key-file", "FILE", "32 bytes that head and agents share, with --agents", hosts.key_file);
-  rows.text("--launch-with", "COMMAND",
-            "Instead of ssh: a command that starts {agent} on {host}, as in 'kubectl exec -i {host} -- sh -c {agent}'",
-            hosts.launch_with);
-}
-
-void add_placement(CLI::App& app, Rows& rows, Options& options) {
-  PlacementOptions& placement = options.placement;
-  rows.group(kPlace);
-  rows.choice("--bind-to", "WHAT",
-              "Pin each rank: none, core, numa, gpu, or auto (default): gpu where there are GPUs, else none",
-              placement.bind_to);
-  rows.choice("--gpu-visibility", "all|one",
-              "all: every rank sees all GPUs and uses number local-rank (default); one: only its own",
-              placement.gpu_visibility);
-  rows.value("--gpus-per-rank", "N",
-             "Give each rank so many GPUs; from 2 on it sees only those (default: one, shared where there are too few)",
-             placement.gpus_per_rank, read_gpus);
-  rows.flag("--report-bindings", "Show each rank's cores and GPU before it starts", placement.report_bindings);
-  app.add_option("--start-fan-out", options.hosts.fan_out, "Agents that one host starts")
+void add_hosts(CLI::App& app, Rows& rows, HostOptions& hosts) {
+  rows.text("-H", hosts.list);
+  rows.text("--hostfile", hosts.file);
+  rows.flag("--no-detect", hosts.detect, false);
+  rows.value("--network", hosts.network, read_network);
+  rows.value("--ssh-port", hosts.ssh.port, read_port);
+  rows.text("--ssh-identity", hosts.ssh.identity);
+  rows.list("--ssh-option", hosts.ssh.options);
+  rows.flag_or_text("--mpi", "mpirun", hosts.mpi);
+  rows.value("--agents", hosts.agents, read_ranks);
+  rows.value("--listen", hosts.listen, read_listen);
+  rows.text("--key-file", hosts.key_file);
+  rows.text("--launch-with", hosts.launch_with);
+  app.add_option("--start-fan-out", hosts.fan_out, "Agents that one host starts")
       ->check(CLI::Range(1, 1024))
       ->group(kHidden);
+}
+
+void add_placement(CLI::App& app, Rows& rows, PlacementOptions& placement) {
+  rows.choice("--bind-to", placement.bind_to);
+  rows.choice("--gpu-visibility", placement.gpu_visibility);
+  rows.value("--gpus-per-rank", placement.gpus_per_rank, read_gpus);
+  rows.flag("--report-bindings", placement.report_bindings);
   app.add_option("--sysroot", placement.sysroot, "Read /sys and /proc from a copied tree")->group(kHidden);
 }
 
 void add_environment(Rows& rows, EnvironmentOptions& environment) {
-  rows.group(kEnv);
-  rows.list("-x", "NAME[=VALUE]", "Pass on a variable, or set it (may be repeated)", environment.forwarded);
-  rows.choice("--env", "WHICH",
-              "default: all variables but those of an outer launcher; all; none: PATH, HOME and the like, "
-              "DISTRUN_*, -x, --env-file",
-              environment.mode);
-  rows.text("--env-file", "FILE", "NAME=value lines", environment.file);
+  rows.list("-x", environment.forwarded);
+  rows.choice("--env", environment.mode);
+  rows.text("--env-file", environment.file);
 }
 
 void add_frameworks(Rows& rows, FrameworkOptions& frameworks) {
-  rows.group(kFrameworks);
-  rows.flag("--tf", "For tf.distribute strategies: TF_CONFIG, and each rank sees its own GPU only", frameworks.tf);
-  rows.text("--tf-roles", "ROLES", "Roles in rank order, as in chief=1,worker=2,ps=1 (implies --tf)",
-            frameworks.tf_roles);
-  rows.flag("--tf-own-servers",
-            "With a ps among the roles: the program runs in every role and starts TensorFlow's servers itself",
-            frameworks.tf_servers, TfServers::kOwn);
-  rows.flag("--tf-keras3-mwms", "Make fit() of Keras 3 work under MultiWorkerMirroredStrategy (implies --tf)",
-            frameworks.tf_keras3_mwms);
-  rows.text("--torch-backend", "NAME", "distrun: what torch.distributed uses where the program says gloo",
-            frameworks.torch_backend);
-  rows.flag("--no-tf-config", "Do not set TF_CONFIG", frameworks.tf_config, false);
-  rows.flag("--horovod", "Set HOROVOD_RANK and its relatives too", frameworks.horovod);
-  rows.choice("--mimic", "WHOM",
-              "Set the variables by which programs of openmpi or slurm know their rank; none (default): of neither",
-              frameworks.mimic);
+  rows.flag("--tf", frameworks.tf);
+  rows.text("--tf-roles", frameworks.tf_roles);
+  rows.flag("--tf-own-servers", frameworks.tf_servers, TfServers::kOwn);
+  rows.flag("--tf-keras3-mwms", frameworks.tf_keras3_mwms);
+  rows.text("--torch-backend", frameworks.torch_backend);
+  rows.flag("--no-tf-config", frameworks.tf_config, false);
+  rows.flag("--horovod", frameworks.horovod);
+  rows.choice("--mimic", frameworks.mimic);
 }
 
 void add_output(Rows& rows, OutputOptions& output) {
-  rows.group(kOutput);
-  rows.choice("--tag", "WHAT", "What each line starts with: none, rank ([3], default), host ([3@node1])", output.tag);
-  rows.flag("--timestamp", "Put date and time before each line", output.timestamp);
-  rows.flag("--fold", "Show a line that many ranks write once, as in [0-15] (default on a terminal)", output.fold,
-            Folding::kAlways);
-  rows.flag("--no-fold", "Show each rank's lines", output.fold, Folding::kNever);
-  rows.value("--stdin", "RANK", "Which rank gets standard input: none, all or a number (default 0)", output.input,
-             read_stdin);
-  rows.value("--tty", "RANK", "Give this rank the terminal, for a debugger; Ctrl-\\ ends the job", output.input,
-             read_tty);
-  rows.text("--output-dir", "DIR", "Also write DIR/rank.<r>.out, DIR/rank.<r>.err and DIR/merged.log",
-            output.directory);
-  rows.text("--report", "FILE", "Write to FILE how the job ended, as JSON", output.report);
-  rows.flag("--all-errors", "After a failure show what all ranks write, not only the first cause", output.all_errors);
+  rows.choice("--tag", output.tag);
+  rows.flag("--timestamp", output.timestamp);
+  rows.flag("--fold", output.fold, Folding::kAlways);
+  rows.flag("--no-fold", output.fold, Folding::kNever);
+  rows.value("--stdin", output.input, read_stdin);
+  rows.value("--tty", output.input, read_tty);
+  rows.text("--output-dir", output.directory);
+  rows.text("--report", output.report);
+  rows.flag("--all-errors", output.all_errors);
 }
 
 void add_end(Rows& rows, EndOptions& end) {
-  rows.group(kEnd);
-  rows.value("--timeout", "SECONDS", "End the job after this time, waiting for --agents included, with exit code 124",
-             end.timeout, read_seconds);
-  rows.value("--grace", "SECONDS",
-             "Time that ranks have to end before KILL when a job is ended (default 10), and where it is given also to "
-             "stop after the notice of --preempt-signal",
-             end.grace, read_seconds);
+  rows.value("--timeout", end.timeout, read_seconds);
+  rows.value("--grace", end.grace, read_seconds);
 }
 
 void add_about(CLI::App& app, Rows& rows, Options& options, Wanted& wanted) {
-  rows.group(kAbout);
-  rows.flag("--explain{text}",
-            "Show where each rank would run, its cores, GPU, threads and environment, and why; start nothing (=json "
-            "for programs)",
-            options.explain);
-  rows.flag("-v,--verbose", "Say how hosts, addresses, cores and GPUs were chosen, then start", options.verbose);
-  rows.flag("--version", "Show the version", wanted.version);
-  rows.flag("--cflags", "Show compiler options for C and C++ programs that use distrun", wanted.cflags);
-  rows.flag("--libs", "Show linker options for them", wanted.libs);
-  app.set_help_flag("-h,--help", "Show this help")->group(kAbout);
+  rows.flag_or_text("--explain", "text", options.explain);
+  rows.flag("-v", options.verbose);
+  rows.flag("--version", wanted.version);
+  rows.flag("--cflags", wanted.cflags);
+  rows.flag("--libs", wanted.libs);
+  app.set_help_flag("-h,--help");
 }
 
 std::string flag_of(std::string_view setting) {
@@ -253,12 +189,10 @@ void add_settings(CLI::App& app, std::vector<std::string>& values) {
   const auto& rows = setting_rows();
   values.resize(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::string shown = rows[i].default_value.empty() ? "" : " (default " + rows[i].default_value + ")";
-    const std::string help = std::string(rows[i].help) + shown;
     if (rows[i].type == "flag") {  // without a value it means true
-      app.add_flag(flag_of(rows[i].name) + "{true}", values[i], help)->group(kTune);
+      app.add_flag(flag_of(rows[i].name) + "{true}", values[i])->group(kSetting);
     } else {
-      app.add_option(flag_of(rows[i].name), values[i], help)->type_name(std::string(rows[i].type))->group(kTune);
+      app.add_option(flag_of(rows[i].name), values[i])->type_name(std::string(rows[i].value))->group(kSetting);
     }
   }
 }
@@ -278,18 +212,6 @@ Status take_settings(const CLI::App& app, const std::vector<std::string>& values
   return {};
 }
 
-constexpr char kFooter[] =
-    "Examples:\n"
-    "  distrun -np 4 python train.py            four ranks of a script on this machine\n"
-    "  distrun -np 4 train.py --epochs 3        the same, with the Python of this environment\n"
-    "  distrun -np 2 -m package.train           a module\n"
-    "  distrun -np 2 --output-dir logs ./a.out  any program, its output also in files\n"
-    "  distrun --explain -np 4 ./a.out          what would be done, and why\n"
-    "  distrun check --build                    which backends this installation can use\n"
-    "  distrun check -H node1,node2             do these hosts fit together?\n"
-    "Exit codes: the first failing rank's; 128 + signal; 64 usage; 69 host or slots unusable; 70 internal; 74 output\n"
-    "lost; 75 host lost; 76 a rank left early; 124 --timeout; 126, 127 program not executable, missing; 130 Ctrl-C.\n";
-
 ParseOutcome answer(std::string text, int exit_code) {
   return {.run = false, .text = std::move(text), .exit_code = exit_code};
 }
@@ -300,7 +222,7 @@ ParseOutcome wrong(const std::string& text) {
 
 // True for a setting of type flag: `--encrypt` alone means true, and `--encrypt no` means `--encrypt=no`.
 bool is_flag_setting(const CLI::Option& option) {
-  return option.get_group() == kTune && option.get_items_expected_min() == 0;
+  return option.get_group() == kSetting && option.get_items_expected_min() == 0;
 }
 
 void attach_flag_value(std::vector<std::string>& words, std::size_t at) {
@@ -343,7 +265,7 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
     if (takes_value && !attached) ++i;
     const bool empty = i < words.size() && (attached ? spelt && words[i].size() == name.size() + 1 : words[i].empty());
     // A setting that is no flag may be empty. For other options an empty value means that a shell variable was not set.
-    const bool may_be = option->get_group() == kTune ? takes_value : !takes_value;
+    const bool may_be = option->get_group() == kSetting ? takes_value : !takes_value;
     if (empty && !may_be) {
       return Status(Errc::kInvalidArgument, name + " has an empty value; is a variable of the shell not set?");
     }
@@ -420,17 +342,14 @@ Status take_options(const CLI::App& app, const Rows& rows, const std::vector<std
 }  // namespace
 
 ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
-  CLI::App app("Starts N copies of a program and lets them train together.\n", "distrun");
+  CLI::App app("", "distrun");
   Options options;
   Rows rows(app);
   Wanted wanted;
   std::vector<std::string> settings;
-  app.footer(kFooter);
-  app.formatter(std::make_shared<HelpText>());
-  app.get_formatter()->column_width(38);
   add_start(app, rows, options);
-  add_reach(rows, options.hosts);
-  add_placement(app, rows, options);
+  add_hosts(app, rows, options.hosts);
+  add_placement(app, rows, options.placement);
   add_environment(rows, options.environment);
   add_frameworks(rows, options.frameworks);
   add_output(rows, options.output);
@@ -448,12 +367,12 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   try {
     app.parse(words);
   } catch (const CLI::CallForHelp&) {
-    return answer(app.help(), 0);
+    return answer(help_text(HelpOf::kDistrun), 0);
   } catch (const CLI::ParseError& error) {
     return wrong(error.what());
   }
   if (wanted.version || wanted.cflags || wanted.libs) return about(wanted);
-  if (arguments.empty()) return answer(app.help(), exit_code::kUsage);
+  if (arguments.empty()) return answer(help_text(HelpOf::kDistrun), exit_code::kUsage);
   if (const Status status = take_options(app, rows, settings, typed, options); !status.ok()) {
     return wrong(status.message());
   }

@@ -133,9 +133,8 @@ bool checks_hosts(const std::vector<std::string>& arguments, const Environment& 
     return false;
   };
   if (std::any_of(arguments.begin(), arguments.end(), names_hosts)) return true;
-  const bool here = std::any_of(arguments.begin(), arguments.end(), [](const std::string& word) {
-    return word == "--build" || word == "--no-detect" || word == "--help" || word == "-h";
-  });
+  const bool here = std::any_of(arguments.begin(), arguments.end(),
+                                [](const std::string& word) { return word == "--build" || word == "--no-detect"; });
   return !here && in_allocation_of_several(environment);
 }
 
@@ -168,21 +167,9 @@ int check_main(const std::vector<std::string>& arguments, const Environment& env
       json = true;
     } else if (word == "--no-detect") {
       continue;
-    } else if (word == "--help" || word == "-h") {
-      std::fputs(
-          "distrun check [--build] [--no-detect] [--json]\n  Shows what this machine has and which backends this "
-          "installation can "
-          "use, with the reason for each that it cannot.\n  --build  only the backends\n  --json   for programs\n\n"
-          "distrun check -H HOST,... | --hostfile FILE | --config FILE [--json] [options of distrun]\n"
-          "distrun check [--json]   in an allocation of several hosts\n  Starts one rank on each host "
-          "and says what does not fit together: versions, GPUs, /dev/shm, limits, clocks, latency and bandwidth of "
-          "every "
-          "pair. Ends after 60 s (--timeout) and says which hosts have not answered.\n",
-          stdout);
-      return 0;
     } else {
-      const char* what =
-          word.starts_with('-') ? "needs hosts: -H, --hostfile or --config" : "is no option of it; see --help";
+      const char* what = word.starts_with('-') ? "needs hosts: -H, --hostfile or --config"
+                                               : "is no option of it; see distrun check --help";
       std::fprintf(stderr, "distrun: check: %s %s\n", word.c_str(), what);
       return exit_code::kUsage;
     }

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -14,6 +15,7 @@
 #include "launcher/agent/mpi_wrapper.h"
 #include "launcher/cli/arguments.h"
 #include "launcher/cli/check.h"
+#include "launcher/cli/help/help.h"
 #include "launcher/cli/run.h"
 #include "launcher/exit_codes.h"
 #include "launcher/spawn/mpi_guard.h"
@@ -26,6 +28,16 @@ void occupy_standard_descriptors() {
   int fd = ::open("/dev/null", O_RDWR);
   while (fd >= 0 && fd < 2) fd = ::open("/dev/null", O_RDWR);
   if (fd > 2) ::close(fd);
+}
+
+int print(const std::string& text, int exit_code) {
+  std::fputs(text.c_str(), exit_code == 0 ? stdout : stderr);
+  return exit_code;
+}
+
+bool asks_for_help(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& word) { return word == "--help" || word == "-h"; });
 }
 
 int run(int argc, char** argv) {
@@ -43,9 +55,15 @@ int run(int argc, char** argv) {
     return launcher::mpi_guard_main({arguments.begin() + 2, arguments.end()}, distrun::process_environment());
   }
   if (first == "agent") {
+    if (asks_for_help(arguments)) return print(launcher::help_text(launcher::HelpOf::kAgent), 0);
     return launcher::dial_main({arguments.begin() + 1, arguments.end()}, distrun::process_environment());
   }
+  if (first == "help") {
+    const launcher::HelpAnswer answer = launcher::help_about({arguments.begin() + 1, arguments.end()});
+    return print(answer.text, answer.exit_code);
+  }
   const bool check = first == "check";
+  if (check && asks_for_help(arguments)) return print(launcher::help_text(launcher::HelpOf::kCheck), 0);
   if (check) arguments.erase(arguments.begin());
   if (check && !launcher::checks_hosts(arguments, distrun::process_environment())) {
     return launcher::check_main(arguments, distrun::process_environment());
@@ -53,8 +71,7 @@ int run(int argc, char** argv) {
   const launcher::ParseOutcome outcome =
       check ? launcher::host_check_job(arguments) : launcher::parse_arguments(arguments);
   if (outcome.run) return launcher::run_command(outcome.options, distrun::process_environment(), argv[0]);
-  std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
-  return outcome.exit_code;
+  return print(outcome.text, outcome.exit_code);
 }
 
 }  // namespace

@@ -52,8 +52,16 @@ Entry make_entry(SettingRow row, T Settings::*field, const SettingCheck<T>& chec
 const std::vector<Entry>& entries() {
   using enum SettingScope;
   static const std::vector<Entry> all = {
-#define DISTRUN_SETTING(type_, name_, default_, check_, scope_, help_)                                                \
-  make_entry<type_>({.name = #name_, .type = "", .help = help_, .default_value = "", .allowed = "", .scope = scope_}, \
+#define DISTRUN_SETTING(type_, name_, default_, check_, scope_, topic_, value_, brief_, more_) \
+  make_entry<type_>({.name = #name_,                                                           \
+                     .type = "",                                                               \
+                     .topic = topic_,                                                          \
+                     .value = value_,                                                          \
+                     .brief = brief_,                                                          \
+                     .more = more_,                                                            \
+                     .default_value = "",                                                      \
+                     .allowed = "",                                                            \
+                     .scope = scope_},                                                         \
                     &Settings::name_, check_),
 #include "runtime/base/settings.def"
 #undef DISTRUN_SETTING
@@ -205,27 +213,6 @@ std::string start_up_line(const SettingsReport& report) {
   return line;
 }
 
-namespace {
-
-// Divides a help text into paragraphs: a new one begins at a sentence after kLongParagraph characters.
-std::string in_paragraphs(std::string_view help) {
-  constexpr std::size_t kLongParagraph = 100;
-  std::string text;
-  std::size_t length = 0;
-  for (std::size_t at = 0; at < help.size(); ++at, ++length) {
-    const bool ends = at > 1 && help[at] == ' ' && help[at - 1] == '.' && help.substr(at - 2, 2) != "..";
-    if (ends && length > kLongParagraph) {
-      text += "\n\n";
-      length = 0;
-    } else {
-      text += help[at];
-    }
-  }
-  return text;
-}
-
-}  // namespace
-
 std::string settings_page() {
   std::string page =
       "# Settings\n\n"
@@ -243,8 +230,8 @@ std::string settings_page() {
       "- An empty variable counts as unset.\n";
   for (const SettingRow& row : setting_rows()) {
     const std::string name(row.name);
-    page += "\n## " + name + "\n\n" + in_paragraphs(row.help) + "\n\n- flag `" + flag_of(name) + "`, variable `" +
-            variable_of(name) + "`\n- takes " + row.allowed + "\n- default " +
+    page += "\n## " + name + "\n\n" + std::string(row.brief) + ".\n\n" + std::string(row.more) + "\n\n- flag `" +
+            flag_of(name) + "`, variable `" + variable_of(name) + "`\n- takes " + row.allowed + "\n- default " +
             (row.default_value.empty() ? "empty" : "`" + row.default_value + "`") +
             "\n- scope: " + (row.scope == SettingScope::kJob ? "job" : "rank") + "\n";
   }

@@ -94,34 +94,55 @@ def test_comments_of_a_source() -> None:
     assert prose.python_comments('"""Doc."""\nx = 1  # one\n') == "one Doc."
 
 
-HELP = """\
+SHORT = """\
 Starts N copies.
 
 Usage: distrun [options] program
 
 Start ranks:
-  -n,--np N                           How many ranks
-  -H,--hosts HOST[:SLOTS],...         Hosts, as in *
-  --a-long-name-of-an-option FILE
-                                      Its text,
-                                      continued
-
-Tune the runtime (each also as DISTRUN_<NAME>):
-  --encrypt[=flag]                    Encrypt tensors. (default false)
+  -n, --np N                     How many ranks
 
 Examples:
   distrun -np 4 python train.py
+
+More.
+"""
+LONG = """\
+Start ranks:
+
+  -n N, --np N
+      How many ranks.
+
+      These work, and this line is
+      continued:
+
+      - -n4: as in mpirun, with a line
+        that is continued
+      - --np=4
+
+        distrun -np 4 a
+
+Protect tensors:
+
+  --encrypt[=yes|no]
+      Encrypt *tensors*.
 """
 
 
 def test_the_page_of_the_command() -> None:
-    page = load_program("scripts/command_page").page_of({"distrun": HELP})
-    assert "## Start ranks\n\n:::{option} -n N, --np N\nHow many ranks\n:::\n" in page
-    assert ":::{option} -H HOST[:SLOTS],..., --hosts HOST[:SLOTS],...\nHosts, as in \\*\n:::" in page
-    assert ":::{option} --a-long-name-of-an-option FILE\nIts text, continued\n:::" in page
-    assert "## Tune the runtime\n\n:::{option} --encrypt[=flag]\n" in page
+    page = load_program("scripts/command_page").page_of({"distrun": (SHORT, LONG)})
+    assert "```text\nStarts N copies.\n\nUsage: distrun [options] program\n```\n" in page
+    assert (
+        "## Start ranks\n\n:::{option} -n N, --np N\nHow many ranks.\n\nThese work, and this line is continued:\n"
+        in page
+    )
+    assert (
+        "\n\n- -n4: as in mpirun, with a line that is continued\n- --np=4\n\n```text\ndistrun -np 4 a\n```\n:::\n"
+        in page
+    )
+    assert "## Protect tensors\n\n:::{option} --encrypt[=yes|no]\nEncrypt \\*tensors\\*.\n" in page
     assert "Setting: [encrypt](settings.md#encrypt)." in page
-    assert page.endswith("## Examples\n\n```text\nExamples:\n  distrun -np 4 python train.py\n```\n")
+    assert page.endswith("## Examples\n\n```text\ndistrun -np 4 python train.py\n```\n")
 
 
 def test_headers_for_doxygen() -> None:

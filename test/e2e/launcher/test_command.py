@@ -108,6 +108,22 @@ def test_check_lists_backends_and_says_what_is_wrong_apart_from_them() -> None:
     assert "DISTRUN_FUSION_THRESHOLD" in refused.stderr and "'lots'" in refused.stderr.replace('"', "'")
 
 
+@pytest.mark.parametrize("words", [[], ["check"], ["agent"], ["check", "-H", "localhost:1"]])
+def test_help_has_one_line_of_at_most_100_columns_for_each_option(words: list[str]) -> None:
+    done = run(*words, "--help")
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert [line for line in done.stdout.splitlines() if len(line) > 100] == []
+    assert re.search(r"^  --\S+ .*  ?\S", done.stdout, re.MULTILINE)
+
+
+def test_help_of_a_topic_and_of_one_that_is_not_known() -> None:
+    done = run("help", "hosts")
+    assert done.returncode == 0 and "\n  --ssh-port PORT\n" in done.stdout, done.stderr
+    unknown = run("help", "hots")
+    assert unknown.returncode == 64 and unknown.stdout == ""
+    assert "did you mean hosts?" in unknown.stderr and "\n  placement " in unknown.stderr
+
+
 @pytest.mark.parametrize("module", ["namespace.inner.train", "package.train", "package", "train", "json.tool"])
 def test_modules_that_are_there_are_found_and_imported_by_nobody_else(tmp_path: Path, module: str) -> None:
     files = ("namespace/inner/train.py", "package/__init__.py", "package/train.py", "package/__main__.py", "train.py")

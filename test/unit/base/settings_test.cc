@@ -50,7 +50,10 @@ TEST_CASE("every default is allowed by its own row and survives being typed") {
   Settings settings;
   for (const SettingRow& row : setting_rows()) {
     CAPTURE(row.name);
-    CHECK_FALSE(row.help.empty());
+    CHECK_FALSE(row.brief.empty());
+    CHECK_FALSE(row.brief.ends_with('.'));
+    CHECK_FALSE(row.more.empty());
+    CHECK(row.value.empty() == (row.type == "flag"));
     CHECK_FALSE(row.allowed.empty());
     CHECK(value_of(settings, row.name) == row.default_value);
     CHECK(set_by_name(settings, row.name, row.default_value, "test").ok());

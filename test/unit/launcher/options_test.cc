@@ -206,7 +206,7 @@ TEST_CASE("a setting that is a flag says true by itself") {
   CHECK(has(refused({"--encrypt=", "p"}), "--encrypt has an empty value"));
   CHECK(has(refused({"--encrypt"}), "which program?"));
   const auto help = parse_arguments({"--help"});
-  CHECK(has(help.text, "--encrypt[=flag]"));
+  CHECK(has(help.text, "--encrypt[=yes|no]"));
 }
 
 TEST_CASE("settings of the runtime are flags") {
