@@ -25,12 +25,12 @@ struct Settings {
 enum class SettingScope { kJob, kRank };  // kJob: all ranks use rank 0's value, and other values are warned about
 
 struct SettingRow {
-  std::string_view name;   // "fusion_threshold"; flag --fusion-threshold, variable DISTRUN_FUSION_THRESHOLD
-  std::string_view type;   // "bytes", "seconds", "count", "text", "flag"
-  std::string_view topic;  // of `distrun help TOPIC`
-  std::string_view value;  // what stands for the value in --help: "SECONDS"; empty for a flag
-  std::string_view brief;  // one line of --help, without a full stop
-  std::string_view more;  // the rest for docs/reference/settings.md and `distrun help`: paragraphs, and lists with "- "
+  std::string_view name;      // "fusion_threshold"; flag --fusion-threshold, variable DISTRUN_FUSION_THRESHOLD
+  std::string_view type;      // "bytes", "seconds", "count", "text", "flag"
+  std::string_view topic;     // of `distrun help TOPIC`
+  std::string_view value;     // what stands for the value in --help: "SECONDS"; empty for a flag
+  std::string_view brief;     // one line of --help, without a full stop
+  std::string_view more;      // paragraphs and "- " lists, for `distrun help` and the page of settings
   std::string default_value;  // as the user would type it
   std::string allowed;        // "0 to 4GiB", "auto, self, shm, tcp"
   SettingScope scope = SettingScope::kJob;

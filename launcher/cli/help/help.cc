@@ -199,7 +199,7 @@ std::string help_text(HelpOf command) {
   for (const HelpTopic& topic : help_topics()) names += (names.empty() ? "" : ", ") + std::string(topic.name);
   return out + "\n" + kExamples + "\n" +
          wrapped("`distrun help TOPIC` has more. Topics: " + names + ", " + kAllOptions + ".\n" +
-                     "Every option may be in the file of --config. Many may be variables: `distrun help settings`.",
+                     "Options may also be lines of a file (--config). Many are variables too: `distrun help settings`.",
                  0);
 }
 

@@ -53,6 +53,7 @@ TEST_CASE("every default is allowed by its own row and survives being typed") {
     CHECK_FALSE(row.brief.empty());
     CHECK_FALSE(row.brief.ends_with('.'));
     CHECK_FALSE(row.more.empty());
+    CHECK_FALSE(row.more.substr(row.more.rfind('\n') + 1).starts_with("- "));  // a list follows on the page
     CHECK(row.value.empty() == (row.type == "flag"));
     CHECK_FALSE(row.allowed.empty());
     CHECK(value_of(settings, row.name) == row.default_value);
