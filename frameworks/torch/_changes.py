@@ -34,16 +34,26 @@ def is_shared(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and users_of(tensor) > _ALONE
 
 
+def is_whole(tensor: torch.Tensor) -> bool:
+    """True if the tensor covers all of its memory, so that each counted write to this memory changes the tensor.
+
+    A view of all elements does, and `x.detach()`. A part of a tensor does not.
+    """
+    if tensor.layout != torch.strided:
+        return False
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+
+
 def watched(tensors: Iterable[tuple[str, torch.Tensor]]) -> Callable[[], errors.InvalidArgument | None]:
     """Returns a function that returns an error if one of the tensors was written to since this call.
 
     Parts of a buffer are left out, because torch's counter also counts writes to the other parts.
     """
-    marked = [(name, tensor, version(tensor)) for name, tensor in tensors if not tensor._is_view()]
+    marked = [(name, tensor, version(tensor)) for name, tensor in tensors if not tensor._is_view() or is_whole(tensor)]
 
     def check() -> errors.InvalidArgument | None:
         for name, tensor, seen in marked:
-            if version(tensor) != seen and not is_shared(tensor):
+            if version(tensor) != seen and (is_whole(tensor) or not is_shared(tensor)):
                 return errors.InvalidArgument(
                     f"tensor '{name}' was changed while it was in flight, so its result is neither that of the old "
                     "values nor that of the new ones; wait for an operation before changing its tensor.",

@@ -344,6 +344,25 @@ def check_tensors_in_flight() -> None:
         hvd.synchronize(start())
 
 
+def check_views_of_a_whole_tensor_in_flight() -> None:
+    """Every counted write to their memory changes them."""
+    tensor = torch.ones(hvd.size() * 2, 3)
+    for number, view in enumerate((tensor.view(-1), tensor.detach(), tensor.view(3, -1), tensor.t())):
+        starts = in_flight(view, f"view.{number}")
+        if view.is_contiguous():
+            starts += out_of_place(view.view(hvd.size() * 2, 3), f"view.{number}")
+        for start in starts:
+            for change in (tensor, view):
+                handle = start()
+                change.mul_(0.5)
+                if hvd.size() == 1:
+                    hvd.synchronize(handle)
+                    continue
+                with raises(hvd.InvalidArgument, "view.", "was changed while it was in flight", "wait"):
+                    hvd.synchronize(handle)
+            hvd.synchronize(start())
+
+
 def check_tensors_in_flight_that_nobody_changes() -> None:
     rows = hvd.size() * 2
     for turned in (False, True):  # for the second one, a copy is in flight and is written back
