@@ -34,6 +34,8 @@ class Buffers:
     """
 
     def __init__(self, given: Mapping[str, str] | None) -> None:
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"buffers={given!r}: give a dict of names to 'average', 'first' or 'own'.")
         self.given = dict(given or {})
         for key, how in self.given.items():
             if not isinstance(key, str) or not key or how not in _HOW:
