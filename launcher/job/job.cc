@@ -48,7 +48,7 @@ Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
 Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& spawner) {
   auto signals =
       SignalSource::create({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH},
-                           {SIGINT, SIGHUP, SIGQUIT, SIGTSTP});
+                           {SIGINT, SIGHUP, SIGTSTP});
   if (!signals.ok()) return signals.status();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTIN, SIG_IGN);

@@ -85,7 +85,7 @@ std::string DialIn::who_has_come(std::size_t agents) const {
 Status DialIn::wait(std::size_t agents, TimePoint deadline) {
   // The first process of a container gets only signals that it handles. They stay blocked afterwards, and the job reads
   // them.
-  auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGINT, SIGHUP, SIGQUIT});
+  auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGINT, SIGHUP});
   if (!signals.ok()) return signals.status();
   const std::string_view purpose = kDialPurpose;
   const auto accept = [&](const net::Hello& peer) -> std::string {

@@ -58,7 +58,7 @@ MpiStart::MpiStart(const MpiRequest& request) : request_(request) {
 
 Status MpiStart::start() {
   // The first process of a container gets only signals that it handles.
-  auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}, {SIGINT, SIGHUP, SIGQUIT});
+  auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}, {SIGINT, SIGHUP});
   if (!signals.ok()) return signals.status();
   signals_ = *std::move(signals);
   not_ours_ = current_children();
@@ -192,6 +192,7 @@ Status MpiStart::wait() {
 // --preempt-signal asks ranks to stop by themselves. There are no ranks yet, so it ends the start.
 void MpiStart::take_signals() {
   for (const int number : signals_->take()) {
+    if (number == SIGQUIT) continue;  // it asks where the ranks are, and there are none yet
     const bool notice = number == SIGUSR1 || number == SIGUSR2;
     if (ended_by_ == 0 && (!notice || number == request_.preempt_signal)) ended_by_ = number;
   }

@@ -294,11 +294,10 @@ def end_slow(job: subprocess.Popen[str], folder: Path, code: int) -> str:
         (signal.SIGINT, ()),
         (signal.SIGTERM, ()),
         (signal.SIGHUP, ()),
-        (signal.SIGQUIT, ()),
         (signal.SIGUSR1, ("--preempt-signal", "USR1")),
         (signal.SIGTERM, ("--preempt-signal", "TERM")),
     ],
-    ids=["int", "term", "hup", "quit", "notice-usr1", "notice-term"],
+    ids=["int", "term", "hup", "notice-usr1", "notice-term"],
 )
 def test_a_signal_while_mpirun_has_not_brought_the_ranks(
     tmp_path: Path, number: signal.Signals, options: tuple[str, ...]
@@ -310,11 +309,12 @@ def test_a_signal_while_mpirun_has_not_brought_the_ranks(
     assert f"got {number.name} while MPI's launcher was starting: 0 ranks of 2 have come" in errors
 
 
-def test_a_notice_that_nobody_asked_for_ends_nothing(tmp_path: Path) -> None:
+def test_a_notice_that_nobody_asked_for_and_ctrl_backslash_end_nothing(tmp_path: Path) -> None:
     job = start_slow(tmp_path, "--timeout", "3")
     until((tmp_path / "started").exists)
     job.send_signal(signal.SIGUSR1)
     job.send_signal(signal.SIGUSR2)
+    job.send_signal(signal.SIGQUIT)
     end_slow(job, tmp_path, 124)
 
 
