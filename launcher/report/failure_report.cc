@@ -127,6 +127,8 @@ std::string text_of(const Cause& cause) {
       return "distrun got " + signal_name(cause.signal);
     case CauseKind::kTimedOut:
       return cause.text.empty() ? "the job has run for longer than its --timeout" : cause.text;
+    case CauseKind::kDeadlock:
+      return cause.text;
     case CauseKind::kReaderGone:
       return "nobody reads the output of the job any more";
     case CauseKind::kOutputLost:
@@ -153,10 +155,13 @@ std::string cure_of(const Cause& cause) {
 }
 
 std::string first_cause_report(const FailureReport& failure) {
-  std::string out = "rank " + std::to_string(failure.rank) + " on host " + failure.host;
-  if (failure.pid > 0) out += " (pid " + std::to_string(failure.pid) + ")";
   const Cause& cause = failure.cause;
-  if (cause.kind == CauseKind::kLeftEarly) {
+  const bool deadlock = cause.kind == CauseKind::kDeadlock;
+  std::string out = deadlock ? "" : "rank " + std::to_string(failure.rank) + " on host " + failure.host;
+  if (failure.pid > 0 && !deadlock) out += " (pid " + std::to_string(failure.pid) + ")";
+  if (deadlock) {
+    out += text_of(cause);
+  } else if (cause.kind == CauseKind::kLeftEarly) {
     out += std::string(" left early: it ") +
            (cause.ran_on ? "called shutdown() while other ranks still needed it, and its process ran on; "
                          : "ended in good order while other ranks still needed it; ") +
@@ -171,8 +176,9 @@ std::string first_cause_report(const FailureReport& failure) {
   if (failure.exit_code) out += "; exit code " + std::to_string(*failure.exit_code);
   out += ".\n";
   out += exceptions_text(failure.hang);
-  if (failure.last_lines.empty()) return out + "It had written nothing.\n";
-  out += "The last lines it wrote:\n";
+  const std::string it = deadlock ? "rank " + std::to_string(failure.rank) : "it";
+  if (failure.last_lines.empty()) return out + (deadlock ? it : "It") + " had written nothing.\n";
+  out += "The last lines " + it + " wrote:\n";
   for (const std::string& line : failure.last_lines) out += "| " + line + "\n";
   return out;
 }

@@ -18,6 +18,7 @@ enum class CauseKind {
   kKilled,       // `signal` is set
   kRaised,       // the rank itself gave the reason, in `text`
   kStalled,      // it blocked other ranks; `text` says how
+  kDeadlock,     // all ranks waited for one another; `text` has the waits. `rank` only has the last lines
   kLeftEarly,    // it ended without error while other ranks still needed it
   kHostLost,     // `text` says why
   kCarrierLost,  // a part of MPI's launcher, or a wrapper, ended while ranks ran; `text` says which

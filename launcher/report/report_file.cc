@@ -28,6 +28,8 @@ std::string_view kind_name(CauseKind kind) {
       return "raised";
     case CauseKind::kStalled:
       return "stalled";
+    case CauseKind::kDeadlock:
+      return "deadlock";
     case CauseKind::kLeftEarly:
       return "left_early";
     case CauseKind::kHostLost:
@@ -192,9 +194,10 @@ Status write_all(const Fd& fd, std::string_view text, const std::string& path) {
 std::string report_json(const std::optional<FailureReport>& failure, int exit_code) {
   const FailureReport report = failure.value_or(FailureReport{});
   return "{\"format\": " + std::to_string(kReportFormat) + ", \"exit_code\": " + std::to_string(exit_code) +
-         ", \"cause\": " + (failure ? cause_json(report.cause) : "null") +
-         ", \"rank\": " + (report.rank < 0 ? "null" : std::to_string(report.rank)) +
-         ", \"host\": " + text_or_null(report.host) + ", \"hosts\": " + list_json(report.hosts, json_text) +
+         ", \"cause\": " + (failure ? cause_json(report.cause) : "null") + ", \"rank\": " +
+         (report.rank < 0 || report.cause.kind == CauseKind::kDeadlock ? "null" : std::to_string(report.rank)) +
+         ", \"host\": " + text_or_null(report.cause.kind == CauseKind::kDeadlock ? "" : report.host) +
+         ", \"hosts\": " + list_json(report.hosts, json_text) +
          ", \"pid\": " + (report.pid > 0 ? std::to_string(report.pid) : "null") +
          ", \"tensor\": " + text_or_null(report.tensor) + ", \"place\": " + place_json(report.place) +
          ", \"cure\": " + (failure ? text_or_null(cure_of(report.cause)) : "null") +

@@ -157,9 +157,11 @@ Blame Judge::holds_up(int rank, bool by_state) const {
   const MissReport& report = worst == evidence_.reports.end() ? evidence_.reports.front() : *worst;
   std::string text = report.failure.cause;
   if (report.kind == MissReport::Kind::kLoss) text = "rank " + std::to_string(report.rank) + " has lost it: " + text;
+  // A stall that names every rank is a deadlock: none of them held the others up alone.
+  const bool all = !by_state && report.missed.ranks.size() == evidence_.host_of.size();
   Blame out{.lost = rank};
   out.failure = {.rank = rank,
-                 .cause = {.kind = CauseKind::kStalled,
+                 .cause = {.kind = all ? CauseKind::kDeadlock : CauseKind::kStalled,
                            .state = by_state ? evidence_.states.at(static_cast<std::size_t>(rank)) : '\0',
                            .text = std::move(text)},
                  .tensor = report.failure.tensor};

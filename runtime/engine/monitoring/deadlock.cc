@@ -115,7 +115,6 @@ ErrorInfo deadlock_error(const std::vector<net::RankWait>& waits, const std::vec
     named.insert(wait.waiting.begin(), wait.waiting.end());
     add(describe_ranks(wait.waiting, hosts) + (wait.waiting.size() == 1 ? " waits in " : " wait in ") + wait.what +
         " for " + describe_ranks(wait.missing, hosts));
-    if (error.ranks.empty()) error.ranks = wait.missing;
   }
   std::map<std::string, std::vector<int>> others;
   for (std::size_t rank = 0; rank < operations.size(); ++rank) {
@@ -127,7 +126,11 @@ ErrorInfo deadlock_error(const std::vector<net::RankWait>& waits, const std::vec
   }
   if (shown > kWaitsShown) error.message += "; and " + std::to_string(shown - kWaitsShown) + " more waits";
   error.message += "; make the same calls in the same order on every rank (--deadlock-time 0 lets ranks wait)";
-  if (!error.ranks.empty()) error.host = hosts.at(static_cast<std::size_t>(error.ranks.front()));
+  // Begins with ranks that others miss: the launcher tells the others that the first one is lost.
+  if (!waits.empty()) error.ranks = waits.front().missing;
+  for (int rank = 0; rank < static_cast<int>(operations.size()); ++rank) {
+    if (std::find(error.ranks.begin(), error.ranks.end(), rank) == error.ranks.end()) error.ranks.push_back(rank);
+  }
   return error;
 }
 

@@ -56,7 +56,8 @@ class DeadlockWatch {
   std::deque<Round> rounds_;        // since then
 };
 
-// The error that ends the job. `operations`: by rank, the operation that it waits in.
+// The error that ends the job. It names all ranks, since none of them is the cause alone. `operations`: by rank, the
+// operation that it waits in.
 ErrorInfo deadlock_error(const std::vector<net::RankWait>& waits, const std::vector<std::string>& operations,
                          const std::vector<std::string>& hosts, Duration limit);
 

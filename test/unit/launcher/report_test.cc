@@ -201,6 +201,8 @@ TEST_CASE("how a first cause reads depends on what it is, not on what a rank say
         "rank 1 on host h is stopped (T: by a signal) and held the others up: no answer. This ended the job.");
   CHECK(line({.kind = CauseKind::kStalled, .state = 'D', .text = "no answer"})
             .find("is blocked in the kernel (D: by a disk") != std::string::npos);
+  CHECK(line({.kind = CauseKind::kDeadlock, .text = "deadlock: all wait"}) ==
+        "deadlock: all wait. This ended the job.");
   const auto link = [](LinkEnd end, CauseKind kind) {
     return Cause{.kind = kind,
                  .link = BrokenLink{.from = {.rank = 0, .host = "g"}, .to = {.rank = 1, .host = "h"}, .end = end}};

@@ -265,6 +265,14 @@ TEST_CASE("a stopped rank is blamed and never one that runs", "[missed]") {
   CHECK(text_of(cause_of(found)).starts_with(std::string("is stopped (") + state));
 }
 
+TEST_CASE("a stall that names every rank is a deadlock, and no rank is its cause alone", "[missed]") {
+  Job job;
+  job.stall(0, {0, 1, 2, 3, 4, 5});
+  const Step found = job.outcome();
+  CHECK(cause_of(found).kind == CauseKind::kDeadlock);
+  CHECK(text_of(cause_of(found)) == "no answer");
+}
+
 TEST_CASE("of two stopped ranks the one that is missed is blamed", "[missed]") {
   Job job;
   job.stall(0, {5});

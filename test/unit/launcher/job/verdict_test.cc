@@ -124,7 +124,8 @@ TEST_CASE("a rank that holds the others up is the first cause, whatever the othe
   CHECK(job.failure()->cause.kind == CauseKind::kStalled);
   CHECK(job.failure()->tensor == "grad");
   CHECK(text_of(job.failure()->cause) == "held the others up: no answer");
-  job.exited({.rank = 1, .signal = 9, .by_agent = true});
+  SECTION("distrun ends it") { job.exited({.rank = 1, .signal = 9, .by_agent = true}); }
+  SECTION("it dies in its clean-up") { job.exited({.rank = 1, .signal = 6}); }
   CHECK(job.exit_code() == 1);
 }
 
