@@ -281,6 +281,8 @@ def check_buffers_that_are_refused() -> None:
     for buffers, texts in wrong:
         with raises(ValueError, *texts):
             hvd.periodic_average(module, 1, buffers=buffers)
+    with raises(TypeError, "buffers=['queue']", "a dict of names"):
+        hvd.periodic_average(module, 1, buffers=["queue"])
     with raises(ValueError, "'queue'", "no buffer"):
         hvd.periodic_average(dict(module.state_dict()), 1, buffers={"queue": "own"})
     if hvd.size() == 1:
