@@ -96,12 +96,15 @@ Cause cause_of_end(int signal, int exit_code, bool out_of_memory) {
           .out_of_memory = out_of_memory};
 }
 
+std::string process_name(const std::string& name, int pid) {
+  return name + (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "");
+}
+
 std::string carrier_text(const CarrierEnd& end) {
   const bool by_signal = WIFSIGNALED(end.wait_status);
   const Cause cause =
       cause_of_end(by_signal ? WTERMSIG(end.wait_status) : 0, by_signal ? 0 : WEXITSTATUS(end.wait_status));
-  const std::string pid = end.pid > 0 ? " (pid " + std::to_string(end.pid) + ")" : "";
-  return end.name + pid + (by_signal ? " was " : " ") + text_of(cause);
+  return process_name(end.name, end.pid) + (by_signal ? " was " : " ") + text_of(cause);
 }
 
 std::string text_of(const Cause& cause) {
@@ -157,10 +160,10 @@ std::string cure_of(const Cause& cause) {
 std::string first_cause_report(const FailureReport& failure) {
   const Cause& cause = failure.cause;
   const bool deadlock = cause.kind == CauseKind::kDeadlock;
-  std::string out = deadlock ? "" : "rank " + std::to_string(failure.rank) + " on host " + failure.host;
-  if (failure.pid > 0 && !deadlock) out += " (pid " + std::to_string(failure.pid) + ")";
+  const std::string rank = "rank " + std::to_string(failure.rank);
+  std::string out = deadlock ? "" : process_name(rank + " on host " + failure.host, failure.pid);
   if (deadlock) {
-    out += text_of(cause);
+    out = text_of(cause);
   } else if (cause.kind == CauseKind::kLeftEarly) {
     out += std::string(" left early: it ") +
            (cause.ran_on ? "called shutdown() while other ranks still needed it, and its process ran on; "
@@ -176,9 +179,8 @@ std::string first_cause_report(const FailureReport& failure) {
   if (failure.exit_code) out += "; exit code " + std::to_string(*failure.exit_code);
   out += ".\n";
   out += exceptions_text(failure.hang);
-  const std::string it = deadlock ? "rank " + std::to_string(failure.rank) : "it";
-  if (failure.last_lines.empty()) return out + (deadlock ? it : "It") + " had written nothing.\n";
-  out += "The last lines " + it + " wrote:\n";
+  if (failure.last_lines.empty()) return out + (deadlock ? rank : "It") + " had written nothing.\n";
+  out += "The last lines " + (deadlock ? rank : "it") + " wrote:\n";
   for (const std::string& line : failure.last_lines) out += "| " + line + "\n";
   return out;
 }

@@ -97,6 +97,8 @@ std::string why_it_cannot_run(char state);
 Cause cause_of_end(int signal, int exit_code, bool out_of_memory = false);
 // A short form: "killed by signal 9 (SIGKILL)", "exited with code 3".
 std::string text_of(const Cause& cause);
+// "mpirun (pid 12)", or the name alone if the pid is not known.
+std::string process_name(const std::string& name, int pid);
 // "mpirun (pid 12) was killed by signal 9 (SIGKILL)".
 std::string carrier_text(const CarrierEnd& end);
 // A cure for the user. Empty if it depends on the program.

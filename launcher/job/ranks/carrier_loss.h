@@ -84,10 +84,11 @@ class CarrierLoss {
     if (!killed && daemon_) return loss_of(*daemon_);
     if (!killed && wrapper_) return loss_of(*wrapper_);
     if (const Part* const ended = ended_alone(); !killed && ended != nullptr && !kept_own_end()) {
-      return Loss{.where = ended->where,
-                  .text = (ended->name.empty() ? "the daemon of MPI's launcher" : named(*ended)) + " on host " +
-                          ended->where.host +
-                          " ended its ranks before MPI's launcher ended the others: was it killed?"};
+      return Loss{
+          .where = ended->where,
+          .text = (ended->name.empty() ? "the daemon of MPI's launcher" : process_name(ended->name, ended->pid)) +
+                  " on host " + ended->where.host +
+                  " ended its ranks before MPI's launcher ended the others: was it killed?"};
     }
     // A rank that fails by itself (MPI_Abort) makes MPI's launcher end with a code.
     if (!launcher_ || (!killed && kept_own_end())) return std::nullopt;
@@ -125,9 +126,6 @@ class CarrierLoss {
     });
     return other == told_.end() || other->at - first.at < kTogether ? nullptr : &first.part;
   }
-  static std::string named(const Part& part) {
-    return part.name + (part.pid > 0 ? " (pid " + std::to_string(part.pid) + ")" : "");
-  }
   // The earliest time wins: evidence with a shorter wait is better evidence.
   void wait(TimePoint until) { by_ = by_ ? std::min(*by_, until) : until; }
   [[nodiscard]] bool kept_own_end() const {
@@ -135,7 +133,7 @@ class CarrierLoss {
   }
   static Loss loss_of(const Part& part) {
     return {.where = part.where,
-            .text = named(part) + " on host " + part.where.host + " has ended while rank " +
+            .text = process_name(part.name, part.pid) + " on host " + part.where.host + " has ended while rank " +
                     std::to_string(part.where.rank) + " ran below it: was it killed?"};
   }
 
