@@ -33,3 +33,7 @@ endif()
 if(TARGET distrun)
   install(TARGETS distrun RUNTIME DESTINATION "${DISTRUN_BIN_DIR}")
 endif()
+# Python runs this line of site-packages at its start. It protects programs that the launcher does not start by itself.
+if(SKBUILD AND TARGET distrun_shared)
+  install(FILES "${PROJECT_SOURCE_DIR}/bindings/python/site/distrun_protected.pth" DESTINATION "${SKBUILD_PLATLIB_DIR}")
+endif()

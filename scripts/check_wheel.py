@@ -73,7 +73,7 @@ def check_contents(_: Path, folder: Path) -> None:
     wanted = {"libdistrun.so", "distrun", "distrun.h", "distrun-config.cmake", "__init__.py", "py.typed"}
     wanted |= {path.name for path in (ROOT / "bindings/cpp/include/distrun").iterdir()}
     wanted |= {f"libdistrun_{name}.so" for name in ("backend_gloo", "backend_mpi", "backend_nccl", "jax", "tensorflow")}
-    wanted |= {"LICENSE", "CLI11.txt", "libsodium.txt"}
+    wanted |= {"LICENSE", "CLI11.txt", "libsodium.txt", "distrun_protected.pth"}
     assert wanted <= names, f"missing from the wheel: {sorted(wanted - names)}"
 
 

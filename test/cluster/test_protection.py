@@ -123,3 +123,20 @@ def test_groups_of_torchs_own_backends_are_refused(cluster: Cluster, backend: st
         assert done.returncode == 1 and "sum" not in done.stdout, done.stdout + done.stderr
         assert "torch.distributed's own backend gloo sends tensors to other hosts as they are" in done.stderr
     assert_nothing_left(cluster["h1"], cluster["h2"])
+
+
+@pytest.mark.parametrize("start", ["shell", "script", "child"])
+def test_torchs_own_backends_are_refused_however_python_is_started(cluster: Cluster, start: str) -> None:
+    pytest.importorskip("torch")
+    program, python = str(PROGRAMS / "torch_group.py"), sys.executable
+    child = f"import subprocess; subprocess.run([{python!r}, {program!r}, 'gloo'], check=True)"
+    command = {
+        "shell": ["sh", "-c", f"{python} {program} gloo"],
+        "script": [str(PROGRAMS / "wrapper.sh"), python, program, "gloo"],
+        "child": [python, "-c", child],
+    }[start]
+    where = ("-np", "2", "-H", "h1:1,h2:1", "--timeout", "100", "--encrypt")
+    done = run(cluster.head, *where, *command, timeout=120)
+    assert done.returncode == 1 and "sum" not in done.stdout, done.stdout + done.stderr
+    assert "torch.distributed's own backend gloo sends tensors to other hosts as they are" in done.stderr
+    assert_nothing_left(cluster["h1"], cluster["h2"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -73,3 +75,22 @@ def test_what_other_frameworks_connect_is_refused(
         call(object.__new__(kind))
     monkeypatch.setenv("DISTRUN_LOCAL_SIZE", "4")
     call(object.__new__(kind))
+
+
+def test_install_patches_what_was_imported_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, patched = "a_framework_of_this_test", list[ModuleType]()
+    monkeypatch.setattr(_protected, "AMENDED", {name: patched.append})
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(vars(_protected.install), "called", False)
+    _protected.install()
+    _protected.install()
+    assert [module.__name__ for module in patched] == [name]
+
+
+@pytest.mark.parametrize(("option", "loads"), [("DISTRUN_ENCRYPT", True), ("DISTRUN_CHECKSUM", True), ("ANY", False)])
+def test_python_starts_with_the_protection_only_if_an_option_asks(option: str, loads: bool) -> None:
+    environment = {"DISTRUN_SIZE": "4", "DISTRUN_LOCAL_SIZE": "2", option: "1"}
+    found = "import sys; print([type(f).__module__ for f in sys.meta_path].count('distrun._amend'))"
+    done = subprocess.run([sys.executable, "-I", "-c", found], env=environment, capture_output=True, text=True)
+    assert (done.stdout.strip() != "0") == loads, done.stderr
+    assert done.stderr == ""

@@ -1,18 +1,25 @@
 """Refuses tensors that would leave the host outside distrun, under distrun --encrypt and --checksum on several hosts.
 
 The program gets Unsupported as soon as it asks for a process group of torch.distributed by another backend, for
-jax.distributed, or for tf.distribute. Under these options ranks run Python programs through
-`python -m distrun._protected train.py ...`. `import distrun.torch` protects torch.distributed in all other programs.
+jax.distributed, or for tf.distribute. There are three ways in:
+
+- distrun_protected.pth in site-packages calls install() when Python starts. It also reaches the Python programs that a
+  shell, env or a script of the user starts.
+- Ranks run `python train.py ...` through `python -m distrun._protected train.py ...`. That also holds where Python
+  reads no .pth files: the package is found through PYTHONPATH, or Python was started with -S.
+- `import distrun.torch` protects torch.distributed in all other programs.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from distrun._amend import amend_when_imported
 from distrun.errors import Unsupported
 
 _YES = ("1", "true", "yes", "on")
@@ -61,12 +68,15 @@ def protect_torch(c10d: ModuleType) -> None:
 def _instead_of(owner: Any, name: str, what: str, instead: str) -> None:
     """Makes a function of a class raise Unsupported, if protection is on."""
     call: Callable[..., Any] = getattr(owner, name)
+    if getattr(call, "protects", False):
+        return
 
     @functools.wraps(call)
     def guarded(*arguments: Any, **more: Any) -> Any:
         _refuse(what, instead)
         return call(*arguments, **more)
 
+    vars(guarded)["protects"] = True
     setattr(owner, name, guarded)
 
 
@@ -92,3 +102,15 @@ AMENDED: dict[str, Callable[[ModuleType], None]] = {
     "tensorflow.python.distribute.collective_all_reduce_strategy": _protect_workers,
     "tensorflow.python.distribute.parameter_server_strategy_v2": _protect_servers,
 }
+
+
+def install() -> None:
+    """Patches each framework right after its import, if an option asks for protection. Further calls have no effect."""
+    if not asked() or getattr(install, "called", False):
+        return
+    vars(install)["called"] = True
+    for name, amend in AMENDED.items():
+        if module := sys.modules.get(name):
+            amend(module)
+        else:
+            amend_when_imported(name, amend)

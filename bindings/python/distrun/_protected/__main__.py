@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from distrun._amend import amend_when_imported, run
+from distrun._amend import run
 
-from . import AMENDED, asked
+from . import install
 
-if asked():
-    for module, amend in AMENDED.items():
-        amend_when_imported(module, amend)
+install()
 run()

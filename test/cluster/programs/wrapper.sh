@@ -1,0 +1,3 @@
+#!/bin/sh
+# A script of the user between distrun and the program.
+"$@"
