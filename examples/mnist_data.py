@@ -44,6 +44,9 @@ def batches(
         yield images[chosen], labels[chosen]
 
 
+_WIDEST_BAR = 50
+
+
 class Report:
     """Prints on rank 0: a progress bar on a terminal, and the loss and samples/s of every epoch."""
 
@@ -64,8 +67,9 @@ class Report:
             self._in_bar = True
 
     def _end_bar(self) -> None:
+        """Clears the bar: the next line takes its place."""
         if self._in_bar:
-            print()
+            print("\r" + " " * _WIDEST_BAR, end="\r")
         self._in_bar = False
 
     def epoch(self, number: int, loss: Any) -> None:
