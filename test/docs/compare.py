@@ -20,6 +20,8 @@ MASKS = (
     (re.compile(r"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) #"), "#"),
     (re.compile(r"\s+"), " "),
 )
+# Open MPI's mpirun prints this if its child has called exec before mpirun has put it into a group of its own.
+BY_CHANCE = re.compile(r"\[[\w.-]+:\d+\] plm:rsh: Warning: setpgid\(\d+,\d+\) failed in parent with errno=")
 
 
 def masked(line: str) -> str:
@@ -30,9 +32,9 @@ def masked(line: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Returns the lines that a terminal would show, without empty ones."""
+    """Returns the lines that a terminal would show, without empty ones and those that another tool prints by chance."""
     plain = ESCAPES.sub("", text)
-    return [line.rpartition("\r")[2] for line in plain.split("\n") if line.strip()]
+    return [line.rpartition("\r")[2] for line in plain.split("\n") if line.strip() and not BY_CHANCE.match(line)]
 
 
 def differences(expected: Iterable[str], output: str) -> list[str]:

@@ -118,6 +118,12 @@ def test_a_bar_is_what_it_shows_in_the_end() -> None:
     assert differences(["100 %"], "10 %\r50 %\r100 %\n") == []
 
 
+def test_what_another_tool_prints_by_chance_does_not_count() -> None:
+    warning = "plm:rsh: Warning: setpgid(13,13) failed in parent with errno=Permission denied(13)"
+    assert differences(["a"], f"[head:00008] {warning}\na\n") == []
+    assert differences(["a"], "[head:00008] plm:rsh: another line\na\n") != []
+
+
 def test_a_page_runs_in_one_shell() -> None:
     text = "% file: in/a.txt\n" + block("text", language="text")
     text += block("$ x=7; cd in", "$ cat a.txt; echo $x >&2", "text", "7")
