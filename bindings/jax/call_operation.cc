@@ -12,8 +12,8 @@ namespace {
 
 using bridge::core;
 
-// How long XLA's thread waits before the call goes to the watch. Ranks in step need less, and a change of threads costs
-// about half of this.
+// How long XLA's thread waits before the call goes to the watch. Ranks that call at the same time need less, and a
+// change of threads costs about half of this.
 constexpr double kInlineSeconds = 100e-6;
 
 // Never destroyed: operations may be in flight when the process ends.

@@ -89,7 +89,7 @@ class CallOperation final : public bridge::PendingOperation {
   xla::Future* future_ = nullptr;
 };
 
-// An outcome that the handler waits for. Unlike std::promise it needs no memory when it is dropped.
+// An outcome that the handler waits for. A std::promise would allocate memory if it were destroyed without an outcome.
 class CallOperation::Later {
  public:
   void tell(Outcome outcome) {

@@ -47,9 +47,9 @@ bool read_scalar(std::string_view name, const xla::Scalar& scalar, Request& requ
   return name == "postscale" && read(scalar, request.postscale);
 }
 
-// The suffix that other front ends use for a place in a group. So the engine treats "x" and these names as calls of one
-// name, and a rank with one array fails with ranks that have several. The count is left out ("of0"): ranks with other
-// counts then meet at once.
+// The suffix that other front ends add to a name for a place in a group. The engine knows this form. So if one rank
+// reduces one array "x", and another rank several, both get an error. The number of arrays is always 0 here ("of0"):
+// ranks with different numbers then use the same names, and get the error at once.
 std::string place_in_group(std::size_t index) { return "_" + std::to_string(index + 1) + "of0"; }
 
 }  // namespace

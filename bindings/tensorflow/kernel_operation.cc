@@ -66,8 +66,8 @@ std::string too_many_rows(const std::string& tensor, std::int64_t rows, std::uin
          " of the process set, and TensorFlow's sizes are int32: give longer rows, of which there are fewer.";
 }
 
-// Does not use ABORTED and UNAVAILABLE: MonitoredTrainingSession takes them for the restart of a server and retries
-// forever.
+// Does not use ABORTED and UNAVAILABLE: for MonitoredTrainingSession they mean that a server has restarted, so it
+// retries forever.
 int tf_code(std::int32_t code) {
   switch (code) {
     case DISTRUN_INVALID_ARGUMENT:

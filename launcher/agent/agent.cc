@@ -60,8 +60,8 @@ void Agent::watch() {
   // run before.
   preparation_.watch_probes(poller_);
   head_.watch(poller_, [this] { receive(); });
-  // This comes before the signals: the end of a process above ends the processes below, and the head must hear of the
-  // cause first.
+  // This comes before the signals: the end of a process above ends the processes below, and the head must get the cause
+  // first.
   mpi_.above.watch(poller_, [this](const CarrierNews& news) { head_.send(FromAgent::kCarrierNews, news); });
   // This comes before the signals: the handling of a child's end may destroy the objects that are watched here.
   if (starter_) starter_->watch(poller_);

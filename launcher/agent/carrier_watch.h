@@ -1,5 +1,5 @@
-// --mpi: watches the processes above an agent and reports their ends to the head. The agent may be the only process
-// that sees these ends.
+// --mpi: watches the processes of MPI's launcher above an agent, and reports their ends to the head. The agent may be
+// the only process that sees these ends.
 #pragma once
 
 #include <fcntl.h>

@@ -7,7 +7,8 @@
 
 namespace distrun::launcher {
 namespace {
-// Helper processes of Python programs end within this time after them. The user need not hear of these.
+// Helper processes that a Python program has started end within this time after it. The user gets no message about
+// them.
 constexpr Duration kQuietly = std::chrono::seconds(1);
 // After TERM, leftover processes of a successful job get at most this time.
 constexpr Duration kTermOfRest = std::chrono::seconds(2);
@@ -51,8 +52,8 @@ Ending::Actions Ending::next(const View& view) {
     return out;
   }
   if (view.carriers_only && !view.ranks_alive && !ordered_) {
-    // The leftover processes have ended in time. The deadlines were for them, not for the carriers of other hosts'
-    // agents.
+    // The leftover processes have ended in time. The deadlines were for them, not for the ssh processes that carry
+    // other hosts' agents.
     term_at_ = kill_at_ = tell_at_ = std::nullopt;
     termed_rest_ = false;
     return out;

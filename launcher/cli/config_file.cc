@@ -50,7 +50,7 @@ std::vector<std::string> items_of(std::string_view list) {
   return out;
 }
 
-// The library's own reader would take a value with a comma, a blank or a [ for a list.
+// The library's own reader would treat a value with a comma, a blank or a [ as a list.
 class Reader {
  public:
   explicit Reader(const CLI::App& app) : app_(app) {}

@@ -28,19 +28,19 @@ constexpr ScriptHint kScriptHints[] = {
     {[](const PlanRequest& r) { return r.script.imports.horovod && !r.script.imports.distrun && !by_mpi(r); },
      "the script imports horovod: without --mpi each rank is rank 0 of 1 there; write `import distrun.torch as hvd` "
      "(or distrun.tensorflow, .keras, .mxnet), or add --mpi"},
-    // JAX looks for a place that no launcher has told it.
+    // JAX asks the launchers that it knows for its rank, and none of them has started it.
     {[](const PlanRequest& r) {
        return r.script.imports.jax_unaided && !r.script.imports.distrun && !by_mpi(r) &&
               r.options.frameworks.mimic == Mimic::kNone;
      },
      "the script calls jax.distributed.initialize() without arguments, and JAX asks a few launchers that it knows for "
      "its rank: add --mimic openmpi, or let the script call distrun.jax.initialize_distributed() instead"},
-    // Without --local_rank such scripts take themselves for a single process.
+    // Without --local_rank such scripts run as if they were a single process.
     {[](const PlanRequest& r) { return r.script.imports.local_rank_option && !r.script.imports.distrun; },
      "the script takes --local_rank, as python -m torch.distributed.launch passed it, and does not itself read "
      "LOCAL_RANK, as distrun and torchrun tell it: unless a library does that for it, each rank may train alone. Let "
      "it read os.environ[\"LOCAL_RANK\"], or pass it: sh -c 'exec python train.py --local_rank=$LOCAL_RANK'"},
-    // Without this variable each rank usually takes itself for the only task, since scripts have defaults for use
+    // Without this variable each rank usually runs as if it were the only task, since scripts have defaults for use
     // without Slurm.
     {[](const PlanRequest& r) {
        return r.script.imports.slurm_rank && !r.script.imports.distrun && !by_mpi(r) &&

@@ -30,8 +30,8 @@ DestinationWatch::SlowText DestinationWatch::slow(const DestinationState& state,
     since_.reset();
     return {};
   }
-  // After the ranks have ended, the user only sees that distrun does not end, so any backlog of a file counts. With a
-  // reader, the user knows who it is.
+  // After the ranks have ended, the user only sees that distrun does not end. So any backlog of a file is reported. For
+  // a pipe only a large one is, because the user knows the program that reads it.
   const bool any = phase.hurried || (phase.finished && state.is_file);
   const bool much = any ? state.backlog != 0 : state.backlog > kHighWater;
   const bool took = std::exchange(taken_, state.taken) != state.taken;

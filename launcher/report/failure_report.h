@@ -24,7 +24,7 @@ enum class CauseKind {
   kCarrierLost,  // a part of MPI's launcher, or a wrapper, ended while ranks ran; `text` says which
   kOwnNetwork,   // the network of the launcher's machine has failed; see `text`
   kNotStarted,   // `text` says why
-  kBrokenOff,    // the launcher or an agent could not go on; `text` says why
+  kBrokenOff,    // the launcher or an agent could not continue; `text` says why
   kInterrupted,  // the launcher got `signal`
   // --timeout. `text` says what the launcher was waiting for if the ranks had not started.
   kTimedOut,

@@ -1,9 +1,9 @@
 // Writes files outside the loop of the head. A disk may be slow, or blocked forever (a file server that is gone), and a
-// thread that waits for it cannot be stopped. If the loop waited, the agents would hear nothing and end their ranks. So
-// a separate thread, `distrun-files`, writes the files. It sleeps while there is nothing to write. It shares only State
-// with other threads and is one of its owners, so it can be detached. It has one batch at a time. Later text stays with
-// the owner of the FileWriter, who can thus see how far behind the disk is. Only the owner's thread may call these
-// functions.
+// thread that waits for it cannot be stopped. If the loop waited, the agents would get no answers and end their ranks.
+// So a separate thread, `distrun-files`, writes the files. It sleeps while there is nothing to write. It shares only
+// State with other threads and is one of its owners, so it can be detached. It has one batch at a time. Later text
+// stays with the owner of the FileWriter, who can thus see how far behind the disk is. Only the owner's thread may call
+// these functions.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class FileWriter {
   struct Fault {
     std::size_t file = 0;
     int error = 0;
-    bool emptying = false;  // only the emptying failed; later writes go on as usual
+    bool emptying = false;  // only the emptying failed; later writes work as usual
   };
 
   // Returns 0, or -1 and errno. File systems that delay writes (NFS) report some errors, such as a quota, only when a

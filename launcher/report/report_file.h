@@ -17,7 +17,7 @@ std::string report_json(const std::optional<FailureReport>& failure, int exit_co
 
 // Checks the path as far as possible before the job starts. Makes a file beside it for a moment.
 Status check_report_path(const std::string& path);
-// Removes the report of an earlier job, since a reader could take it for that of this job.
+// Removes the report of an earlier job, because a reader could confuse it with the report of this job.
 void remove_report(const std::string& path);
 // Writes a temporary file beside the report and renames it, so that a reader never sees a part. If the path is a link,
 // writes the file that it points to.

@@ -29,7 +29,7 @@ DestinationState StandardStreams::state(int stream) const {
                        .reader_gone = own.terminal.closed(),
                        .backlog = own.sink.size() + own.terminal.in_hand(),
                        .taken = own.terminal.taken()};
-  // The job goes on. Ending it would not give the user this output.
+  // The job continues. Its end would not give the user this output.
   if (const int fault = own.terminal.lost(); fault != 0) {
     out.loss = name_of(stream) + " cannot be written: " + errno_status("", fault).message().substr(2) +
                "; the job goes on, but output is lost (--output-dir keeps it in files)";

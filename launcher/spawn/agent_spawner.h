@@ -17,7 +17,7 @@
 namespace distrun::launcher {
 
 struct AgentHandle {
-  Process process;  // the agent itself, or its carrier (ssh)
+  Process process;  // the agent itself, or its carrier: the command (ssh, srun) that runs it on another host
   FramePipe pipe;
   Fd errors;            // the carrier's standard error, non-blocking; invalid for a local agent, which shares ours
   bool remote = false;  // if the host is lost, the pipe may stay open for long

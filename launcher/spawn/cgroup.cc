@@ -123,7 +123,8 @@ RankCgroup RankCgroup::create(const std::string& root, const std::string& name) 
   const std::string directory = own + "/" + name;
   if (::mkdir(directory.c_str(), 0700) != 0) return out;
   Fd lock = lock_directory(directory);
-  // Between the two lines above, another agent took this cgroup for an abandoned one. It will remove it.
+  // Between the two lines above, another agent has locked this cgroup, because it looks abandoned. That agent will
+  // remove it.
   if (!lock.valid()) return out;
   // Old kernels have no cgroup.kill. Joining may be forbidden although creating the directory was not.
   if (::access((directory + "/cgroup.kill").c_str(), W_OK) != 0 ||

@@ -28,7 +28,7 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
                                                const std::vector<std::string>& overrides,
                                                std::atomic<int>* next_process_set) {
   arm_fork_guard();
-  // Comes first, even in a world of one. Processes that the program starts must not inherit the key, even if this
+  // Comes first, even in a job of one rank. Processes that the program starts must not inherit the key, even if this
   // init() fails.
   const auto key = process_key(environment);
   std::unique_ptr<Session> session(new Session());

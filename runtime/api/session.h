@@ -85,7 +85,7 @@ class Session {
   Mutex leaving_mutex_;  // held while this rank leaves the channel: another thread's shutdown() waits for the result
   bool left_ DISTRUN_GUARDED_BY(leaving_mutex_) = false;
   std::optional<backend::plugin::InJob> in_job_
-      DISTRUN_GUARDED_BY(leaving_mutex_);  // set until this rank has left; empty in a world of one, where no rank waits
+      DISTRUN_GUARDED_BY(leaving_mutex_);  // set until this rank has left; empty in a job of one rank, with no peers
   std::unique_ptr<engine::Engine> engine_;
 };
 

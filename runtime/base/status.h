@@ -40,7 +40,7 @@ struct ErrorInfo {
   std::vector<int> ranks;            // the differing, missing or dead ranks (world ranks)
   std::string host;                  // the host concerned, or empty
   std::string cause;                 // the first cause in a few words ("killed by signal 9 (SIGKILL)")
-  bool usable = true;                // false: the job cannot go on after this error
+  bool usable = true;                // false: the job cannot continue after this error
   LinkEnd link = LinkEnd::kUnknown;  // how the connection ended, if the error is the end of a connection
   // This rank cannot read or write the memory of a tensor. No peer is at fault. The flag stays on this rank.
   bool own_memory = false;

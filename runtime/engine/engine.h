@@ -62,8 +62,8 @@ struct EngineOptions {
   EngineSettings settings;
   std::vector<std::string> hosts;              // hosts[r]: host name of world rank r, for error texts
   net::WaitSet* wait_set = nullptr;            // not owned, as all pointers below; outlives the engine
-  net::ControlPlane* control_plane = nullptr;  // for the whole job; null in a world of one
-  net::JobChannel* job_channel = nullptr;      // null in a world of one
+  net::ControlPlane* control_plane = nullptr;  // for the whole job; null in a job of one rank
+  net::JobChannel* job_channel = nullptr;      // null in a job of one rank
   Log* log = nullptr;                          // null: no warnings are printed
   // The number that the leader gives to its next process set. Not owned. If it is null, numbers start at 1. One counter
   // for the whole process gives each set its own number, across sessions. A program that was compiled in an earlier
@@ -110,7 +110,7 @@ class Engine {
   // itself, and always waits. kInterrupted: a signal arrived, and the call is not counted.
   virtual Result<bool> should_stop(bool request) = 0;
 
-  // Collective over all ranks. With `members_only` it is collective over the set's members. Other ranks then never hear
+  // Collective over all ranks. With `members_only` it is collective over the set's members. Other ranks then never know
   // of the set, and it may have the same ranks as another set. Blocks until the set is made or removed everywhere.
   // Ranks must make the calls that they share in the same order.
   virtual Result<int> add_process_set(const std::vector<int>& ranks, bool members_only, TimePoint deadline) = 0;

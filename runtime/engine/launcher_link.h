@@ -35,8 +35,8 @@ class LauncherLink {
   // exit code.
   void report_end(const Status& why);
   void report_failure(const std::string& cause, const std::string& tensor);  // a failure of this rank; never throws
-  // This rank, `own`, ends its session because of the ranks in `why`. `heard`: another rank said so, and this rank has
-  // seen nothing itself. Does nothing if the failure is this rank's own.
+  // This rank, `own`, ends its session because of the ranks in `why`. `heard`: another rank has reported this, and this
+  // rank has noticed nothing itself. Does nothing if the failure is this rank's own.
   void report_loss(const Status& why, int own, bool heard);
   // The same for a failed operation of a library. The cause may be a rank that the error does not name.
   void report_operation(const Status& why);

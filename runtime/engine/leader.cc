@@ -35,7 +35,7 @@ Leader::Leader(CoordinatorOptions options, Links links)
 
 // --- messages ---
 
-// The leader is a member too. It hears itself without a connection.
+// The leader is a member too. It passes its messages to itself, without a connection.
 LeaderLink::Heard Leader::tell(Message message) {
   coordinator_.has_read(0, read_);
   return take(0, message);

@@ -1,5 +1,5 @@
-// The leader's side of the agreement, on rank 0 only. It hears all ranks, including itself, decides, and sends the log.
-// Only the token holder may use this.
+// The leader's side of the agreement, on rank 0 only. It takes the messages of all ranks, including its own, decides,
+// and sends the log. Only the token holder may use this.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace distrun::engine {
 
 class Leader final : public LeaderLink {
  public:
-  // All outlive this. `plane` is null in a world of one; `log` may be null.
+  // All outlive this. `plane` is null in a job of one rank; `log` may be null.
   struct Links {
     Outbox& outbox;
     LauncherLink& launcher;

@@ -486,7 +486,7 @@ void EngineLoop::fail(const Status& why, bool tell_others, bool heard) {
 }
 
 // Ends the job because of this rank's own failure. The launcher gets its report before the other ranks do. Otherwise a
-// rank that ends because of this one could be quicker, and the launcher would take it for the cause.
+// rank that ends because of this one could be quicker, and the launcher would report it as the cause.
 void EngineLoop::fail_here(ErrorInfo info) {
   const OwnFailure own = own_failure(std::move(info), options_.world.rank, options_.hosts);
   launcher_.report_failure(own.cause, own.why.info().tensor);
@@ -514,8 +514,8 @@ void EngineLoop::try_to_go() {
 bool EngineLoop::end_if_done() {
   follower_.retire_sets();
   // Nothing of this rank is in flight: no tensor, no call, and no operation of the others after a join. So nothing ever
-  // will be. The log ends when this is true for all ranks. Until then each rank hears of a failure, and its death is
-  // noticed.
+  // will be. The log ends when this is true for all ranks. Until then each rank still gets the news of a failure, and
+  // the others notice its death.
   if (leaving_.draining() && follower_.nothing_in_flight()) {
     leaving_.drained();
     ship_events();

@@ -42,7 +42,7 @@ struct AgentLink {
   net::BegunRecord begun{};
   EndDeadline end_deadline{};
   std::string tried{};    // that another host had to start it, and why this failed
-  std::string printed{};  // the last output of its carrier to standard error
+  std::string printed{};  // the last output of its carrier (ssh, srun) to standard error
   int wait_status = 0;
   std::string silence{};  // why it was given up as silent
 

@@ -1,5 +1,5 @@
 // The agents of a job, one for each host (with --mpi one for each rank). Knows which agents should send signs of life
-// and which are silent, and reads the output of their carriers. For the head's loop.
+// and which are silent, and reads the output of their carriers (ssh, srun, MPI's launcher). For the head's loop.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// --mpi: starts mpirun or srun, writes the wrappers' key to its standard input, and waits until the wrappers of all
-// ranks have connected. After that they are agents like any other.
+// --mpi: starts mpirun or srun, which starts one wrapper for each rank (launcher/agent/mpi_wrapper.h). Writes the
+// wrappers' key to its standard input, and waits until all wrappers have connected. After that they are agents like any
+// other.
 #pragma once
 
 #include <sys/types.h>

@@ -40,7 +40,7 @@ class StartQueue {
 
   // The agent ended, or could not be started, before it answered. True if it will be due again.
   bool failed(std::size_t host, bool may_pass, TimePoint now);
-  // Hosts that were started too long ago and have not answered. Each is returned once and has then failed for good.
+  // Hosts that were started too long ago and have not answered. Each is returned once, and is not started again.
   std::vector<std::size_t> overdue(TimePoint now);
 
   [[nodiscard]] bool pending() const { return open_ > 0; }  // some host has neither answered nor failed for good

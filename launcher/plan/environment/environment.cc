@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 15> kOurs = {
 constexpr std::array<std::string_view, 6> kOuterPrefixes = {"PMIX_", "PMI_",        "OMPI_",
                                                             "PRTE_", "SLURM_STEP_", "TORCHELASTIC_"};
 // SLURM_NTASKS and SLURM_NPROCS describe the job, but programs read them together with SLURM_PROCID. Without
-// SLURM_PROCID each rank would take itself for the first of that many tasks.
+// SLURM_PROCID each rank would act as the first of that many tasks.
 constexpr std::array<std::string_view, 12> kOuterNames = {
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",    "SLURM_STEPID",    "SLURM_TASK_PID", "SLURM_NTASKS",
     "SLURM_NPROCS", "PALS_RANKID",   "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};

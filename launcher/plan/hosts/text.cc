@@ -79,7 +79,7 @@ std::string ranges(std::vector<int> numbers) {
 }
 
 std::vector<int> parse_ranges(std::string_view text) {
-  // A limit for nonsense in a copied tree, far above any real machine.
+  // A limit for wrong values in a copied tree, far above any real machine.
   constexpr int kHighest = 65535;
   std::vector<int> out;
   while (!text.empty()) {

@@ -125,8 +125,9 @@ std::string names(const ProbedWays& reach, const std::vector<int>& hosts) {
   return join(compress_hostlist(out), ", ");
 }
 
-// A host that is cut off makes the addresses of all others look bad, because it does not reach them. So the error first
-// names hosts that no other reaches, then hosts that reach no other, and only then hosts without a common address.
+// A host without a working network makes the addresses of all others look bad, because it does not reach them. So the
+// error first names hosts that no other reaches, then hosts that reach no other, and only then hosts without a common
+// address.
 Diagnosis diagnose(const ProbedWays& reach, const std::vector<int>& without_address) {
   std::map<int, int> tries;
   std::vector<std::pair<int, int>> cut;

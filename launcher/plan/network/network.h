@@ -96,8 +96,8 @@ struct AddressChoice {
 };
 
 // For each host, chooses the best address that all hosts reached that tried it. `reports` is by the host that tried. A
-// probe without a report has failed. The error names the hosts that are cut off, each failed pair with its reason, and
-// the cure.
+// probe without a report has failed. The error names the unreachable hosts, each failed pair with its reason, and the
+// cure.
 Result<AddressChoice> choose_addresses(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
                                        const std::vector<std::vector<ProbeResult>>& reports);
 

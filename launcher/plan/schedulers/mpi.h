@@ -30,8 +30,8 @@ bool shares_key_by_pmi(MpiStarter starter);
 Assignment one_agent_per_rank(const Assignment& assignment);
 
 // Removes variables that are true on this host only. srun, mpiexec and a scheduler's mpirun pass on all variables, and
-// the wrappers on other hosts would take them for values of their host. The variables that ssh needs stay if the
-// launcher uses ssh. Folders stay too, because agents check that they exist.
+// the wrappers on other hosts would use them as values of their host. The variables that ssh needs stay if the launcher
+// uses ssh. Folders stay too, because agents check that they exist.
 Environment environment_of_starter(MpiStarter starter, const Environment& environment);
 
 // True for variables of MPI's launcher that the rank needs, even if --env would remove them.

@@ -282,8 +282,8 @@ Result<std::optional<int>> component_of(const Environment& environment, const st
 
 Environment environment_of_steps(const Environment& environment) {
   Environment out = environment;
-  // srun passes the rest to the other host, whose agent would take these for values of that host. KRB5CCNAME stays,
-  // since srun plug-ins of some sites read the ticket cache.
+  // srun passes the rest to the other host, whose agent would use these as values of that host. KRB5CCNAME stays, since
+  // srun plug-ins of some sites read the ticket cache.
   std::erase_if(out, [](const auto& variable) {
     const std::string& name = variable.first;
     return shapes_steps(name) || (names_one_host(name) && name != "KRB5CCNAME");

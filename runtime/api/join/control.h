@@ -47,7 +47,7 @@ struct ControlOptions {
 };
 
 struct Control {
-  std::unique_ptr<net::ControlPlane> plane;  // null in a world of one
+  std::unique_ptr<net::ControlPlane> plane;  // null in a job of one rank
   std::string reason = "none: a world of one rank";
 };
 

@@ -1,5 +1,5 @@
 // One rank's connection to the job: the key, the store and the channel to the launcher. If another launcher started the
-// ranks, rank 0 keeps the store, and the channel goes to rank 0. Does nothing in a world of one. After open(), the
+// ranks, rank 0 keeps the store, and the channel goes to rank 0. Does nothing in a job of one rank. After open(), the
 // methods may be called from any thread.
 #pragma once
 
@@ -26,16 +26,16 @@ class JobConnection {
   Status find_world(const Environment& environment, net::World& world, TimePoint deadline);
   // Takes the result of process_key(). If another launcher started the ranks, open() gets the key instead.
   Status take_key(const Result<net::JobKey>& key);
-  // Collective over the job. `world` is complete after it. A world of one has nothing to open.
+  // Collective over the job. `world` is complete after it. A job of one rank has nothing to open.
   Status open(net::World& world, TimePoint deadline, const Log& log);
 
-  // These three are null in a world of one.
+  // These three are null in a job of one rank.
   [[nodiscard]] const net::JobKey* key() const { return key_.get(); }
   [[nodiscard]] net::StoreClient* channel() const { return channel_.get(); }
   // Its waits end when another rank's init() fails.
   [[nodiscard]] net::Store* store() const { return watched_.get(); }
 
-  // A MAC of `data` that only this job's ranks can make. It differs for each purpose. Zeros in a world of one.
+  // A MAC of `data` that only this job's ranks can make. It differs for each purpose. Zeros in a job of one rank.
   [[nodiscard]] net::Mac mac(const std::string& purpose, std::span<const std::byte> data) const;
 
   // init() failed on this rank; tells the other ranks. If rank 0 keeps the store, all ranks stay until each of them

@@ -10,8 +10,9 @@
 namespace distrun::backend::gloo_plugin {
 namespace {
 
-// If try_now() fails, the members are not in step or are far from each other, and the calling thread should not try the
-// next operations. It skips one operation after the first failure, and twice as many after each further one.
+// If try_now() fails, the members do not call at the same time, or messages between them take long. Then the calling
+// thread should not try the next operations. It skips one operation after the first failure, and twice as many after
+// each further one.
 constexpr int kMostRests = 64;
 constexpr std::size_t kMostTried = 32;  // members; each one costs several system calls
 
@@ -79,7 +80,7 @@ void GlooGroup::run(const distrun_backend_operation& operation) {
   }
 }
 
-// A connection ends if its member dies. It also ends if that member has heard of another death first. The engine finds
+// A connection ends if its member dies. It also ends if that member has noticed another death first. The engine finds
 // the cause.
 Status GlooGroup::explain(const std::string& what) {
   if (Status why = aborted_.why(); !why.ok()) return why;

@@ -34,7 +34,7 @@ class GlooGroup {
   Connections connections_;
   std::exception_ptr failed_;  // the exception of an operation; no operation runs after it
   int next_rests_ = 1;
-  int rests_ = 0;  // operations that try_now() skips, because the members are not in step
+  int rests_ = 0;  // operations that try_now() skips, because the members do not call at the same time
   plugin::AbortGate aborted_;
 };
 

@@ -27,7 +27,8 @@ class DeviceOperation final : private RingSide {
   // The memory that `operation` points to must outlive this object, or its last call.
   DeviceOperation(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
 
-  // Call all of these with the turn held. The operations of a channel are tested one after the other, on all members.
+  // Call all of these with a Turn held (library/process.h). The operations of a channel are tested one after the other,
+  // on all members.
   Status test();
   [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
   void finish();  // call it when done

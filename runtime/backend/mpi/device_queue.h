@@ -13,7 +13,7 @@ class DeviceQueue {
  public:
   DeviceQueue(Process& process, plugin::Host host) : process_(process), host_(host) {}
 
-  // Call all of these with the turn held.
+  // Call all of these with a Turn held (library/process.h).
   void start(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
   // Returns whether any operation has ended. After an error, call give_up().
   Result<bool> progress();

@@ -49,7 +49,7 @@ Status collect(const distrun_backend_group_spec& spec, const std::string& step, 
 // Makes all members agree on one outcome, by the deadline. Call it before each collective step: a collective call of
 // MPI never returns if one member does not make it.
 Status agree(const distrun_backend_group_spec& spec, const std::string& step, const Status& mine, TimePoint deadline) {
-  if (spec.num_members == 1) return mine;  // a world of one has no store
+  if (spec.num_members == 1) return mine;  // a job of one rank has no store
   const double seconds = std::max(seconds_until(deadline), kAnswerSeconds);
   if (spec.index == 0) {
     const Status verdict = collect(spec, step, mine, seconds);
@@ -157,7 +157,7 @@ MpiGroup::~MpiGroup() {
   if (finalized == 0) process_.library().call.Comm_free(&channel_.comm);
 }
 
-// Ok while MPI may be called. Call it with the turn held, like give_up() and progress_device().
+// Ok while MPI may be called. Call it with a Turn held (library/process.h), like give_up() and progress_device().
 Status MpiGroup::usable() const {
   if (Status why = aborted_.why(); !why.ok()) return why;
   if (!process_.abandoned()) return {};

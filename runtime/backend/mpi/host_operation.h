@@ -23,7 +23,7 @@ class HostOperation {
   // The memory that `operation` points to must outlive this object, or its last call.
   HostOperation(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
 
-  // Call both with the turn held. All members start the same operations in the same order.
+  // Call both with a Turn held (library/process.h). All members start the same operations in the same order.
   Status start();
   Status test();  // makes MPI progress
 

@@ -13,7 +13,8 @@ class Messages {
  public:
   explicit Messages(const Channel& channel) : channel_(channel) {}
 
-  // Call these four methods with the turn held. Messages between two members are distinguished by their order.
+  // Call these four methods with a Turn held (library/process.h). Messages between two members are distinguished by
+  // their order.
   Status receive(std::byte* to, std::uint64_t bytes, int from);
   Status send(const std::byte* from, std::uint64_t bytes, int to);
   Status barrier();

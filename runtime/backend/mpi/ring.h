@@ -47,7 +47,7 @@ class Ring {
   // at a time.
   Ring(const Channel& channel, RingWork work, RingSide& side);
 
-  Status test();  // call it with the turn held; the first call starts the ring
+  Status test();  // call it with a Turn held (library/process.h); the first call starts the ring
   [[nodiscard]] bool done() const { return finished_ == pieces_; }
 
  private:

@@ -110,7 +110,7 @@ PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec
 
 PluginGroup::~PluginGroup() {
   destroy();
-  // After an abort the job ends, so do not wait for the store. A world of one has no store.
+  // After an abort the job ends, so do not wait for the store. A job of one rank has no store.
   if (!aborted_ && services_.store != nullptr) store_.leave(static_cast<int>(spec_.members.size()));
 }
 

@@ -29,7 +29,7 @@ class DeadlockWatch {
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<TimePoint>& since) const;
   // Returns the number of a question that is due now.
   std::optional<std::uint64_t> ask(const std::optional<TimePoint>& since, TimePoint now);
-  // True: for `limit` no rank has been able to go on.
+  // True: for `limit` no rank has been able to continue.
   bool told(int rank, const message::WaitTold& said);
   // Drops all that was seen, for instance because this process was suspended.
   void forget();

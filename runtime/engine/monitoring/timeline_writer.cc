@@ -64,7 +64,7 @@ bool TimelineWriter::State::wait_and_take(Batch& batch, Dropped& lost) {
   return true;
 }
 
-// If memory runs out, the timeline ends and the job goes on.
+// If memory runs out, the timeline ends and the job continues.
 Status TimelineWriter::State::write(const Batch& batch, const Dropped& lost) const {
   try {
     DISTRUN_RETURN_IF_ERROR(file->write(batch.rank, batch.events, batch.offset_ns));

@@ -194,9 +194,10 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
     wanted_ = options_.rank != 0 && ++answered_overdue_ <= kLeaderRounds;
     if (wanted_) return {};
   } else if (!(late && (work->running || options_.rank != 0)) && !asked_overdue_) {
-    // The coordinator ends work that waits. Or that work may wait as long as other ranks are busy, and a rank that is
-    // late once may well be busy. Only the leader can wait and see, because it ends the job for all ranks at once. If
-    // the leader is silent, each member ends the job for itself. Members must not be seen to end one after the other.
+    // This work only waits. The coordinator ends it, or it may wait as long as other ranks are busy (a join, a
+    // shutdown). A rank that answers late once may be busy too. So the leader ends the job only for a rank that was
+    // silent for the whole limit. A member does not wait so long for a silent leader: each member ends the job for
+    // itself, and all must do so at about the same time.
     if (!asked_patient_ && !late) return {};
     silent_ = given_up(now);
     if (silent_.empty()) return {};

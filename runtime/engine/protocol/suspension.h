@@ -1,5 +1,6 @@
 // A time during which this rank's loop did not run, because the process was stopped, or suspended with its job. Nothing
-// could arrive in that time, so no time limit includes it. Limits do include the absence of other ranks.
+// could arrive in that time, so no time limit includes it. Time limits do include the time for which other ranks were
+// stopped.
 #pragma once
 
 #include <algorithm>

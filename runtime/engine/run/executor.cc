@@ -7,7 +7,7 @@ namespace distrun::engine {
 namespace {
 
 // Every member gets the same answer about what a backend cannot do. So the tensor fails on every rank, and the job
-// goes on.
+// continues.
 bool concerns_only_the_tensor(const Status& status) {
   return status.code() == Errc::kUnsupported || status.code() == Errc::kInvalidArgument;
 }

@@ -14,7 +14,7 @@ namespace distrun::engine {
 
 class Outbox {
  public:
-  explicit Outbox(net::ControlPlane* plane) : plane_(plane) {}  // null in a world of one: there is no peer
+  explicit Outbox(net::ControlPlane* plane) : plane_(plane) {}  // null in a job of one rank: there is no peer
 
   // Member: messages to the leader. The caller appends them in the order of their events.
   std::vector<Message>& to_leader() { return to_leader_; }

@@ -154,7 +154,7 @@ std::uint16_t port_of(int fd) {
 }
 
 // Connections of an earlier listener on the same port may still be in TIME_WAIT. A port that the user chose must be
-// usable in spite of them.
+// usable although they exist.
 void allow_again(int fd, const Address& address) {
   if (address.port != 0) set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 }

@@ -49,8 +49,8 @@ class ControlPlane {
   [[nodiscard]] virtual bool pending() const = 0;
   // The amount of these messages.
   [[nodiscard]] virtual Queued queued() const = 0;
-  // Leader only: `member` has left in an orderly way. The end of its connection is then not a loss, and messages that
-  // it does not read are dropped.
+  // Leader only: `member` has left in good order. The end of its connection is then not a loss, and messages that it
+  // does not read are dropped.
   virtual void may_go(int member) = 0;
   // The first connection that ended, except those of members that may leave. Only the leader sees all members. A member
   // sees the leader only.

@@ -236,7 +236,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
-// The address where other ranks reach this process: the one from the launcher, or the interface that leads to it.
+// The address where other ranks reach this process: the one that the launcher gave, or that of the interface through
+// which this process reaches the store.
 Result<std::string> bind_address(const World& world) {
   if (!world.address.empty()) return to_string(Address{.host = world.address});
   auto store = parse_address(world.store);

@@ -32,7 +32,7 @@ namespace distrun::net {
 // Two cache lines, because the hardware fetches them in pairs.
 struct alignas(128) DoorbellLine {
   std::atomic<std::uint64_t> word{0};
-  std::atomic<std::uint32_t> goodbye{0};  // 1: this rank closed its link in an orderly way
+  std::atomic<std::uint32_t> goodbye{0};  // 1: this rank closed its link in good order
 };
 
 // One rank's view of all doorbells of its host. Only the holder of the progress token uses it. It owns nothing: the

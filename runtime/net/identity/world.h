@@ -12,8 +12,9 @@
 
 namespace distrun::net {
 
-// The cure for a process that inherited the variables of a rank and is not that rank. The launcher sets more variables
-// that would make distrun refuse such a process. Only distrun removes what --mimic and --mpi set.
+// What the user can do if a process has inherited the variables of a rank and is not that rank. The text does not name
+// all variables that make distrun refuse such a process: --mimic and --mpi set more. Only the command distrun removes
+// those.
 inline constexpr const char* kHowAlone =
     "start what is to be alone as `distrun --no-detect -np 1 program`, or without the variables DISTRUN_*, WORLD_SIZE, "
     "TF_CONFIG and JAX_NUM_PROCESSES";
@@ -26,8 +27,8 @@ struct World {
   int cross_rank = 0;  // index of this host among the hosts that have this local rank
   int cross_size = 1;
   std::string host = "localhost";  // as the user wrote it
-  std::string job_id;              // empty in a world of one without a launcher
-  std::string store;               // "address:port" of the rendezvous; empty in a world of one
+  std::string job_id;              // empty in a job of one rank without a launcher
+  std::string store;               // "address:port" of the rendezvous; empty in a job of one rank
   std::string address;             // how other hosts reach this host; empty: the local address towards the store
   std::vector<int> gpus;           // the GPUs of this rank, numbered among those it can see; empty: none, or unknown
   double host_timeout = 30;  // in seconds; the setting, for every connection to another host; not in the variables
@@ -37,7 +38,7 @@ struct World {
 // The DISTRUN_* variables that describe `world`, without the job's key.
 Environment to_environment(const World& world);
 
-// Reads the variables back. Without any DISTRUN_* variable of a rank, the result is a world of one, unless
+// Reads the variables back. Without any DISTRUN_* variable of a rank, the result is a job of one rank, unless
 // other_launcher.h finds a larger one. Incomplete or contradictory variables are an error that names them.
 Result<World> world_from_environment(const Environment& environment);
 

@@ -112,7 +112,7 @@ Result<std::optional<Stated>> choose(const Environment& environment, bool& any) 
       continue;
     }
     // It is not clear which one is the inner launcher. Without the variables of the larger one, each task would be a
-    // world of one.
+    // job of one rank.
     if (single != nullptr) return contradiction(environment, single, family.size, nullptr);
     if (!chosen) {
       chosen = *stated;

@@ -27,7 +27,7 @@ struct OtherLauncher {
 
 // Returns nothing if no launcher reports several tasks. Returns an error with the variable and the cure in three cases:
 // variables are missing or contradict each other; there is no exchange (plain srun); or distrun cannot join the
-// launcher's ranks (WORLD_SIZE of torchrun). It never returns a world of one for each of several tasks.
+// launcher's ranks (WORLD_SIZE of torchrun). It never returns a job of one rank for each of several tasks.
 Result<std::optional<OtherLauncher>> other_launcher(const Environment& environment);
 
 // Which of several copies of a command this process is, for commands that should run once. The copies need no exchange

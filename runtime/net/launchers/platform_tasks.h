@@ -20,8 +20,8 @@ struct PlatformTasks {
 // TF_CONFIG that does not train with others: a ps, an evaluator, or a process without a task in it.
 std::optional<PlatformTasks> platform_tasks(const Environment& environment);
 
-// For a process without a launcher's variables. An error if a platform has several tasks: this process would take
-// itself for rank 0 of 1, and so would each of the others.
+// For a process without a launcher's variables. An error if a platform has several tasks: this process would act as
+// rank 0 of 1, and so would each of the others.
 Status not_one_of_several(const Environment& environment);
 
 }  // namespace distrun::net

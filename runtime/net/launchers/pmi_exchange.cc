@@ -43,7 +43,7 @@ Status Pmi::open(TimePoint deadline) {
   return ask("cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init", deadline).status();
 }
 
-// Without `finalize` the launcher takes the end of this process for a crash and ends the other ranks.
+// Without `finalize` the launcher treats the end of this process as a crash and ends the other ranks.
 Pmi::~Pmi() {
   if (!in_forked_child()) (void)ask("cmd=finalize\n", "finalize_ack", Clock::now() + kFarewell);
 }

@@ -1,6 +1,6 @@
 // The exchange that another launcher offers to the ranks it started: rank 0 provides a text, and all ranks get it. It
 // talks to the launcher's process on this host, over an inherited descriptor (PMI) or an address from variables (PMIx).
-// The destructor tells the launcher that this process ends in an orderly way, so the object must live as long as the
+// The destructor tells the launcher that this process ends in good order, so the object must live as long as the
 // process.
 #pragma once
 

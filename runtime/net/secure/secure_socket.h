@@ -81,9 +81,9 @@ Result<std::unique_ptr<SecureSocket>> connect_secure(const std::string& address,
                                                      TimePoint deadline);
 
 // Server side, event-driven. It holds at most 128 peers that are not authenticated yet, and at most 2 KiB for each. It
-// closes such a peer 5 s after accept. When the 129th peer comes, the listener drops the oldest peer that has been
-// silent for 100 ms. Until there is one, new peers wait in the kernel. Strangers cause at most one log line per second
-// and never disturb the owner.
+// closes such a peer, a stranger, 5 s after accept. When the 129th peer comes, the listener drops the oldest peer that
+// has been silent for 100 ms. Until there is one, new peers wait in the kernel. Strangers cause at most one log line
+// per second and never disturb the owner.
 class SecureListener {
  public:
   // Returns the reason for a refusal, which the peer will report, or an empty string to welcome the peer.

@@ -35,7 +35,7 @@ struct MissedPeers {
   bool heard = false;                // another rank has reported it
 };
 
-// The error for the other ranks if a rank is gone: lost, or, if it `left` in an orderly way, left too early.
+// The error for the other ranks if a rank is gone: lost, or, if it `left` in good order, left too early.
 ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left);
 // The error that ends a wait for other ranks when the event arrives; OK if the event does not end the job.
 Status end_of_job(const JobEvent& event);
@@ -48,11 +48,11 @@ class JobChannel {
   [[nodiscard]] virtual int fd() const = 0;
   // Never blocks. An error means that the launcher is gone. After it was returned, fd() is not readable any more.
   virtual Result<std::vector<JobEvent>> receive() = 0;
-  // This rank leaves in an orderly way: its exit with code 0 is not a failure.
+  // This rank leaves in good order: its exit with code 0 is not a failure.
   virtual Status leave() = 0;
   // This rank ends because of an uncaught exception or a failed allocation. Peers get the cause at once.
   virtual Status report_failure(const RankFailure& failure) = 0;
-  // Leader only: `rank` left in an orderly way while other ranks still need it. That ends the job.
+  // Leader only: `rank` left in good order while other ranks still need it. That ends the job.
   virtual Status report_early_leave(int rank, const RankFailure& failure) = 0;
   // Other ranks have waited for these ranks for longer than allowed. That ends the job.
   virtual Status report_stall(const std::vector<int>& ranks, const RankFailure& failure) = 0;

@@ -41,7 +41,7 @@ std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
     case kStopping:  // the ranks have agreed, and the other launcher limits the time
       return std::nullopt;
     case kDisconnected:
-      // The connection of a rank that left in an orderly way ends too.
+      // The connection of a rank that left in good order ends too.
       if (in_session_.erase(notice.rank) == 0) return std::nullopt;
       return failure(JobEvent::Kind::kRankFailed, "its process (pid " + std::to_string(notice.pid) + ") ended");
   }

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kListenerData = ~std::uint64_t{0};  // epoll data; a rank's data is its number
 constexpr std::uint64_t kClockData = kListenerData - 1;
-// If so many bytes of answers wait for a rank, the server reads no requests of it until the rank has read them.
+// If this many bytes of answers wait for a rank, the server reads no requests of it until the rank has read them.
 constexpr std::size_t kMaxQueued = std::size_t{4} << 20;
 
 struct ServedRank {

@@ -31,7 +31,7 @@ struct StoreServerOptions {
 struct StoreNotice {
   enum class Kind {
     kJoined,        // `pid` is set
-    kLeft,          // the rank leaves in an orderly way
+    kLeft,          // the rank leaves in good order
     kFailed,        // the rank has failed; `failure` is its report
     kLeftEarly,     // another rank reports that `rank` left while it was still needed; `failure` names the operation
     kStalled,       // the rank reports that others wait too long for the ranks in `missed`; `failure` says how

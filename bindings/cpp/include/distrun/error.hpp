@@ -30,7 +30,7 @@ class Error : public std::runtime_error {
   std::string host;        // of the rank that failed
   std::string cause;       // the first cause, in the words of the failed rank
   std::vector<int> ranks;  // world ranks that it concerns
-  bool usable;             // false: the job cannot go on
+  bool usable;             // false: the job cannot continue
 };
 
 namespace detail {

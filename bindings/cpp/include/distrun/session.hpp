@@ -40,7 +40,8 @@ inline std::string query(const std::string& what, distrun_session* session = nul
 // is its place there in ascending order, but roots are world ranks.
 class Session {
  public:
-  // Joins the job, or makes a world of one (distrun_init). `settings` are "name=value", see docs/reference/settings.md.
+  // Joins the job, or makes a job of one rank (distrun_init). `settings` are "name=value", see
+  // docs/reference/settings.md.
   explicit Session(const std::vector<std::string>& settings = {}) : owned_(true) {
     std::vector<const char*> texts;
     texts.reserve(settings.size());

@@ -181,9 +181,9 @@ DISTRUN_API const char* distrun_code_name(int32_t code);
 /* Fills `error` with the last failure of this thread. Valid until the next failing call on this thread. */
 DISTRUN_API void distrun_last_error(distrun_error* error);
 
-/* Joins the job that the environment describes (docs/reference/settings.md), or makes a world of one. Collective: waits
- * for all ranks, at most start_timeout. Then DISTRUN_TIMEOUT names the missing ranks and ends the job. `options` may be
- * NULL. While a session is open, a second one in the process is refused; distrun_current() returns the open one.
+/* Joins the job that the environment describes (docs/reference/settings.md), or makes a job of one rank. Collective:
+ * waits for all ranks, at most start_timeout. Then DISTRUN_TIMEOUT names the missing ranks and ends the job. `options`
+ * may be NULL. While a session is open, a second one in the process is refused; distrun_current() returns the open one.
  * After a failure `*session` is NULL. That refusal, and the error in a forked child, leave it unchanged. */
 DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session** session);
 /* For a library: returns the session that the program has opened by distrun_init, distrun.hpp or Python's init(). It
@@ -237,7 +237,7 @@ DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, ch
 /* Writes DISTRUN_MAC_SIZE bytes to `mac`: a hash of `data` that only this job's ranks can make. It differs for each
  * `purpose`. Use it for data that must not change on its way, since tensors may be changed between hosts
  * (SECURITY.md). The sender sends it with the data; the receiver computes it again and compares. All zeros in a
- * world of one. */
+ * job of one rank. */
 DISTRUN_API int32_t distrun_mac(distrun_session* session, const char* purpose, const void* data, uint64_t size,
                                 void* mac);
 
@@ -289,7 +289,7 @@ DISTRUN_API void distrun_watch_close(distrun_watch* watch);
 /* The job's store: keys and values that all ranks share, over the authenticated connections to the launcher. It is
  * for a few small values, for instance for ranks that find each other. Keys are texts below 1 KiB, values have at
  * most 1 MiB, all together at most 256 MiB. A key stays until a swap removes it or the session ends.
- * DISTRUN_UNSUPPORTED in a world of one.
+ * DISTRUN_UNSUPPORTED in a job of one rank.
  *
  * `get` waits until the key exists, at most `timeout` seconds (negative: no limit), and ends early if a rank is
  * gone. `add` creates a missing key with the value 0 first; the value of the key is the sum in decimal digits.

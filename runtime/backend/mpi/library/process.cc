@@ -200,7 +200,7 @@ void Process::finalize() {
   int finalized = 0;
   library_->call.Finalized(&finalized);
   if (finalized == 0) library_->call.Finalize();
-  abandon();  // in a world of one, the engine's thread may still be running
+  abandon();  // in a job of one rank, the engine's thread may still be running
 }
 
 Status Process::check(int code, const char* call) const {

@@ -27,9 +27,9 @@ struct Place {
   int size = 0;
 };
 
-// Held around every call of MPI, at any thread level: a thread that abandons an operation must know that no other
-// thread is in a call that moves it. An MPI built with CUDA assumes that memory belongs to the thread's current
-// context, and any call may move a message of any group. So this makes the GPU's context current.
+// A lock that is held around every call of MPI, at any thread level: a thread that abandons an operation must know that
+// no other thread is in a call that moves it. An MPI built with CUDA assumes that memory belongs to the thread's
+// current context, and any call may move a message of any group. So this makes the GPU's context current.
 class Turn {
  public:
   Turn(std::mutex& mutex, const cuda_parts::Gpu* gpu) : lock_(mutex) {
@@ -60,12 +60,12 @@ class Process {
   // Sets the GPU for the memory that MPI gets from now on. It stays set until the process ends.
   void on_gpu(const cuda_parts::Gpu& gpu) { gpu_ = &gpu; }
   [[nodiscard]] Status check(int code, const char* call) const;
-  Result<Handle> op_of(DType dtype, ReduceOp reduce);  // call it with the turn held
+  Result<Handle> op_of(DType dtype, ReduceOp reduce);  // call it with a Turn held
 
   // Whether the program calls MPI too. This is assumed if the program has initialised MPI. Call it after enter().
   [[nodiscard]] bool program_calls() const { return !ours_; }
   // abandon(): an operation was given up while MPI may still access its memory, so MPI is never called again. keep()
-  // holds an object that MPI may access until the process ends. Call both with the turn held.
+  // holds an object that MPI may access until the process ends. Call both with a Turn held.
   void abandon() { abandoned_ = true; }
   [[nodiscard]] bool abandoned() const { return abandoned_; }
   void keep(std::shared_ptr<void> something) { kept_.push_back(std::move(something)); }
