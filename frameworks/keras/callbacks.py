@@ -117,8 +117,8 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             logs = {}
         values = {name: _numbers(logs[name]) for name in sorted(logs)}
         shapes = {name: None if value is None else list(value.shape) for name, value in values.items()}
-        # Ranks that have joined send nothing. All epochs use one name, so that ranks in different epochs meet and
-        # raise.
+        # Ranks that have joined send nothing. The name is the same in all epochs, so that ranks in different epochs
+        # exchange them here, and raise.
         told = allgather_object((basics.rank(), epoch, shapes), "MetricAverageCallback")
         _refuse_other_epochs({rank: its for rank, its, _ in told})
         averaged = _averaged({rank: its for rank, _, its in told})

@@ -389,8 +389,8 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
             return list(zip(reduction.reduce([gradient for gradient, _ in pairs], variables), variables, strict=True))
 
         def apply_gradients(self, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
-            """Refuses local variables inside a LossScaleOptimizer, as compile() makes one. It has reduced and checked
-            the gradients before this call."""
+            """Refuses local variables if this optimizer is inside a LossScaleOptimizer, for instance that of compile().
+            Before this call, the LossScaleOptimizer has reduced and checked all gradients."""
             if reduction.local and options.get("skip_gradients_aggregation"):
                 raise _local_with(SCALED)
             return super().apply_gradients(grads_and_vars, *arguments, **options)
@@ -406,9 +406,9 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
 
 
 def _amend_scaling() -> None:
-    """Patches LossScaleOptimizer to refuse a distributed optimizer inside, as compile() would make one for the policy.
+    """Patches LossScaleOptimizer to refuse a distributed optimizer. In mixed_float16, compile() would wrap one.
 
-    It would check only this rank's gradients, and skip steps that the other ranks make.
+    The wrapper would check only this rank's gradients, and skip steps that the other ranks make.
     """
     scaling = keras.optimizers.LossScaleOptimizer
     if hasattr(scaling, "distrun_amended"):
@@ -492,8 +492,8 @@ def _scaling(base: Any) -> Any:
 
 
 def _are_zeros(grads: list[Any]) -> bool:
-    """True for eager gradients that are all zero. A program may take a step with them to create the slots for a
-    state."""
+    """True for eager gradients that are all zero. A program may take a step with them, so that the optimizer creates
+    its variables before a state is restored."""
     try:
         return not any(keras.ops.convert_to_numpy(one).any() for one in grads if one is not None)
     except Exception:  # in a traced step they have no values; each backend raises its own type

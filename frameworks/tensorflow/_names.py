@@ -94,10 +94,10 @@ def _uses_variable(graph: Any) -> bool:
 
 
 def _in_order(graph: Any) -> bool:
-    """True if the callers run calls of this function one after the other.
+    """True if TensorFlow runs the calls of this function one after the other.
 
-    TensorFlow keeps the order of calls that use no variable. (Directly in a v1 graph it orders no calls, and each
-    function counts by itself.)
+    It does so for calls that use no variable. (It orders no calls of a v1 graph. The result is True for a function
+    there, because the operations of each function are numbered separately.)
     """
     while hasattr(_around(graph), "outer_graph"):
         if _uses_variable(graph):

@@ -1,8 +1,8 @@
 """Gradients in flight: the state of each parameter of a DistributedOptimizer between backward and step.
 
 A gradient is submitted when backward has accumulated it for the last time before the step. Several gradients are
-submitted together, when they have enough bytes: small ones share one call, and big ones leave at once, while backward
-goes on. If that would only slow backward down, all leave together at its end.
+submitted together, when they have enough bytes: small ones share one call, and big ones are sent at once, while
+backward continues. If that would only slow backward down, all are sent together at its end.
 
 Threads: hooks run on autograd's threads, everything else on the caller's; `_lock` guards all state. Ranks match
 gradients by name, so the order of the hooks and the size of the batches may differ among ranks.

@@ -26,7 +26,7 @@ class Group:
 
 
 class Slot:
-    """One parameter. `struct` is its operation, which is filled once and then reused in every step."""
+    """One parameter of a DistributedOptimizer. `struct` is its operation: filled once, reused in every step."""
 
     def __init__(self, param: torch.Tensor, name: str, passes: int, group: Group | None) -> None:
         self.param = param

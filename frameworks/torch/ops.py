@@ -43,7 +43,7 @@ def _guarded(
 
 
 class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
-    """Adds gradients to blocking forms with new tensors, and operators of torch.library for compiled programs."""
+    """Adds gradients to the blocking operations that return new tensors, and operators for compiled programs."""
 
     def begin(
         self, kind: Kind, tensors: list[torch.Tensor], ask: Request, *, grouped: bool = False, in_place: bool = False

@@ -76,7 +76,8 @@ def run() -> None:
     del sys.argv[0]
     script = Path(sys.argv[0])
     _look_first_in(str(script.resolve().parent))
-    # Python has made __file__ absolute since 3.9, so it stays right after a change of directory. Here argv[0] is too.
+    # Python has made __file__ absolute since 3.9, so it stays right after a change of directory. This makes argv[0]
+    # absolute as well.
     runpy.run_path(str(script.absolute()), run_name="__main__")
 
 

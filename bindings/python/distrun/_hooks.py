@@ -32,8 +32,8 @@ def end_without_waiting() -> None:
     """Ends the process with code 1 after an uncaught exception outside a session, instead of waiting for other
     processes.
 
-    Some frameworks wait for all processes at exit. The others may wait for this one elsewhere, so both would hang.
-    The launcher sees the exit code. At an interactive prompt the process goes on.
+    Some frameworks wait for all processes at exit. The others may wait for this one elsewhere, so both would hang. The
+    launcher sees the exit code. At an interactive prompt the process continues.
     """
     previous = sys.excepthook
 

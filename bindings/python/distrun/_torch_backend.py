@@ -24,7 +24,7 @@ def use_distrun(c10d: ModuleType) -> None:
     @functools.wraps(begin)
     def init_process_group(backend: Any = None, *arguments: Any, **more: Any) -> None:
         if str(backend).lower() in _GLOO:
-            # The ranks meet first, before the group is made. Let distrun's rendezvous do that for gloo too.
+            # Before torch makes the group, its ranks find each other in a rendezvous. Use distrun's for gloo too.
             importlib.import_module("distrun.torch.c10d._rendezvous").OURS.add("gloo")
         begin(backend, *arguments, **more)
 

@@ -132,7 +132,7 @@ def init(
     *,
     settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Joins the job that the launcher describes, or makes a world of one rank. A second call has no effect.
+    """Joins the job that the launcher describes, or makes a job of one rank. A second call has no effect.
 
     Blocks until all ranks have called it, or start_timeout is over.
 

@@ -13,8 +13,8 @@ class DistrunError(RuntimeError):
     """Any failure that the runtime reports.
 
     tensor: name of the tensor concerned, or "". ranks: the world ranks that disagree, are missing or died. host: their
-    host, or "". cause: the first cause in a few words, or "". usable: False if the job cannot go on. code: the C API's
-    code.
+    host, or "". cause: the first cause in a few words, or "". usable: False if the job cannot continue. code: the C
+    API's code.
     """
 
     code: Code = Code.INTERNAL
@@ -67,7 +67,7 @@ class Mismatch(DistrunError):
 
 
 class JobEnded(DistrunError):
-    """The job cannot go on. Every error that ended the job is an instance, also a Timeout (`usable` is then False).
+    """The job cannot continue. Every error that ended the job is an instance, also a Timeout (`usable` is then False).
 
     Horovod's name for it is HorovodInternalError.
     """
@@ -88,7 +88,7 @@ class RankLeft(JobEnded):
 
 
 class Timeout(DistrunError):
-    """A time limit passed. After a wait's limit the job goes on; if the limit ended the job, `usable` is False."""
+    """A time limit passed. After a wait's limit the job continues; if the limit ended the job, `usable` is False."""
 
     code = Code.TIMEOUT
 
@@ -141,7 +141,7 @@ def _restored(kind: type[DistrunError], message: str) -> DistrunError:
 
 
 def end_job(error: DistrunError) -> None:
-    """Marks the job as ended by `error`, although the runtime says that it could go on."""
+    """Marks the job as ended by `error`, although the runtime says that it could continue."""
     error.usable = False
     error.__class__ = _ending(type(error))
 

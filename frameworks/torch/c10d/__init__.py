@@ -2,7 +2,7 @@
 
 Scripts written for torchrun then run unchanged under `distrun -np N python script.py`. DDP, FSDP2, DTensor and the
 collectives of torch.distributed use the ranks, process sets and errors of distrun. Without a launcher, the program is a
-world of one rank. docs/reference/torch-distributed.md lists what works and what does not.
+job of one rank. docs/reference/torch-distributed.md lists what works and what does not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """c10d's collectives as operations of distrun. Each function submits one call and returns its handle.
 
-`channel` is the group. Shapes: P members, n elements. Arguments are checked before anything is submitted, so a
-ValueError occurs on this rank only. Errors that the ranks find together (other shapes, dtypes, calls) are a Mismatch on
-all.
+`channel` is the group. Arguments are checked before anything is submitted, so a ValueError occurs on this rank only.
+Errors that the ranks find together (other shapes, dtypes, calls) are a Mismatch on all.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def _from_here(tensors: Tensors, message: Message) -> Message:
 
 
 def allgather(channel: Channel, outputs: Sequence[Tensors], inputs: Tensors) -> Handle[None]:
-    """Gathers each input into its P outputs, one for each member. A member's tensor may differ in size."""
+    """Gathers each input into its outputs, one for each member. A member's tensor may differ in size."""
     count = len(channel.members)
     _need(len(outputs) == len(inputs), f"{len(outputs)} lists of outputs for {len(inputs)} inputs.")
     for row in outputs:
@@ -112,7 +111,7 @@ def allgather(channel: Channel, outputs: Sequence[Tensors], inputs: Tensors) -> 
 
 
 def allgather_single(channel: Channel, outputs: Tensors, inputs: Tensors) -> Handle[None]:
-    """Concatenates the members' inputs of n elements each into one output of P * n, in rank order."""
+    """Concatenates the inputs of all members, in rank order. An output has the elements of all of them."""
     count = len(channel.members)
     _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} inputs.")
     for output, tensor in zip(outputs, inputs, strict=True):
@@ -126,7 +125,7 @@ def allgather_single(channel: Channel, outputs: Tensors, inputs: Tensors) -> Han
 
 
 def reduce_scatter(channel: Channel, outputs: Tensors, inputs: Sequence[Tensors], reduction: Reduction) -> Handle[None]:
-    """Reduces inputs[member] of n elements into each output. The inputs of an output are P tensors of n elements."""
+    """Reduces inputs[member] into each output. An output has one input tensor for each member, of its own size."""
     count = len(channel.members)
     _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} lists of inputs.")
     for output, row in zip(outputs, inputs, strict=True):
@@ -140,7 +139,7 @@ def reduce_scatter(channel: Channel, outputs: Tensors, inputs: Sequence[Tensors]
 
 
 def reduce_scatter_single(channel: Channel, outputs: Tensors, inputs: Tensors, reduction: Reduction) -> Handle[None]:
-    """Reduces each input of P * n elements, and writes this member's n to its output."""
+    """Reduces each input, and writes this member's share of it to its output. All shares are equal."""
     count = len(channel.members)
     _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} inputs.")
     pieces = []
@@ -185,7 +184,7 @@ def alltoall_single(
 
 
 def gather(channel: Channel, outputs: Tensors, tensor: torch.Tensor, root: int) -> Handle[None]:
-    """Gathers to the root, which passes P outputs. The others pass none."""
+    """Gathers to the root, which passes an output for each member. The others pass none."""
     count = len(channel.members)
     mine = channel.position == root
     _need(len(outputs) == (count if mine else 0), f"gather: {len(outputs)} outputs; the root has {count}, others none.")
@@ -195,7 +194,7 @@ def gather(channel: Channel, outputs: Tensors, tensor: torch.Tensor, root: int) 
 
 
 def scatter(channel: Channel, output: torch.Tensor, tensors: Tensors, root: int) -> Handle[None]:
-    """Scatters from the root, which passes P inputs. The others pass none. Each member gets its own input."""
+    """Scatters from the root. It passes an input for each member, the others pass none. Each member gets its own."""
     count = len(channel.members)
     mine = channel.position == root
     _need(len(tensors) == (count if mine else 0), f"scatter: {len(tensors)} inputs; the root has {count}, others none.")

@@ -3,7 +3,7 @@
 The backend distrun uses the job's own store. Other backends use torch's: a store that rank 0 opens at MASTER_PORT,
 which any user of the network may read and write.
 
-A program without a launcher has no RANK and no MASTER_ADDR. It is a world of one rank, and needs neither.
+A program without a launcher has no RANK and no MASTER_ADDR. It is a job of one rank, and needs neither.
 
 torch closes rank 0's store together with the group that used it. Suppose another rank destroys that group and makes a
 new one before rank 0 does: it would find the old store, while rank 0 waits in the new one. So this module keeps the
