@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distrun import _hooks, _where
+from distrun import _hooks, _where, errors
 
 
 def frame(module: str, name: str = "f", back: Any = None, **values: object) -> Any:
@@ -88,10 +89,71 @@ def test_the_exception_of_another_thread_is_seen_while_it_is_handled() -> None:
     for thread in in_a_thread(body):
         raised = _where._exception_of(thread)
         assert raised is not None
-        kind, value, trace = raised
-        assert _hooks.name(kind, value) == "ValueError: a bad sample"
-        assert (_hooks.place(trace) or ("", 0))[0] == __file__
+        assert _hooks.name(type(raised), raised) == "ValueError: a bad sample"
+        assert (_hooks.place(raised.__traceback__) or ("", 0))[0] == __file__
     assert _where._exception_of(threading.main_thread().ident or 0) is None
+
+
+def raised_by(body: Callable[[], object]) -> BaseException:
+    try:
+        body()
+    except BaseException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_of_chained_exceptions_the_last_and_the_first_are_told() -> None:
+    def three(hide: bool = False) -> None:
+        try:
+            try:
+                {}["y"]
+            except KeyError:
+                middle = LookupError("in between")
+                middle.__suppress_context__ = hide
+                raise middle  # noqa: B904
+        except LookupError as error:
+            raise ValueError("x") from error
+
+    three_told = _where.told_exceptions(raised_by(three))
+    assert [_hooks.name(type(one), one) for one in three_told] == ["ValueError: x", "KeyError: 'y'"]
+    hidden = _where.told_exceptions(raised_by(lambda: three(hide=True)))
+    assert [type(one) for one in hidden] == [ValueError, LookupError]
+    alone = ValueError("alone")
+    assert _where.told_exceptions(alone) == [alone]
+    assert _where.told_exceptions(None) == []
+    circle = ValueError("circle")
+    circle.__context__ = KeyError("other")
+    circle.__context__.__context__ = circle
+    assert len(_where.told_exceptions(circle)) == 2
+
+
+def test_a_generator_that_is_closed_tells_what_closed_it() -> None:
+    closing = GeneratorExit()
+    assert _where.told_exceptions(closing) == []
+    closing.__context__ = ValueError("bad")
+    assert _where.told_exceptions(closing) == [closing.__context__]
+
+
+def test_the_end_of_an_iteration_or_of_the_job_is_no_cause() -> None:
+    assert _where.told_exceptions(StopIteration()) == []
+    ended = errors.RankLost("rank 1 was lost")
+    ended.usable = False
+    assert _where.told_exceptions(ended) == []
+    ended.__context__ = ValueError("bad")
+    assert _where.told_exceptions(ended) == [ended.__context__]
+
+
+def test_the_exception_of_an_excepthook_is_that_which_it_was_called_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ValueError("bad")
+    monkeypatch.setattr(sys, "last_value", error, raising=False)
+    monkeypatch.delattr(sys, "last_exc", raising=False)
+    hook = frame("train", "hook", None, kind=ValueError, value=error, trace=None)
+    assert _where._in_excepthook(frame("distrun._operations", "_wait_native", hook)) is error
+    assert _where._in_excepthook(frame("train", "hook", None, arguments=(ValueError, error, None))) is error
+    assert _where._in_excepthook(frame("__main__", "<module>", None, x=1)) is None  # a prompt after an error
+    assert _where._in_excepthook(None) is None
+    monkeypatch.delattr(sys, "last_value")
+    assert _where._in_excepthook(hook) is None
 
 
 def test_a_thread_that_waits_for_a_lock_is_seen_by_the_kernels_word() -> None:

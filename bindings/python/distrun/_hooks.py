@@ -114,16 +114,25 @@ def _first_line(text: str) -> str:
     return lines[0] if lines else ""
 
 
+def chain(value: BaseException | None, hidden: bool = True) -> list[BaseException]:
+    """Returns `value`, then the exceptions that led to it, newest first. `hidden`: also those behind `from None`."""
+    found: list[BaseException] = []
+    while value is not None and not any(value is one for one in found):
+        found.append(value)
+        shows = hidden or not value.__suppress_context__
+        value = value.__cause__ or (value.__context__ if shows else None)
+    return found
+
+
+def is_consequence(value: BaseException) -> bool:
+    """True for the error of a job that had ended before."""
+    error = _session.error_of(value)
+    return error is not None and not error.usable
+
+
 def _errors(value: BaseException | None) -> list[errors.DistrunError]:
     """Returns the distrun exceptions in the chain of causes and contexts of `value`."""
-    seen: set[int] = set()
-    found = []
-    while value is not None and id(value) not in seen:
-        seen.add(id(value))
-        if error := _session.error_of(value):
-            found.append(error)
-        value = value.__cause__ or value.__context__
-    return found
+    return [error for one in chain(value) if (error := _session.error_of(one))]
 
 
 def _abort(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> None:

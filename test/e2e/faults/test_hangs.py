@@ -84,17 +84,18 @@ def test_a_limit_of_0_lets_ranks_wait(hangs) -> None:  # type: ignore[no-untyped
     assert job.finish(60) == 124, job.text
 
 
-@pytest.mark.parametrize("way", ["with", "finally", "except", "generator"])
+@pytest.mark.parametrize("way", ["with", "finally", "except", "generator", "chained", "closed", "excepthook"])
 def test_an_exception_that_waits_is_named(hangs, way: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     report = tmp_path / "report.json"
     job = hangs("unwinds", way, options=(*WARNS, "--timeout", "5", "--report", str(report)))
     assert job.finish(60) == 124, job.text
-    said = r"handling ValueError: a bad sample on rank 1 \(\S*hangs.py:\d+\)"
+    named = "ValueError: a bad sample on rank 1" + (" (from KeyError: 'y')" if way == "chained" else "")
+    said = rf"handling {re.escape(named)} \(\S*hangs.py:\d+\)"
     assert len(re.findall(said, job.text)) == 3, job.text  # once in the first report of the wait, then at the end
     facts = json.loads(report.read_text())
-    named = [stack for stack in facts["stacks"] if stack["exception"]]
-    assert [stack["exception"] for stack in named] == ["ValueError: a bad sample on rank 1"], facts
-    assert named[0]["ranks"] == [1] and named[0]["raised_at"]["line"] > 0, facts
+    [stack] = [stack for stack in facts["stacks"] if stack["exception"]]
+    assert stack["exception"] == named, facts
+    assert stack["ranks"] == [1] and stack["raised_at"]["line"] > 0, facts
 
 
 def test_the_first_report_of_a_wait_shows_stacks_once(hangs) -> None:  # type: ignore[no-untyped-def]

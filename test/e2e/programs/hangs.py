@@ -104,6 +104,25 @@ def fails() -> None:
     raise ValueError("a bad sample on rank 1")
 
 
+def reads() -> Iterator[int]:
+    """A generator that calls an operation when it is closed."""
+    try:
+        yield 1
+    finally:
+        wait_for("closes a file")
+
+
+def both_ways() -> None:
+    """Rank 1 raises an exception and waits for all in its clean-up. The others wait for rank 1 in their step."""
+    if hvd.rank() != 1:
+        wait_for("step")
+        return
+    try:
+        fails()
+    finally:
+        hvd.barrier()
+
+
 def unwinds() -> None:
     """Rank 1 raises an exception and calls an operation while it unwinds. The others wait in another operation."""
     way = sys.argv[2]
@@ -122,6 +141,24 @@ def unwinds() -> None:
             fails()
         except ValueError:
             hvd.allgather(ONE, name="in except")
+    elif way == "chained":
+        try:
+            try:
+                {}["y"]
+            except KeyError as error:
+                raise ValueError("a bad sample on rank 1") from error
+        finally:
+            hvd.barrier()
+    elif way == "closed":
+        rows = reads()
+        next(rows)
+        try:
+            fails()
+        except ValueError:
+            rows.close()
+    elif way == "excepthook":
+        sys.excepthook = lambda *_: wait_for("in a hook")
+        fails()
     else:
 
         @contextlib.contextmanager

@@ -93,12 +93,37 @@ def _waits_for_a_lock() -> bool:
         return False
 
 
-def _exception_of(thread: int) -> tuple[type[BaseException], BaseException | None, Any] | None:
-    """Returns sys.exc_info() of another thread."""
+def _exception_of(thread: int) -> BaseException | None:
+    """Returns the exception that another thread handles."""
     found: Any = sys._current_exceptions().get(thread)
-    if isinstance(found, tuple):  # before Python 3.12
-        return found if found[0] is not None else None
-    return None if found is None else (type(found), found, found.__traceback__)
+    raised: BaseException | None = found[1] if isinstance(found, tuple) else found  # a tuple: before Python 3.12
+    return raised
+
+
+def _in_excepthook(frame: FrameType | None) -> BaseException | None:
+    """Returns the uncaught exception, if `frame` belongs to a call of sys.excepthook for it."""
+    # Python sets it before the call. It keeps it afterwards, for instance at a prompt.
+    last: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    frames = list(_outwards(frame))
+    if last is None or not frames:
+        return None
+    arguments: list[object] = []
+    for value in frames[-1].f_locals.values():
+        arguments.extend(value if isinstance(value, tuple) else (value,))
+    return last if any(value is last for value in arguments) else None
+
+
+def told_exceptions(raised: BaseException | None) -> list[BaseException]:
+    """Returns the exceptions to tell: `raised` or the first that led to it, and then the one where it all began.
+
+    A generator that is closed handles GeneratorExit, which says nothing. The error of a job that has ended says nothing
+    either. The end of an iteration is no failure.
+    """
+    if isinstance(raised, StopIteration | StopAsyncIteration):
+        return []
+    said = [one for one in _hooks.chain(raised, hidden=False) if not isinstance(one, GeneratorExit)]
+    said = [one for one in said if not _hooks.is_consequence(one)]
+    return said[:1] + said[1:][-1:]
 
 
 def _text(text: str) -> bytes:
@@ -129,10 +154,11 @@ def _describe(view: int) -> None:
             _tell_thread(view, names[thread] or "", frame)
             inside.append(thread)
     for thread in inside:
-        if (raised := _exception_of(thread)) and not issubclass(raised[0], StopIteration | StopAsyncIteration):
-            kind, value, trace = raised
-            file, line = _hooks.place(trace) or ("", 0)
-            library().distrun_view_exception(view, _text(_hooks.name(kind, value)), _text(file), line or 0)
+        raised = _exception_of(thread) or (_in_excepthook(frames.get(main)) if thread == main else None)
+        if told := told_exceptions(raised):
+            text = " (from ".join(_hooks.name(type(one), one) for one in told) + ")" * (len(told) - 1)
+            file, line = _hooks.place(told[0].__traceback__) or ("", 0)
+            library().distrun_view_exception(view, _text(text), _text(file), line or 0)
             return
 
 
