@@ -7,7 +7,10 @@ import os
 import pty
 import subprocess
 import sys
+import traceback
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import pytest
 
@@ -140,3 +143,51 @@ def test_the_launcher_is_told_where_and_by_which_tensor(monkeypatch: pytest.Monk
     assert told[2][3] == "grad"
     _hooks._abort(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert told[3] == ("KeyboardInterrupt", "", 0, "")
+
+
+def called_in_distrun(error: BaseException) -> BaseException:
+    """Returns `error`, raised by a function of distrun."""
+    inside: dict[str, Any] = {"__name__": "distrun._operations", "error": error}
+    exec("def wait():\n    raise_it()\ndef raise_it():\n    raise error\n", inside)
+    try:
+        inside["wait"]()
+    except BaseException as raised:
+        return raised
+    raise AssertionError("nothing was raised")
+
+
+def functions(trace: TracebackType | None) -> list[str]:
+    return [frame.f_code.co_name for frame, _ in traceback.walk_tb(trace)]
+
+
+def test_the_traceback_of_distruns_error_ends_with_the_programs_call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_session, "abort", lambda *_: None)
+    error = called_in_distrun(errors.Mismatch("shapes differ"))
+    whole = functions(error.__traceback__)
+    assert whole == ["called_in_distrun", "wait", "raise_it"]
+    _hooks._excepthook(type(error), error, error.__traceback__)
+    shown = capsys.readouterr().err
+    assert "in called_in_distrun" in shown and "raise_it" not in shown, shown
+    assert shown.rstrip().endswith("Mismatch: shapes differ"), shown
+    assert functions(error.__traceback__) == whole
+    bug = called_in_distrun(errors.DistrunError("a bug"))
+    _hooks._excepthook(type(bug), bug, bug.__traceback__)
+    assert "raise_it" in capsys.readouterr().err
+    other = called_in_distrun(KeyError("a bug of ours"))
+    _hooks._excepthook(type(other), other, other.__traceback__)
+    assert "raise_it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "failure, order", [(ValueError("bad"), ["printed", "told"]), (errors.Mismatch("x"), ["told", "printed"])]
+)
+def test_an_error_that_all_ranks_get_is_told_before_it_is_printed(
+    failure: BaseException, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    monkeypatch.setattr(_session, "abort", lambda *_: steps.append("told"))
+    monkeypatch.setattr(_hooks, "_previous_excepthook", lambda *_: steps.append("printed"))
+    _hooks._excepthook(type(failure), failure, failure.__traceback__)
+    assert steps == order

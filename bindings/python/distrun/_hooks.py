@@ -8,9 +8,10 @@ import io
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 
-from distrun import _operations, _session, errors, process_sets
+from distrun import _abi, _operations, _session, errors, process_sets
 
 _installed = False
 _previous_excepthook = sys.excepthook
@@ -32,8 +33,8 @@ def end_without_waiting() -> None:
     """Ends the process with code 1 after an uncaught exception outside a session, instead of waiting for other
     processes.
 
-    Some frameworks wait for all processes at exit. The others may wait for this one elsewhere, so both would hang. The
-    launcher sees the exit code. At an interactive prompt the process continues.
+    Some frameworks wait for all processes at exit. The others may wait for this one elsewhere, so both would hang.
+    The launcher sees the exit code. At an interactive prompt the process goes on.
     """
     previous = sys.excepthook
 
@@ -147,13 +148,56 @@ def _abort(kind: type[BaseException], value: BaseException | None, trace: Traceb
         print(f"distrun: the other ranks could not be told: {error}", file=sys.stderr)
 
 
-def _excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    # Print the traceback before the other ranks end, so that the user sees the cause first.
+def _is_ours(trace: TracebackType) -> bool:
+    return str(trace.tb_frame.f_globals.get("__name__")).split(".", 1)[0] == "distrun"
+
+
+def _up_to_the_call(trace: TracebackType | None) -> TracebackType | None:
+    """Returns the traceback without the frames inside distrun at its end: the program's own call comes last."""
+    entries = []
+    while trace is not None:
+        entries.append(trace)
+        trace = trace.tb_next
+    first = entries[0] if entries else None
+    kept = entries[:]
+    while kept and _is_ours(kept[-1]):
+        kept.pop()
+    if not kept or len(kept) == len(entries):
+        return first
+    shown = None
+    for entry in reversed(kept):
+        shown = TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return shown
+
+
+@contextlib.contextmanager
+def _short_tracebacks(value: BaseException) -> Iterator[None]:
+    """Shortens the tracebacks of distrun's errors while they are printed, except that of a bug in distrun."""
+    whole = [(one, one.__traceback__) for one in chain(value)]
+    for one, trace in whole:
+        error = _session.error_of(one)
+        if error is not None and error.code is not _abi.Code.INTERNAL:
+            one.__traceback__ = _up_to_the_call(trace)
     try:
-        _previous_excepthook(kind, value, trace)
+        yield
+    finally:
+        for one, trace in whole:
+            one.__traceback__ = trace
+
+
+def _excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+    # Print the traceback before the other ranks end, so that the user sees the cause first. All ranks get the errors of
+    # an operation alike. Then report first, so that the launcher shows the traceback of one rank only.
+    of_all_ranks = bool(_errors(value))
+    if of_all_ranks:
+        _abort(kind, value, trace)
+    try:
+        with _short_tracebacks(value):
+            _previous_excepthook(kind, value, value.__traceback__ if value.__traceback__ is not None else trace)
         sys.stderr.flush()
     finally:
-        _abort(kind, value, trace)
+        if not of_all_ranks:
+            _abort(kind, value, trace)
 
 
 def _threading_hook(arguments: threading.ExceptHookArgs) -> None:
