@@ -28,6 +28,7 @@ from ._adapter import collective
 from ._advice import COMES_BACK, too_many
 from ._changes import is_shared
 from ._feedback import Feedback
+from ._rivals import Contested, meet
 from ._slot import (
     UNKNOWN,
     Group,
@@ -35,7 +36,6 @@ from ._slot import (
     check_untouched,
     layout_of,
     other_parameters,
-    refuse_rivals,
     zeros,
 )
 from .compression import Compressor
@@ -81,6 +81,7 @@ class Reducer:
         self._ready: list[Slot] = []
         self._ready_bytes = 0
         self._queued = 0  # gradients in flight, also those that wait for their group
+        self.contested = Contested()
         self._by_memory: dict[int, Slot] = {}  # the dense gradients since the last step, by address
         self._shared: list[Slot] = []  # gradients in flight that share memory with other tensors
         self._marked_in = -1  # the backward pass that marks these at its end
@@ -142,6 +143,7 @@ class Reducer:
         for slot in gone:
             slot.hook.remove()
             self._hooks.remove(slot.hook)
+            self.contested.remove(slot)
             slot.take_back()
             del self._by_param[id(slot.param)]
             if slot.group is not None:
@@ -154,13 +156,21 @@ class Reducer:
         self._given -= {id(param) for param in others}
         return others
 
+    def groups(self) -> list[list[torch.Tensor]]:
+        """Returns the parameters of each group that new_group() made."""
+        found: dict[int, list[torch.Tensor]] = {}
+        for slot in self._slots:
+            if slot.group is not None:
+                found.setdefault(slot.group.number, []).append(slot.param)
+        return [found[number] for number in sorted(found)]
+
     def outstanding(self) -> bool:
-        """Returns True if a gradient is in flight. The program must not change it now."""
-        return self._queued > 0
+        """Returns True if a gradient is in flight, or waits to be sent. The program must not change it now."""
+        return self._queued > 0 or self.contested.waiting() is not None
 
     def first_outstanding(self) -> str:
-        """Returns the name of a parameter whose gradient is in flight."""
-        return next(slot.name for slot in self._slots if slot.queued)
+        """Returns the name of a parameter whose gradient is in flight, or waits to be sent."""
+        return next(slot.name for slot in self._slots if slot.queued or slot.waits)
 
     def finish(self) -> None:
         """Sends gradients that backward did not compute, waits for all, and writes the results into the gradients.
@@ -178,16 +188,17 @@ class Reducer:
 
     def _finish(self) -> None:
         self._adopt()
+        self.contested.refuse()
         if not self._agreed:
             self._agree_on_layouts()
         self._agreed = True
         for slot in self._slots:
-            if slot.queued:
+            if slot.queued or slot.waits:
                 try:
                     check_untouched(slot)
                 except errors.InvalidArgument as error:
                     self._failure = self._failure or error
-            elif self._is_wanted(slot):
+            if not slot.queued and self._is_wanted(slot):
                 self._queue(slot)
         given_up = self._prepare_rest()
         self._flush()
@@ -203,6 +214,7 @@ class Reducer:
         self._finish_sparse()
         # All at once. If the call is interrupted and repeated, it does the rest without asking or sending twice.
         self._forget([slot for slot in self._slots if slot.queued])
+        self.contested.reduced()
         self._agreed = False
         for slot in self._slots:
             slot.was_wanted = slot.param.requires_grad
@@ -227,7 +239,7 @@ class Reducer:
         """Waits for the gradients in flight, drops them, and restarts the count of backward passes."""
         if passes is not None:
             self.options = self.options._replace(passes=passes)
-        if self.outstanding():
+        if self._queued > 0:
             self.finish()
         self._forget(self._slots)
 
@@ -245,8 +257,9 @@ class Reducer:
                 continue
             rival = other._by_param.get(id(slot.param))
             if rival is not None:
-                slot.rivals.append((weakref.ref(other), weakref.ref(rival)))
-                rival.rivals.append((weakref.ref(self), weakref.ref(slot)))
+                self.contested.add(slot)
+                other.contested.add(rival)
+                meet(slot, self, rival, other)
 
     def _on_gradient(self, slot: Slot) -> None:
         with self._lock:
@@ -263,8 +276,9 @@ class Reducer:
         if slot.queued:
             slot.marked = None  # too_many() reports this change
             raise too_many(slot.name)
+        slot.is_reduced = False
         slot.passes_left -= 1
-        if slot.passes_left <= 0:
+        if slot.passes_left <= 0 and not self.contested.holds(slot):
             self._queue(slot)
             if self._ready_bytes >= _BATCH_BYTES and (self._overlaps or slot.param.device.type != "cpu"):
                 self._flush()
@@ -292,9 +306,7 @@ class Reducer:
 
     def _queue(self, slot: Slot) -> None:
         registered_id(self.options.process_set)  # raises before the gradient counts as submitted
-        if slot.rivals:
-            refuse_rivals(slot)
-        slot.queued = True
+        slot.queued, slot.waits = True, False
         self._queued += 1
         group = slot.group
         if group is None:

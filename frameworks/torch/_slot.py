@@ -55,8 +55,10 @@ class Slot:
         self.sparse_result: Callable[[], torch.Tensor] | None = None
         self.feedback: Feedback | None = None
         self.agreement: Handle[torch.Tensor] | None = None
-        # Slots of other optimizers with the same gradient, each with its reducer.
+        # Slots of other optimizers with the same gradient, each with its reducer. See _rivals.py.
         self.rivals: list[tuple[weakref.ref[object], weakref.ref[Slot]]] = []
+        self.waits = False  # backward has computed the gradient, and no optimizer has sent it
+        self.is_reduced = False  # this optimizer has reduced the gradient, and backward has not added to it since
         self.hook: Any = None
 
     def mark(self, grad: torch.Tensor) -> None:
@@ -75,19 +77,6 @@ class Slot:
         grad, self.lent = self.param.grad, False
         if grad is not None and not (grad._nnz() if grad.is_sparse else grad.any()):
             self.param.grad = None
-
-
-def refuse_rivals(slot: Slot) -> None:
-    """Raises InvalidArgument if another optimizer has the same gradient in flight, as both would write to it."""
-    # Slots of a deleted reducer may exist until the garbage collector runs.
-    alive = (rival() for reducer, rival in slot.rivals if reducer() is not None)
-    if any(rival is not None and rival.queued for rival in alive):
-        raise errors.InvalidArgument(
-            f"the parameter {slot.name} is in two DistributedOptimizers, and both would reduce its gradient, at once "
-            "or one what the other has reduced. Put it into one of them only (an optimizer may have several parameter "
-            "groups).",
-            tensor=slot.name,
-        )
 
 
 def check_untouched(slot: Slot) -> None:

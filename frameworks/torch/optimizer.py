@@ -199,6 +199,7 @@ class InFront(torch.optim.Optimizer):
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition: the gradient of "
                 f"{self._reducer.first_outstanding()} is on its way. {FREEZE}"
             )
+        self._reducer.contested.drop()
         if self._reducer.options.passes > 1:  # the gradients of the passes so far are dropped
             self._reducer.reset()
         # Reduced gradients are gone, also those of a step that the scaler skipped.
@@ -249,6 +250,24 @@ class InFront(torch.optim.Optimizer):
         for index, param in enumerate(self.param_groups[-1]["params"]):
             self._add(param, f"noname.{self._next_group}.{index}")
         self._next_group += 1
+
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+        """Copies and pickles as the wrapped optimizer does; the result is distributed again, with the same options.
+
+        All members of the process set copy or load it in the same order, as they make optimizers. RuntimeError while
+        gradients are in flight.
+        """
+        if self._reducer.outstanding():
+            raise RuntimeError(
+                f"a DistributedOptimizer cannot be copied now: the gradient of {self._reducer.first_outstanding()} is "
+                "on its way. Copy it after optimizer.step() or optimizer.synchronize()."
+            )
+        kind = type(self).__bases__[0].__bases__[1]
+        wrapped: torch.optim.Optimizer = object.__new__(kind)
+        own = {"step", *InFront.__annotations__}
+        wrapped.__dict__.update({name: value for name, value in self.__dict__.items() if name not in own})
+        names = [(self._parameter_names[param], param) for options in self.param_groups for param in options["params"]]
+        return _distributed_again, (wrapped, names, self._reducer.options._asdict(), self._reducer.groups())
 
 
 def _look_at_unscaling() -> None:
@@ -391,6 +410,26 @@ def DistributedOptimizer(
         for param in params:
             reducer.add(param, names[param], sets[grouping[param]] if param in grouping else None)
     return _wrap(optimizer, reducer, names, active)
+
+
+def _distributed_again(
+    optimizer: torch.optim.Optimizer,
+    names: list[tuple[str, torch.Tensor]],
+    options: dict[str, Any],
+    groups: list[list[torch.Tensor]],
+) -> Any:
+    """Makes the copy of a DistributedOptimizer. A pickle has this function's name."""
+    return DistributedOptimizer(
+        optimizer,
+        names,
+        compression=options["compression"],
+        backward_passes_per_step=options["passes"],
+        op=options["op"],
+        gradient_predivide_factor=options["predivide"],
+        groups=groups or None,
+        sparse_as_dense=options["sparse_as_dense"],
+        process_set=options["process_set"],
+    )
 
 
 def _prefix(process_set: ProcessSet) -> str:

@@ -3,7 +3,9 @@ have. Also parameters that leave an optimizer or that only some ranks have."""
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -84,17 +86,166 @@ def check_a_pass_through_the_other_ones_parameters_is_explained() -> None:
 
 
 def check_a_parameter_that_two_optimizers_have() -> None:
-    """A trunk that is in the optimizers of both heads."""
+    """A trunk that is in the optimizers of both heads. The second one must not reduce what the first one has
+    reduced."""
     if hvd.size() == 1:
         return
     for op in (hvd.Average, hvd.Sum):
         trunk, *heads = (nn.Linear(6, 4), nn.Linear(4, 1), nn.Linear(4, 1))
         models = [nn.ModuleList([trunk, head]) for head in heads]
-        optimizers = [hvd.DistributedOptimizer(sgd(one.parameters()), one.named_parameters(), op=op) for one in models]
+        first, second = (
+            hvd.DistributedOptimizer(sgd(one.parameters()), one.named_parameters(), op=op) for one in models
+        )
         hidden = trunk(torch.ones(2, 6))
+        (heads[0](hidden).sum() + heads[1](hidden).sum()).backward()
+        first.step()
         with raises(ValueError, "the parameter 0.", "is in two DistributedOptimizers", "one of them only"):
-            (heads[0](hidden).sum() + heads[1](hidden).sum()).backward()
-        del optimizers
+            second.step()
+
+
+def check_a_trunk_that_two_optimizers_use_in_turns() -> None:
+    def trained(wrap: Callable[[nn.Module], Any], ranks: list[int]) -> nn.Module:
+        torch.manual_seed(9)
+        trunk, *heads = (layer.double() for layer in (nn.Linear(6, 4), nn.Linear(4, 1), nn.Linear(4, 1)))
+        optimizers = [wrap(nn.ModuleList([trunk, head])) for head in heads]
+        for step in range(4):
+            optimizers[step % 2].zero_grad()
+            heads[step % 2](trunk(noise(step, ranks))).square().mean().backward()
+            optimizers[step % 2].step()
+        return nn.ModuleList([trunk, *heads])
+
+    expected = trained(lambda model: sgd(model.parameters()), list(range(hvd.size())))
+    assert_same(trained(distributed, [hvd.rank()]), expected)
+
+
+def trained_in_turns(wrap: Callable[[Any], Any], ranks: list[int], zero: str) -> nn.Module:
+    """Adam first and LBFGS then, both made at the start, then Adam again. Gradients are dropped by the model, by the
+    optimizer that steps, or by both optimizers."""
+    model = make_model(5)
+    adam = wrap(torch.optim.Adam(model.parameters(), lr=0.05))
+    lbfgs = wrap(torch.optim.LBFGS(model.parameters(), max_iter=3))
+    for step, optimizer in enumerate((adam, adam, lbfgs, adam, lbfgs)):
+
+        def closure(step: int = step, optimizer: Any = optimizer) -> torch.Tensor:
+            for one in {"model": [model], "own": [optimizer], "both": [adam, lbfgs]}[zero]:
+                one.zero_grad()
+            loss = model(noise(step, ranks)).square().mean()
+            loss.backward()
+            return loss
+
+        if optimizer is lbfgs:
+            optimizer.step(closure)
+        else:
+            closure()
+            optimizer.step()
+    return model
+
+
+def check_optimizers_of_one_model_in_turns() -> None:
+    everybody = list(range(hvd.size()))
+    for zero in ("model", "own", "both"):
+        expected = trained_in_turns(lambda optimizer: optimizer, everybody, zero)
+        assert_same(trained_in_turns(hvd.DistributedOptimizer, [hvd.rank()], zero), expected)
+
+
+class Cycle:
+    """Only the garbage collector frees it."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+        self.itself = self
+
+
+def check_optimizers_that_are_kept_or_dropped() -> None:
+    """The garbage collector runs on one rank only. The next training must not depend on that."""
+    model, expected = make_model(6), make_model(6)
+    kept = []
+    gc.disable()
+    for fold in range(4):
+        optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
+        reference = sgd(expected.parameters())
+        kept.append(optimizer) if fold % 2 else Cycle(optimizer)
+        if hvd.rank() == 0:
+            gc.collect()
+        for step in range(2):
+            model.zero_grad()
+            (model(noise(step, [hvd.rank()])).square().mean() / hvd.size()).backward()
+            optimizer.step()
+            reference.zero_grad()
+            expected(noise(step, list(range(hvd.size())))).square().mean().backward()
+            reference.step()
+    gc.enable()
+    assert_same(model, expected)
+
+
+def copied(model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
+    return copy.deepcopy((model, optimizer))
+
+
+def pickled(model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 100)
+    model, _, holder = pickle.loads(pickle.dumps((model, optimizer, scheduler)))
+    return model, holder.optimizer
+
+
+def stepped(model: nn.Module, optimizer: Any, steps: range, ranks: list[int]) -> nn.Module:
+    for step in steps:
+        for turn in range(2):
+            ((model(noise(2 * step + turn, ranks)).square().mean()) / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def check_copies() -> None:
+    """A copy continues with the momentum, the names, the groups and the options. The original is left alone."""
+    everybody = list(range(hvd.size()))
+    for copies in (copied, pickled, copied):
+        model = make_model(11)
+        optimizer = hvd.DistributedOptimizer(
+            sgd(model.parameters()), model.named_parameters(), op=hvd.Average, groups=2, backward_passes_per_step=2
+        )
+        stepped(model, optimizer, range(2), [hvd.rank()])
+        other, its = copies(model, optimizer)
+        assert its.backward_passes_per_step == 2
+        assert set(its._parameter_names.values()) == set(dict(model.named_parameters()))
+        expected = make_model(11)
+        reference = sgd(expected.parameters())
+        stepped(expected, reference, range(2), everybody)
+        assert_same(model, expected)
+        stepped(expected, reference, range(2, 4), everybody)
+        stepped(other, its, range(2, 4), [hvd.rank()])
+        assert_same(other, expected)
+        stepped(model, optimizer, range(2, 4), [hvd.rank()])
+        assert_same(model, expected)
+
+
+def check_a_copy_with_gradients_in_flight() -> None:
+    if hvd.size() == 1:
+        return
+    model = make_model(12)
+    optimizer = distributed(model)
+    model(noise(0, [hvd.rank()])).sum().backward()
+    with raises(RuntimeError, "cannot be copied now", "after optimizer.step()"):
+        copy.deepcopy(optimizer)
+    optimizer.step()
+    assert copy.copy(optimizer).param_groups[0]["params"][0] is model[0].weight
+
+
+def check_a_gradient_that_waits_must_not_be_changed() -> None:
+    """As for one that is in flight."""
+    if hvd.size() == 1:
+        return
+    model = make_model(8)
+    unused, optimizer = distributed(model), distributed(model)
+    model(noise(0, [hvd.rank()])).sum().backward()
+    with raises(AssertionError, "race condition"):
+        optimizer.zero_grad()
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    with raises(hvd.InvalidArgument, "was changed after backward", "synchronize()"):
+        optimizer.step()
+    unused.zero_grad()
+    optimizer.zero_grad()
 
 
 def distributed_groups(model: nn.Module) -> Any:
