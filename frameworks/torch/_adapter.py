@@ -91,7 +91,8 @@ class TorchAdapter:
         return torch.empty_like(tensor, requires_grad=False, memory_format=torch.contiguous_format)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        with torch.no_grad():
+        # torch writes to a tensor of inference_mode() only inside of it.
+        with torch.inference_mode() if target.is_inference() else torch.no_grad():
             target.copy_(source)
 
     def gathered(self, like: torch.Tensor, result: Gathered) -> torch.Tensor:

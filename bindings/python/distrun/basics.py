@@ -40,7 +40,7 @@ from distrun.features import (
     sycl_built,
     tcp_enabled,
 )
-from distrun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from distrun.process_sets import ProcessSet, add_all, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
     "Adasum",
@@ -137,9 +137,9 @@ def init(
     Blocks until all ranks have called it, or start_timeout is over.
 
     comm: None, the list of all ranks, or an mpi4py communicator with all of them in the same order; for a part of the
-    ranks use process sets. process_sets: sets to register, the same ones on every rank. "dynamic" is accepted, because
-    sets can always be added later. settings: names and values as in docs/reference/settings.md.
-    They override the environment.
+    ranks use process sets. process_sets: sets to register, the same ones on every rank; none is registered if one of
+    them cannot be. "dynamic" is accepted, because sets can always be added later. settings: names and values as in
+    docs/reference/settings.md. They override the environment.
 
     NotImplementedError for another comm, ValueError or TypeError for wrong process_sets or settings, DistrunError if
     joining fails.
@@ -156,9 +156,7 @@ def init(
             f"init(comm=...) with a part of the ranks, or in another order, is not supported (comm has {place}, this "
             f"is {own}): leave out comm, and use process sets (hvd.add_process_set(ranks)) for parts of the job."
         )
-    for process_set in sets:
-        if process_set.process_set_id is None:
-            add_process_set(process_set)
+    add_all(sets)
 
 
 def _sets_in(process_sets: object) -> list[ProcessSet]:

@@ -7,6 +7,7 @@ be called in any order with other calls.
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import itertools
 import threading
@@ -140,30 +141,59 @@ def add_process_set(process_set: ProcessSet | Sequence[int], *, members_only: bo
     session = _session.current()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    ranks = process_set.ranks
-    if ranks is None or not ranks:
-        raise ValueError("a process set needs at least one rank.")
-    if len(set(ranks)) != len(ranks):
-        raise ValueError(f"{process_set} names a rank twice.")
-    if ranks[0] < 0 or ranks[-1] >= session.world.size:
-        raise ValueError(f"{process_set} names a rank outside 0 to {session.world.size - 1}, the ranks of this job.")
-    if process_set.process_set_id is not None:
-        raise ValueError(f"{process_set} is registered already.")
+    ranks = _ranks_of(process_set, session.world.size)
     if members_only and session.world.rank not in ranks:
         raise ValueError(
             f"rank {session.world.rank} is not part of {process_set}; with members_only its ranks alone add it."
         )
     with _lock:
-        for other in () if members_only else list(_registered.values()):  # add_unordered adds on another thread
-            # Every rank must refuse the same sets, so sets that only their members know are ignored.
-            if other.ranks == ranks and not other._members_only:
-                raise ValueError(f"a process set with the same ranks is registered already: {other}.")
+        if not members_only:
+            _refuse_same_ranks(process_set, list(_registered.values()))  # add_unordered adds on another thread
         number = _blocking.call(lambda: _add(session, ranks, members_only))
         process_set._members_only = members_only
         session.forget_numbers(number)
         process_set.process_set_id = number
         _registered[number] = process_set
     return process_set
+
+
+def add_all(sets: Sequence[ProcessSet]) -> None:
+    """Registers the sets that are not registered yet; none of them if one cannot be. ValueError as add_process_set."""
+    new = [one for index, one in enumerate(sets) if one.process_set_id is None and one not in sets[:index]]
+    for index, one in enumerate(new):
+        _ranks_of(one, _session.current().world.size)
+        _refuse_same_ranks(one, [*_registered.values(), *new[:index]])
+    added: list[ProcessSet] = []
+    try:
+        for one in new:
+            added.append(add_process_set(one))
+    except Exception:
+        with contextlib.suppress(errors.DistrunError):  # the session may be lost, and its sets with it
+            for one in reversed(added):
+                remove_process_set(one)
+        raise
+
+
+def _ranks_of(process_set: ProcessSet, size: int) -> list[int]:
+    """Returns the ranks of a set that can be registered. ValueError otherwise."""
+    ranks = process_set.ranks
+    if ranks is None or not ranks:
+        raise ValueError("a process set needs at least one rank.")
+    if len(set(ranks)) != len(ranks):
+        raise ValueError(f"{process_set} names a rank twice.")
+    if ranks[0] < 0 or ranks[-1] >= size:
+        raise ValueError(f"{process_set} names a rank outside 0 to {size - 1}, the ranks of this job.")
+    if process_set.process_set_id is not None:
+        raise ValueError(f"{process_set} is registered already.")
+    return ranks
+
+
+def _refuse_same_ranks(process_set: ProcessSet, others: Iterable[ProcessSet]) -> None:
+    """Raises ValueError if another set has the same ranks."""
+    for other in others:
+        # Every rank must refuse the same sets, so sets that only their members know are ignored.
+        if other.ranks == process_set.ranks and not other._members_only:
+            raise ValueError(f"a process set with the same ranks is registered already: {other}.")
 
 
 def _add(session: _session.Session, ranks: list[int], members_only: bool) -> int:

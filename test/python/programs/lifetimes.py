@@ -31,6 +31,18 @@ def once(number: int) -> np.ndarray:
     return gathered
 
 
+def all_sets_or_none() -> None:
+    """A wrong set refuses all sets that init() would register, and the next call registers them."""
+    first, same, outside = hvd.ProcessSet([0]), hvd.ProcessSet([0]), hvd.ProcessSet([SIZE[0]])
+    for wrong, why in ((outside, "names a rank outside"), (same, "the same ranks"), (hvd.ProcessSet([0, 0]), "twice")):
+        with raises(ValueError, why):
+            hvd.init(process_sets=[first, wrong])
+        assert first.process_set_id is None and wrong.process_set_id is None
+    hvd.init(process_sets=[first, first])
+    assert first.size() == 1
+    hvd.shutdown()
+
+
 def many_threads() -> None:
     failures: list[BaseException] = []
 
@@ -57,6 +69,8 @@ def main() -> None:
     SIZE.append(size)
     hvd.shutdown()
     hvd.shutdown()
+    if size > 1:
+        all_sets_or_none()
     results = [once(number) for number in range(3)]
     before, threads = descriptors(), threading.active_count()
     results += [once(number) for number in range(3, 10)]

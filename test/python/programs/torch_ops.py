@@ -180,6 +180,21 @@ def check_memory_that_is_not_contiguous() -> None:
     assert torch.equal(hvd.allreduce(expanded, op=hvd.Sum), total((1,)).expand(5))
 
 
+def check_tensors_of_inference_mode_in_place() -> None:
+    """torch writes to them only inside the mode. The result is written there, also into parts of a tensor."""
+    with torch.inference_mode():
+        whole, parts, turned = torch.ones(4), torch.ones(6), torch.full((2, 3), float(hvd.rank()))
+    total = float(hvd.size())
+    hvd.allreduce_(whole, op=hvd.Sum, name="inference.whole")
+    hvd.allreduce_(parts[::2], op=hvd.Sum, name="inference.parts")
+    hvd.grouped_allreduce_([parts[1::2], whole[::3]], op=hvd.Max, name="inference.group")
+    hvd.broadcast_(turned.t(), hvd.size() - 1, name="inference.turned")
+    assert whole.tolist() == [total] * 4 and parts.tolist() == [total, 1.0] * 3
+    assert turned.tolist() == [[total - 1.0] * 3] * 2
+    hvd.broadcast_parameters({"part": turned[:, ::2]}, root_rank=0)
+    assert turned[:, ::2].tolist() == [[total - 1.0] * 2] * 2
+
+
 def check_compression() -> None:
     for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
         result = hvd.allreduce(mine((6,), torch.float64), op=hvd.Sum, compression=compression)
