@@ -19,6 +19,7 @@ from distrun.numpy._adapter import collective
 
 from . import _gradients, _rows
 from ._call import Call
+from ._errors import as_tensorflows
 from ._execution import Execution
 
 
@@ -30,9 +31,13 @@ class PythonFunctions(Execution):
 
     def eagerly(self, what: Call, inputs: tuple[Any, ...]) -> list[Any]:
         """Runs the operation on the tensors' arrays."""
-        if what.kind in _WITHOUT_TENSORS:
-            return [tf.convert_to_tensor(_without_tensors(what))]
-        return _differentiable(what, inputs, lambda given: _arrays(what, [np.asarray(one.numpy()) for one in given]))
+        try:
+            if what.kind in _WITHOUT_TENSORS:
+                return [tf.convert_to_tensor(_without_tensors(what))]
+            return _differentiable(what, inputs, lambda given: _arrays(what, _numpy(given)))
+        except errors.DistrunError as error:
+            as_tensorflows(error)
+            raise
 
     def in_graph(self, what: Call, inputs: tuple[Any, ...], graph: Any) -> list[Any]:
         """Adds the operation as one node."""
@@ -107,6 +112,10 @@ def _number(what: Call) -> int:
 
 def _set_of(what: Call) -> process_sets.ProcessSet:
     return process_sets._registered[what.process_set]
+
+
+def _numpy(tensors: list[Any]) -> list[Any]:
+    return [np.asarray(tensor.numpy()) for tensor in tensors]
 
 
 def _arrays(what: Call, arrays: list[Any]) -> list[Any]:

@@ -21,6 +21,7 @@ from distrun.process_sets import ProcessSet, registered_id
 from . import _names
 from ._call import Call, checked_names, factors_of
 from ._eager import eager_call
+from ._errors import as_tensorflows
 from ._execution import Execution
 
 _FILE = "libdistrun_tensorflow.so"
@@ -194,7 +195,7 @@ class NativeOps(Execution):
             ours = self.error_of(failure)
             if ours is None:
                 raise
-        raise ours
+        raise as_tensorflows(ours)
 
     def error_of(self, failure: BaseException) -> errors.DistrunError | None:
         """Returns the error that the kernels stored, found by the text of TensorFlow's exception."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -68,3 +71,11 @@ def raises(kind, text: str, function, *arguments, **options):  # type: ignore[no
         assert text in str(error), f"{text!r} is not in {error}"
         return error
     raise AssertionError(f"{kind} was not raised")
+
+
+def check_class_of_tensorflow(error: Any) -> None:
+    """An eager Mismatch. Programs catch TensorFlow's class, and a pickle of it has distrun's."""
+    assert isinstance(error, tf.errors.FailedPreconditionError) and error.op is None and error.error_code == 9
+    assert error.message == str(error) and error.tensor in repr(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is hvd.Mismatch and str(again) == str(error) and again.ranks == error.ranks

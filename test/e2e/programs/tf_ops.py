@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}, "ta
 
 import numpy as np
 import tensorflow as tf
-from tf_every_operation import check_operations, equal, every_operation, raises
+from tf_every_operation import check_class_of_tensorflow, check_operations, equal, every_operation, raises
 from tf_gradients import gradients_of_one_process, other_gradients_are_refused
 from tf_local_layers import local_layers
 from tf_moves import more_rows_than_sizes_can_say, what_only_moves
@@ -232,6 +232,7 @@ def mismatches() -> None:
     shape = [3] if RANK == 0 else [4]
     error = raises(hvd.Mismatch, "bad.shape", hvd.allreduce, tf.ones(shape), name="bad.shape")
     assert error.usable and error.tensor.endswith("bad.shape")
+    check_class_of_tensorflow(error)
 
     @tf.function
     def graph(x):  # type: ignore[no-untyped-def]
@@ -252,6 +253,7 @@ def mismatches() -> None:
     assert "0.5" in str(error) and "0.25" in str(error), error
     equal(hvd.allreduce(tf.ones([2]), op=hvd.Sum), [SIZE] * 2)
     raises(hvd.InvalidArgument, "splits", hvd.alltoall, tf.ones([SIZE]), splits=[SIZE + 1] * SIZE)
+    raises(tf.errors.InvalidArgumentError, "splits", hvd.alltoall, tf.ones([SIZE]), splits=[SIZE + 1] * SIZE)
     raises(ValueError, "one line", hvd.allreduce, tf.ones([2]), name="two\nlines")
     assert hvd.distrun_error(ValueError("mine")) is None
 
