@@ -303,8 +303,8 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             raise ValueError(f"warmup_epochs is a number of epochs, 0 for none, not {epochs:g}.")
 
         def multiplier(epoch: float) -> float:
-            # A batch sets the rate for its end: after an epoch's last batch the epoch is full. warmup_epochs may be a
-            # fraction.
+            # The rate of a batch is that of the batch's end: after the last batch, the whole epoch counts.
+            # warmup_epochs may be a fraction.
             epoch = min(epoch + 1.0 / (self.steps_per_epoch or 1), warmup_epochs)
             return 1.0 / basics.size() * (epoch * (basics.size() - 1) / warmup_epochs + 1)
 

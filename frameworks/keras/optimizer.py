@@ -182,7 +182,8 @@ def distributed_optimizers(model: Any) -> dict[str, Any]:
     by its key if that is a string or number, since ranks may insert keys in another order; otherwise by its position.
     """
     found: dict[int, tuple[str, Any]] = {}
-    # Frameworks store the program's attributes in attributes of their own too, whose names begin with an underscore.
+    # The program's names come first. Frameworks keep the same objects in their own attributes, which begin with an
+    # underscore.
     for name, value in sorted(vars(model).items(), key=lambda item: (item[0].startswith("_"), item[0])):
         parts = {name: value}
         if isinstance(value, dict):

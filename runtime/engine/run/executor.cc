@@ -127,7 +127,7 @@ void Executor::finish(Flight& flight, const Status& status, std::vector<Completi
 
 void Executor::collect(backend::Backend& backend, std::vector<Completion>& done) {
   backend.completed(completed_);
-  // If one of them throws, the rest stay for the next call.
+  // If one completion throws, the others stay in completed_ for the next call.
   while (collected_ < completed_.size()) {
     const backend::Completed one = std::move(completed_[collected_++]);
     const auto found = flights_.find(one.token);

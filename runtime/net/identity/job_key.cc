@@ -37,8 +37,8 @@ bool is_sealed(int fd) {
   return seals >= 0 && (seals & kKeySeals) == kKeySeals;
 }
 
-// True if the descriptor only names sealed memory. Opening it by that name lets the kernel check the user. No other
-// file is opened here, since open() may block or have side effects.
+// True if the descriptor cannot be read itself and only refers to sealed memory (O_PATH). The kernel checks the user
+// when the memory is opened through it. No other file is opened here, since open() may block or have side effects.
 bool is_path_of_memory(int fd) {
   const int flags = ::fcntl(fd, F_GETFL);
   struct stat info {};

@@ -102,7 +102,7 @@ def _exception_of(thread: int) -> BaseException | None:
 
 def _in_excepthook(frame: FrameType | None) -> BaseException | None:
     """Returns the uncaught exception, if `frame` belongs to a call of sys.excepthook for it."""
-    # Python sets it before the call. It keeps it afterwards, for instance at a prompt.
+    # Python sets sys.last_exc before it calls the hook. It keeps the value afterwards, for instance at a prompt.
     last: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     frames = list(_outwards(frame))
     if last is None or not frames:
