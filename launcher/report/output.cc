@@ -14,8 +14,9 @@ constexpr int kOwnStream = -1;
 constexpr int kFiles = 2;  // as a destination
 // How often a log shows the state of a progress bar.
 constexpr Duration kBar = std::chrono::seconds(10);
-// After this time a partial line is shown on a terminal as it is.
+// After this time a partial line is shown as it is: on a terminal (prompts), and in a log (dots of a test runner).
 constexpr Duration kPrompt = std::chrono::milliseconds(500);
+constexpr Duration kPause = std::chrono::seconds(1);
 
 std::string lines_of_ours(const std::string& text) {
   std::string lines;
@@ -72,7 +73,9 @@ void Output::write(const StreamBytes& bytes, TimePoint now) {
   follow_line(bytes.rank, bytes.stream, now);
   show(fold_.take(now), now);
   if (bytes.rank == config_.options.input.terminal) return screen_.sink(0).raw(text, now);
-  if (screen_.draws(bytes.stream)) draw(bytes.rank, bytes.stream, stream.assembler.progress());
+  if (screen_.draws(bytes.stream) && stream.assembler.has_bars()) {
+    draw(bytes.rank, bytes.stream, stream.assembler.bars());
+  }
 }
 
 void Output::finish(int rank, TimePoint now) {
@@ -85,12 +88,9 @@ void Output::finish(int rank, TimePoint now) {
 }
 
 void Output::add_piece(int rank, int index, Piece piece, TimePoint written, TimePoint now) {
-  if (piece.begins) last_lines_.add(rank, index, piece.text, written);
-  // A terminal ends lines with "\r\n".
-  const bool on_terminal = rank == config_.options.input.terminal;
-  if (on_terminal && piece.begins && piece.ends) piece.text = visible_part(piece.text);
+  last_lines_.add(rank, index, piece, written);
   log(rank, index, piece, written, now);
-  if (on_terminal) return;
+  if (rank == config_.options.input.terminal) return;
   if (index == 0) return show(rank, index, std::move(piece), now);
   if (auto passed = kept_back_.pass(rank, std::move(piece))) show(rank, index, *std::move(passed), now);
 }
@@ -101,45 +101,55 @@ void Output::log(int rank, int index, const Piece& piece, TimePoint written, Tim
   logs_.add(written, {.stream = rank * 2 + index, .tag = tag, .piece = piece});
 }
 
-// Without a terminal, a progress bar would stay invisible until its line ends, perhaps for hours. On a terminal, a
-// prompt that waits for an answer would stay invisible.
+// An unfinished line may stay so for hours. On a terminal bars are drawn at once, and prompts after a moment. In a log,
+// bars become a line from time to time, and a line that pauses is shown without its end. If lines of others have broken
+// it already, the next part waits as long as a bar, so that it does not become many lines.
 void Output::follow_line(int rank, int index, TimePoint now) {
   const LineAssembler& assembler = streams_[stream_id(rank, index)].assembler;
   const bool draws = screen_.draws(index);
-  const std::string_view text = draws ? assembler.unfinished() : assembler.progress();
-  const bool waits = rank != config_.options.input.terminal && !text.empty();
-  unfinished_.follow(stream_id(rank, index), waits, draws ? kPrompt : kBar, now);
+  const bool pauses = draws ? !assembler.unfinished().empty() : assembler.pauses();
+  const bool bars = !draws && assembler.bars_moved();
+  const bool broken = assembler.in_line() && !screen_.sink(index).in_line_of(rank * 2 + index);
+  const Duration delay = draws ? kPrompt : bars || broken ? kBar : kPause;
+  const bool has_terminal = rank == config_.options.input.terminal;
+  unfinished_.follow(stream_id(rank, index), !has_terminal && (pauses || bars), delay, now);
 }
 
 void Output::show_unfinished(TimePoint now) {
   for (const std::size_t id : unfinished_.due(now)) {
     const int rank = static_cast<int>(id / 2);
     const int index = static_cast<int>(id % 2);
-    if (!screen_.draws(index)) {
-      show_bar(rank, index, now);
-      continue;
-    }
-    // Draws a prompt once, since the user may have typed half of an answer after it. Draws it again if another line has
-    // replaced it.
-    const std::string_view text = streams_[id].assembler.unfinished();
-    if (!screen_.sink(index).drawn() || text.size() != unfinished_.shown(id)) draw(rank, index, text);
-    unfinished_.shown(id) = text.size();
-    unfinished_.again(id, now + kPrompt);
+    screen_.draws(index) ? draw_again(rank, index, now) : show_paused(rank, index, now);
   }
 }
 
-// A bar or a prompt must not appear before the earlier lines of its rank.
-void Output::draw(int rank, int index, std::string_view text) {
-  if ((index == 1 && kept_back_.silences(rank)) || fold_.holds(rank)) return;
-  screen_.sink(index).progress(tags_.tag({rank}, config_.colour), text);
+// Draws a prompt once, since the user may have typed half of an answer after it. Draws it again if another line has
+// replaced it.
+void Output::draw_again(int rank, int index, TimePoint now) {
+  const std::size_t id = stream_id(rank, index);
+  const std::string text = streams_[id].assembler.unfinished();
+  if (!screen_.sink(index).drawn() || text.size() != unfinished_.shown(id)) draw(rank, index, {text});
+  unfinished_.shown(id) = text.size();
+  unfinished_.again(id, now + kPrompt);
 }
 
-void Output::show_bar(int rank, int index, TimePoint now) {
+// A bar or a prompt must not appear before the earlier lines of its rank.
+void Output::draw(int rank, int index, std::vector<std::string> lines) {
+  if ((index == 1 && kept_back_.silences(rank)) || fold_.holds(rank)) return;
+  const std::size_t most = screen_.most_drawn(index);
+  if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
+  screen_.sink(index).draw(tags_.tag({rank}, config_.colour), lines);
+}
+
+void Output::show_paused(int rank, int index, TimePoint now) {
+  LineAssembler& assembler = streams_[stream_id(rank, index)].assembler;
+  if (auto part = assembler.take_paused()) add_piece(rank, index, *std::move(part), now, now);
   if (index == 1 && kept_back_.silences(rank)) return;
-  const Piece piece{.text = streams_[stream_id(rank, index)].assembler.take_progress() + '\n'};
-  if (piece.text.find_first_not_of(" \n") == std::string::npos) return;  // the bar was erased at its end
-  log(rank, index, piece, now, now);
-  show(rank, index, piece, now);
+  for (const std::string& bar : assembler.take_bars()) {
+    const Piece piece{.text = bar + '\n'};
+    log(rank, index, piece, now, now);
+    show(rank, index, piece, now);
+  }
 }
 
 void Output::show(int rank, int index, Piece piece, TimePoint now) {

@@ -86,8 +86,9 @@ class Output {
   void log(int rank, int stream, const Piece& piece, TimePoint written, TimePoint now);
   void follow_line(int rank, int stream, TimePoint now);
   void show_unfinished(TimePoint now);
-  void draw(int rank, int stream, std::string_view text);
-  void show_bar(int rank, int stream, TimePoint now);
+  void draw(int rank, int stream, std::vector<std::string> lines);
+  void draw_again(int rank, int stream, TimePoint now);
+  void show_paused(int rank, int stream, TimePoint now);
   void say_to(int stream, const std::string& text, TimePoint now);
   // Shows a message about one destination on another one.
   void tell(int place, const std::string& text, TimePoint now);

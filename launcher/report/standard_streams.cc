@@ -1,5 +1,6 @@
 #include "launcher/report/standard_streams.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace distrun::launcher {
@@ -20,6 +21,12 @@ StandardStreams::StandardStreams(bool draws)
 Status StandardStreams::open() {
   DISTRUN_RETURN_IF_ERROR(output_.terminal.open());
   return shared_ ? Status() : error_.terminal.open();
+}
+
+std::size_t StandardStreams::most_drawn(int stream) const {
+  constexpr std::size_t kUsualHeight = 24;
+  const std::size_t height = at(stream).terminal.height();
+  return std::max<std::size_t>(1, (height == 0 ? kUsualHeight : height) - 1);
 }
 
 DestinationState StandardStreams::state(int stream) const {

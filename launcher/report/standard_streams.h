@@ -24,6 +24,8 @@ class StandardStreams {
   [[nodiscard]] bool shared() const { return shared_; }
   [[nodiscard]] bool is_tty(int stream) const { return at(stream).terminal.is_tty(); }
   [[nodiscard]] bool draws(int stream) const { return draws_ && is_tty(stream); }
+  // How many lines can be drawn in place.
+  [[nodiscard]] std::size_t most_drawn(int stream) const;
   LineSink& sink(int stream) { return at(stream).sink; }
   [[nodiscard]] const LineSink& sink(int stream) const { return at(stream).sink; }
   [[nodiscard]] DestinationState state(int stream) const;

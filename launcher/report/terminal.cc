@@ -1,6 +1,7 @@
 #include "launcher/report/terminal.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,6 +48,11 @@ Status Terminal::open() {
   if (!writer.ok()) return writer.status();
   writer_ = *std::move(writer);
   return {};
+}
+
+std::size_t Terminal::height() const {
+  winsize size{};
+  return tty_ && ::ioctl(fd_, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
 }
 
 bool Terminal::same_as(const Terminal& other) const {

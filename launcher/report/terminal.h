@@ -1,6 +1,7 @@
 // The head's own standard output or error. Writing never blocks the loop.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,7 @@ class Terminal {
   Status open();
 
   [[nodiscard]] bool is_tty() const { return tty_; }
+  [[nodiscard]] std::size_t height() const;                            // in lines; 0 if it is not known
   [[nodiscard]] bool is_file() const { return kind_ == Kind::kFile; }  // or a device: it has no reader
   [[nodiscard]] bool closed() const { return closed_; }                // the reader has gone (`distrun ... | head`)
   // The errno for which text was dropped, such as that of a full disk. A reader that has gone does not count. 0: none.

@@ -4,8 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "launcher/report/lines/line_assembler.h"
-
 namespace distrun::launcher {
 namespace {
 // Memory of a line besides its text. Even a million empty lines need memory.
@@ -13,10 +11,7 @@ constexpr std::size_t kFoldOverhead = 256;
 // How many lines may be reordered to bring two copies together.
 constexpr int kReach = 128;
 
-std::string key_of(const Fold::Line& line) {
-  // Compare what is visible: equal progress bars may have been redrawn at different times.
-  return static_cast<char>('0' + line.stream) + visible_part(line.text);
-}
+std::string key_of(const Fold::Line& line) { return static_cast<char>('0' + line.stream) + line.text; }
 
 std::size_t size_of(const Fold::Line& line, const std::string& key) {
   return line.text.size() + key.size() + kFoldOverhead;

@@ -67,7 +67,7 @@ class Fold {
   std::size_t live_;  // ranks that have not finished
   Place next_ = 1;
   std::map<Place, Held> lines_;
-  std::unordered_map<std::string, std::set<Place>> copies_;  // by the visible part of a line
+  std::unordered_map<std::string, std::set<Place>> copies_;  // by the text of a line
   std::multiset<TimePoint> since_;                           // of all lines
   std::size_t held_bytes_ = 0;
 };

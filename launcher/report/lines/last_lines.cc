@@ -1,8 +1,7 @@
 #include "launcher/report/lines/last_lines.h"
 
 #include <algorithm>
-
-#include "launcher/report/lines/line_assembler.h"
+#include <string_view>
 
 namespace distrun::launcher {
 namespace {
@@ -12,16 +11,28 @@ constexpr std::size_t kWidth = 400;
 // Text on standard error belongs to the end of a rank if it is at most this much older than its last line.
 constexpr Duration kOfLate = std::chrono::seconds(5);
 
+// The beginning of a long line. Cuts neither a character nor the sequence of a colour.
+std::string beginning_of(std::string_view text) {
+  text = whole_characters(text.substr(0, kWidth));
+  const std::size_t colour = text.rfind('\x1b');
+  if (colour == std::string_view::npos) return std::string(text) + " ...";
+  if (text.find('m', colour) == std::string_view::npos) text = text.substr(0, colour);
+  return std::string(text) + "\x1b[0m ...";
+}
+
 }  // namespace
 
-void LastLines::add(int rank, int stream, std::string_view line, TimePoint written) {
-  const bool bar = line.substr(0, line.find_last_not_of("\r\n") + 1).find('\r') != std::string_view::npos;
-  std::string text = visible_part(line);
-  if (text.ends_with('\n')) text.pop_back();
-  if (text.size() > kWidth) text = std::string(whole_characters(std::string_view(text).substr(0, kWidth))) + " ...";
+void LastLines::add(int rank, int stream, const Piece& piece, TimePoint written) {
   std::deque<Line>& lines = streams_[static_cast<std::size_t>(rank * 2 + stream)];
-  lines.push_back({.written = written, .text = std::move(text), .bar = bar});
+  if (piece.begins || lines.empty()) lines.emplace_back();
   if (lines.size() > kMostLines) lines.pop_front();
+  Line& line = lines.back();
+  line.written = written;
+  line.bar = piece.redrawn;
+  if (line.cut) return;
+  line.text += std::string_view(piece.text).substr(0, piece.text.find('\n'));
+  line.cut = line.text.size() > kWidth;
+  if (line.cut) line.text = beginning_of(line.text);
 }
 
 std::vector<std::string> LastLines::of(int rank) const {

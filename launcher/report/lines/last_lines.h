@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <deque>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "launcher/report/lines/line_assembler.h"
 #include "runtime/base/clock.h"
 
 namespace distrun::launcher {
@@ -16,7 +16,7 @@ class LastLines {
   explicit LastLines(std::size_t ranks) : streams_(ranks * 2) {}
 
   // `stream`: 0 is standard output, 1 is standard error.
-  void add(int rank, int stream, std::string_view line, TimePoint written);
+  void add(int rank, int stream, const Piece& piece, TimePoint written);
   // The last lines of both streams, in the order that the rank's agent read them. A program may buffer standard output
   // until it exits. That text does not displace recent lines of standard error.
   [[nodiscard]] std::vector<std::string> of(int rank) const;
@@ -26,8 +26,9 @@ class LastLines {
  private:
   struct Line {
     TimePoint written;
-    std::string text;  // as shown on a terminal, cut to a width
-    bool bar = false;  // a progress bar: it was overwritten by '\r'
+    std::string text;  // cut to a width
+    bool bar = false;  // a progress bar
+    bool cut = false;
   };
   [[nodiscard]] const std::deque<Line>& lines(int rank, int stream) const {
     return streams_[static_cast<std::size_t>(rank * 2 + stream)];

@@ -1,20 +1,33 @@
-// Splits the bytes of one stream into lines. Pure.
+// Splits the bytes of one stream into lines as they look on a terminal. Pure.
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "launcher/report/lines/control_codes.h"
 
 namespace distrun::launcher {
 
-// A whole line, or a part of a line that is too long to be kept until its end.
+// A whole line, or a part of a line.
 struct Piece {
-  std::string text;  // with its '\n' if it ends the line
+  std::string text;  // with its '\n' if it ends the line; of all escape sequences it has only colours
   bool begins = true;
   bool ends = true;
+  bool redrawn = false;  // the line was drawn over, as progress bars are
+  bool pauses = false;   // its writer has paused: other lines need not wait for the rest
 };
 
+// The longest prefix that does not cut a UTF-8 character.
+std::string_view whole_characters(std::string_view text);
+
+// Progress bars rewrite their line, and nested ones also the lines above (tqdm's `position=1`). So this keeps the last
+// lines that a program can still rewrite: one line for most programs, and more after a program has moved the cursor up.
+// A line is emitted when the program leaves it. Colours end with their line.
 class LineAssembler {
  public:
   using Emit = std::function<void(Piece)>;
@@ -25,23 +38,57 @@ class LineAssembler {
   void feed(std::string_view bytes, const Emit& emit);
   // The stream has ended. An unterminated line gets a '\n'.
   void finish(const Emit& emit);
-  // The last state of a progress bar in an unterminated line: the text after the last '\r' that has text after it.
-  // Empty if the line has no '\r'.
-  [[nodiscard]] std::string_view progress() const;
-  // An unterminated line without '\r', such as a prompt.
-  [[nodiscard]] std::string_view unfinished() const;
-  // Returns progress() and drops the text that it has overwritten.
-  std::string take_progress();
+
+  // Progress bars as they look now, without their empty lines. Empty if there is no bar.
+  [[nodiscard]] std::vector<std::string> bars() const;
+  [[nodiscard]] bool has_bars() const { return !in_line_ && (rows_.size() > 1 || row().redrawn || returned_); }
+  // True if a bar has changed since the last call of take_bars().
+  [[nodiscard]] bool bars_moved() const;
+  // The bars that have changed since the last call.
+  std::vector<std::string> take_bars();
+
+  // True if there is an unterminated line that is no bar, such as a prompt.
+  [[nodiscard]] bool pauses() const { return !has_bars() && !whole_characters(row().text).empty(); }
+  // That line. Empty if a part of it has been emitted.
+  [[nodiscard]] std::string unfinished() const;
+  [[nodiscard]] bool in_line() const { return in_line_; }  // a part of the current line has been emitted
+  // Takes the unterminated line, or what has come of it since the last call. The rest follows as another piece.
+  std::optional<Piece> take_paused();
 
  private:
-  std::size_t limit_;
-  std::string pending_;
-  bool in_line_ = false;  // part of the current line has been emitted
-};
+  struct Row {
+    std::string text;       // with colours
+    std::size_t width = 0;  // characters that are visible
+    bool redrawn = false;
+    bool coloured = false;  // the colour at its end is not the usual one
+    bool moved = false;     // changed since take_bars()
+  };
+  [[nodiscard]] Row& row() { return rows_[at_]; }
+  [[nodiscard]] const Row& row() const { return rows_[at_]; }
+  [[nodiscard]] static std::string as_it_looks(const Row& row);
+  void apply(const Code& code, const Emit& emit);
+  void write(std::string_view text, const Emit& emit);
+  void new_line(const Emit& emit);
+  void move(int rows, const Emit& emit);
+  void return_to(std::size_t column);
+  void add_colour();
+  static void erase(Row& row, std::size_t from);
+  // Emits the line and empties it.
+  void emit_row(Row& row, bool ends, const Emit& emit);
+  // Emits all lines but the current one. The program can no longer rewrite them.
+  void leave_block(const Emit& emit);
+  // Ends a line of which a part has been emitted, because it is going to be drawn over.
+  void end_part(const Emit& emit);
 
-// The part of a line that is visible on a terminal after its '\r's. Keeps the '\n'.
-std::string visible_part(std::string_view line);
-// The longest prefix that does not cut a UTF-8 character.
-std::string_view whole_characters(std::string_view text);
+  std::size_t limit_;
+  ControlCodes codes_;
+  std::deque<Row> rows_ = std::deque<Row>(1);
+  std::size_t at_ = 0;        // the row of the cursor
+  std::size_t column_ = 0;    // of the cursor
+  bool returned_ = false;     // '\r' came, and no text after it
+  std::string colour_;        // sequences that belong to the next text
+  std::size_t scrolled_ = 0;  // lines that left the block since the cursor last moved up
+  bool in_line_ = false;      // a part of the first row has been emitted
+};
 
 }  // namespace distrun::launcher

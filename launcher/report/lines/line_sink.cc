@@ -12,11 +12,14 @@ constexpr char kNoWrap[] = "\x1b[?7l";  // cut at the right edge (DECAWM)
 constexpr char kWrap[] = "\x1b[?7h";
 }  // namespace
 
-void LineSink::clear_progress() {
-  if (std::exchange(drawn_, false)) text_ += kEraseLine;
+void LineSink::clear_drawing() {
+  if (drawn_ == 1) text_ += kEraseLine;
+  if (drawn_ > 1) text_ += "\r\x1b[" + std::to_string(drawn_ - 1) + "A\x1b[J";
+  drawn_ = 0;
 }
 
 void LineSink::add(int stream, const std::string& tag, Piece piece, TimePoint now) {
+  if (owner_ && *owner_ != stream && pauses_) break_line(now);
   if (owner_ && *owner_ != stream) {
     waiting_bytes_ += piece.text.size();
     ++waiting_by_stream_[stream];
@@ -31,17 +34,20 @@ void LineSink::add(int stream, const std::string& tag, Piece piece, TimePoint no
 void LineSink::raw(std::string_view text, TimePoint now) {
   if (text.empty()) return;
   if (owner_) break_line(now);
-  clear_progress();
+  clear_drawing();
   text_ += text;
   raw_line_ = !text.ends_with('\n');
 }
 
 void LineSink::write(int stream, const std::string& tag, const Piece& piece, TimePoint now) {
-  clear_progress();
+  // The end of a line that was broken exactly there.
+  if (!piece.begins && !owner_ && piece.text == "\n") return;
+  clear_drawing();
   if (std::exchange(raw_line_, false)) text_ += '\n';
-  // A stream whose long line was broken continues below, with a new tag.
+  // A stream whose line was broken continues below, with a new tag.
   if (piece.begins || !owner_) text_ += tag;
-  text_ += terminal_ && piece.begins && piece.ends ? visible_part(piece.text) : piece.text;
+  text_ += piece.text;
+  pauses_ = piece.pauses;
   owner_ = piece.ends ? std::nullopt : std::optional<int>(stream);
   owner_seen_ = now;
 }
@@ -78,13 +84,17 @@ void LineSink::break_line(TimePoint now) {
   release(now);
 }
 
-void LineSink::progress(const std::string& tag, std::string_view text) {
-  if (!terminal_ || owner_ || raw_line_ || text.empty()) return;
+void LineSink::draw(const std::string& tag, const std::vector<std::string>& lines) {
+  if (!terminal_ || owner_ || raw_line_) return;
+  clear_drawing();
+  if (lines.empty()) return;
   // Without this, a bar wider than the terminal would leave a row behind each time it is drawn.
-  text_ += std::string(kEraseLine) + kNoWrap + tag;
-  text_ += text;
+  text_ += kNoWrap;
+  for (const std::string& line : lines) {
+    text_ += std::exchange(drawn_, drawn_ + 1) == 0 ? "" : "\n";
+    text_ += tag + line;
+  }
   text_ += kWrap;
-  drawn_ = true;
 }
 
 void LineSink::tick(TimePoint now) {

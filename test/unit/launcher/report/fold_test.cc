@@ -127,13 +127,6 @@ TEST_CASE("nobody waits for a rank that has ended") {
   CHECK(shown(one.take(kFirstFold)) == "[0] alone\n");
 }
 
-TEST_CASE("progress bars that end alike are one line") {
-  Fold fold(2);
-  say(fold, 0, "10%\r100%");
-  say(fold, 1, "5%\r70%\r100%");
-  CHECK(shown(fold.take(kFirstFold)) == "[0-1] 10%\r100%\n");
-}
-
 TEST_CASE("a flood of lines that all differ is not held") {
   Fold fold(2);
   std::size_t held = 0;

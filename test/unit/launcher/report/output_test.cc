@@ -347,7 +347,7 @@ TEST_CASE("a log shows where a progress bar is, every ten seconds while it moves
   output.write(bytes_of("\r 30%\r 40%"), after(40));
   CHECK(*output.deadline() == after(50));
   output.write(bytes_of("\r 50%\n"), after(45));
-  CHECK(shown(after(45)) == "[0] \r 20%\r 30%\r 40%\r 50%\n");
+  CHECK(shown(after(45)) == "[0]  50%\n");
   CHECK_FALSE(output.deadline());
   CHECK(output.last_lines().of(0) == std::vector<std::string>{"Epoch 1", " 50%"});
   output.finish_all();
@@ -359,8 +359,56 @@ TEST_CASE("a log shows where a progress bar is, every ten seconds while it moves
   }
   const std::string files(folder);
   CHECK(test::slurp(files + "/rank.0.out") == "Epoch 1\n\r 10%\r 20%\r 30%\r 40%\r 50%\n");
-  CHECK(test::slurp(files + "/merged.log") == "[0] Epoch 1\n[0]  20%\n[0] \r 20%\r 30%\r 40%\r 50%\n");
+  CHECK(test::slurp(files + "/merged.log") == "[0] Epoch 1\n[0]  20%\n[0]  50%\n");
   std::filesystem::remove_all(files);
+}
+
+TEST_CASE("a log shows the dots of a test runner soon") {
+  Pipes pipes;
+  auto made = made_over(pipes, {.hosts = {"here", "here"}});
+  Output& output = *made;
+  const TimePoint start = Clock::now();
+  const auto after = [start](int ms) { return TimePoint(start + std::chrono::milliseconds(ms)); };
+  const auto shown = [&](TimePoint now) {
+    output.tick(now);
+    flush(output);
+    return pipes.read(1);
+  };
+  output.write(bytes_of("..."), start);
+  CHECK(shown(after(900)).empty());
+  CHECK(*output.deadline() == after(1000));
+  CHECK(shown(after(1000)) == "[0] ...");
+  output.write(bytes_of(".F"), after(1200));
+  CHECK(shown(after(2200)) == ".F");
+  StreamBytes other = bytes_of("a line\n");
+  other.rank = 1;
+  output.write(other, after(2300));
+  CHECK(shown(after(2300)) == "\n[1] a line\n");
+  // A line that others have broken is not cut into many.
+  output.write(bytes_of("."), after(2400));
+  CHECK(*output.deadline() == after(12400));
+  output.write(bytes_of(".\n"), after(2500));
+  CHECK(shown(after(2500)) == "[0] ..\n");
+  CHECK(output.last_lines().of(0) == std::vector<std::string>{"....F.."});
+}
+
+TEST_CASE("bars above each other are thinned in a log") {
+  Pipes pipes;
+  auto made = made_over(pipes, {.hosts = {"here"}});
+  Output& output = *made;
+  const TimePoint start = Clock::now();
+  const auto at = [start](int second) { return TimePoint(start + std::chrono::seconds(second)); };
+  output.write(bytes_of("\repochs 0\n\rsteps 0\x1b[A"), start);
+  for (int step = 1; step < 100; ++step) {
+    output.write(bytes_of("\n\rsteps " + std::to_string(step) + "\x1b[A"), at(0));
+  }
+  output.tick(at(10));
+  flush(output);
+  CHECK(pipes.read(1) == "[0] epochs 0\n[0] steps 99\n");
+  output.write(bytes_of("\repochs 1\n\n"), at(11));
+  output.finish(0, at(12));
+  flush(output);
+  CHECK(pipes.read(1) == "[0] epochs 1\n[0] steps 99\n");
 }
 
 TEST_CASE("the last lines of a rank are those that came last, to whatever stream") {
