@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/exit_codes.h"
+#include "launcher/plan/hints.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/descendants.h"
@@ -20,6 +21,15 @@ void lose_link(AgentLink& agent, AgentLinks& agents, RankMonitor& ranks, Input& 
   agents.end_carrier(agent);
   ranks.ranks_gone(agent);
   input.taken(agent.index, false);
+}
+
+std::vector<int> ended_well(const RankMonitor& ranks) {
+  std::vector<int> out;
+  for (int rank = 0; rank < ranks.members().size(); ++rank) {
+    const auto& end = ranks.verdict().end_of(rank);
+    if (end && end->signal == 0 && end->exit_code == 0) out.push_back(rank);
+  }
+  return out;
 }
 
 }  // namespace
@@ -107,6 +117,9 @@ JobResult Job::run() {
   }
   terminal_.leave();
   ending_->report_end(!config_.output.options.all_errors);
+  if (ranks_.verdict().rank_failed()) {
+    screen_->say(hint_at_early_ends(config_.plan.script.strategies, ended_well(ranks_)));
+  }
   screen_.flush(poller_, signals_);
   JobResult out{.exit_code = ranks_.verdict().exit_code(), .failure = ending_->failure()};
   if (out.exit_code == 0 && screen_->lost()) {

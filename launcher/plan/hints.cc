@@ -65,6 +65,50 @@ constexpr ScriptHint kScriptHints[] = {
      "(docs/reference/scripts-of-frameworks.md has the lines)"},
 };
 
+// Scripts for tf.distribute that start without the option that they need.
+constexpr ScriptHint kTensorFlowHints[] = {
+    {[](const PlanRequest& r) {
+       return r.script.strategies.multi_worker && r.script.strategies.fits && !r.options.frameworks.tf_keras3_mwms &&
+              value_of(r.base.variables, "TF_USE_LEGACY_KERAS").empty();
+     },
+     "the script calls fit() under MultiWorkerMirroredStrategy, which fails with Keras 3: add --tf-keras3-mwms (it "
+     "does "
+     "nothing with Keras 2)"},
+    {[](const PlanRequest& r) {
+       const Strategies& uses = r.script.strategies;
+       return uses.mirrored && !uses.multi_worker && !uses.parameter_server && !r.script.imports.distrun;
+     },
+     "the script uses MirroredStrategy, which works inside one process: each rank trains alone. Start one rank with "
+     "all "
+     "GPUs (-np 1 --gpus-per-rank N), or use MultiWorkerMirroredStrategy"},
+    {[](const PlanRequest& r) { return r.script.strategies.sets_tf_config && r.options.frameworks.tf_config; },
+     "the script assigns TF_CONFIG itself, so ranks do not use the addresses and numbers that distrun gives them: "
+     "remove "
+     "that line, or put `if \"TF_CONFIG\" not in os.environ:` before it"},
+    {[](const PlanRequest& r) {
+       return r.script.strategies.estimator_before_init && r.script.imports.distrun && r.options.frameworks.tf_config &&
+              !r.options.frameworks.for_tf();
+     },
+     "the script makes an Estimator before init(), and it takes the job's TF_CONFIG for a cluster of its own: call "
+     "init() first, or add --no-tf-config"},
+};
+
+// Clusters with a chief or a ps need roles.
+void hint_at_roles(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
+  const Strategies& uses = request.script.strategies;
+  const bool told = !request.tf_roles.empty() || !request.options.frameworks.tf_config || uses.by_slurm;
+  if (told || uses.sets_tf_config || uses.multi_worker || request.script.imports.distrun) return;
+  const std::size_t ranks = plan.places.size();
+  if (uses.parameter_server) {
+    out.push_back("the script uses ParameterServerStrategy, which needs a chief, workers and a ps: add " +
+                  std::string(ranks < 3 ? "-np 3 " : "") +
+                  "--tf-roles chief=1,worker=" + std::to_string(std::max<std::size_t>(ranks, 3) - 2) + ",ps=1");
+  } else if (uses.estimator) {
+    out.push_back("the script makes an Estimator, which needs a chief: add --tf-roles chief=1,worker=" +
+                  std::to_string(ranks - 1) + ", or --no-tf-config if each rank trains alone");
+  }
+}
+
 // Strategies for several processes use every GPU that a process sees.
 void hint_at_tf(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
   const Strategies& strategies = request.script.strategies;
@@ -181,10 +225,22 @@ std::vector<std::string> hints_for(const PlanRequest& request, const std::vector
   for (const ScriptHint& hint : kScriptHints) {
     if (hint.is_due(request)) out.emplace_back(hint.text);
   }
+  for (const ScriptHint& hint : kTensorFlowHints) {
+    if (hint.is_due(request)) out.emplace_back(hint.text);
+  }
+  hint_at_roles(request, plan, out);
   hint_at_slurm_resolver(request, plan, out);
   hint_at_bound_threads(request, plan, out);
   hint_at_launcher(request.script.launcher, plan, out);
   return out;
+}
+
+std::string hint_at_early_ends(const Strategies& uses, const std::vector<int>& ended_well) {
+  if (!uses.multi_worker || ended_well.empty()) return {};
+  return (ended_well.size() == 1 ? "rank " : "ranks ") + ranges(ended_well) +
+         " had ended with code 0: under MultiWorkerMirroredStrategy all workers must make the same number of steps. "
+         "Set "
+         "steps_per_epoch in fit(), or let the dataset repeat()";
 }
 
 }  // namespace distrun::launcher

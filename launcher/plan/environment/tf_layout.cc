@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <map>
 
 #include "launcher/plan/hosts/hosts.h"
@@ -54,6 +55,34 @@ Status check_servers(const std::vector<TfRole>& roles) {
   return {};
 }
 
+bool names_any(std::string_view text, std::initializer_list<std::string_view> names) {
+  return std::any_of(names.begin(), names.end(),
+                     [text](std::string_view name) { return text.find(name) != text.npos; });
+}
+
+// os.environ["TF_CONFIG"] = ...
+bool assigns_tf_config(std::string_view line) {
+  for (const std::string_view variable : {"environ[\"TF_CONFIG\"]", "environ['TF_CONFIG']"}) {
+    const std::size_t at = line.find(variable);
+    if (at == line.npos) continue;
+    const std::string_view rest = trim(line.substr(at + variable.size()));
+    if (rest.starts_with('=') && !rest.starts_with("==")) return true;
+  }
+  return false;
+}
+
+// tf.estimator.Estimator(...), .DNNClassifier(...) and so on. RunConfig() reads TF_CONFIG too.
+bool makes_estimator(std::string_view line) {
+  constexpr std::string_view kModule = "estimator.";
+  if (names_any(line, {"model_to_estimator("})) return true;
+  const std::size_t at = line.find(kModule);
+  if (at == line.npos) return false;
+  const std::string_view call = line.substr(at + kModule.size());
+  const std::string_view name = call.substr(0, call.find_first_of("(. ,)["));
+  const bool is_class = !name.empty() && name.front() >= 'A' && name.front() <= 'Z';
+  return is_class && call.substr(name.size()).starts_with('(') && !name.ends_with("Spec");
+}
+
 }  // namespace
 
 Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks, TfServers servers) {
@@ -101,16 +130,27 @@ std::set<int> client_ranks(const std::vector<TfRole>& roles, TfServers servers) 
 
 Strategies strategies_in(std::string_view script) {
   Strategies out{.known = !script.empty()};
+  const bool own_keras = names_any(script, {"tf_keras", "TF_USE_LEGACY_KERAS", "patch_keras_mwms"});
+  const bool by_rank = names_any(script, {"\"RANK\"", "'RANK'", "TF_CONFIG\" not in", "TF_CONFIG' not in"});
+  bool initialized = false;
+  bool made_estimator = false;
   while (!script.empty()) {
     const std::size_t end = std::min(script.find('\n'), script.size());
     std::string_view line = script.substr(0, end);
     script.remove_prefix(std::min(end + 1, script.size()));
     line = line.substr(0, line.find('#'));
-    out.multi_worker = out.multi_worker || line.find("MultiWorkerMirroredStrategy") != std::string_view::npos;
-    out.parameter_server = out.parameter_server || line.find("ParameterServerStrategy") != std::string_view::npos;
-    for (const char* use : {"SlurmClusterResolver(", "SlurmClusterResolver)"}) {  // a call, and a base class
-      out.by_slurm = out.by_slurm || line.find(use) != std::string_view::npos;
-    }
+    out.multi_worker = out.multi_worker || names_any(line, {"MultiWorkerMirroredStrategy"});
+    out.parameter_server = out.parameter_server || names_any(line, {"ParameterServerStrategy"});
+    out.by_slurm = out.by_slurm || names_any(line, {"SlurmClusterResolver(", "SlurmClusterResolver)"});  // a base class
+    out.mirrored = out.mirrored || names_any(line, {".MirroredStrategy(", " MirroredStrategy(", "=MirroredStrategy("});
+    out.fits = out.fits || (!own_keras && names_any(line, {".fit("}));
+    out.sets_tf_config = out.sets_tf_config || (!by_rank && assigns_tf_config(line));
+    if (trim(line).starts_with("def ")) made_estimator = false;
+    made_estimator = made_estimator || (!initialized && makes_estimator(line));
+    initialized = initialized || names_any(line, {".init("});
+    out.estimator = out.estimator || makes_estimator(line);
+    out.estimator_before_init = out.estimator_before_init || (made_estimator && initialized);
+    made_estimator = made_estimator && !initialized;
   }
   return out;
 }

@@ -27,12 +27,17 @@ bool has_servers(const std::vector<TfRole>& roles);
 std::set<int> server_ranks(const std::vector<TfRole>& roles, TfServers servers);
 std::set<int> client_ranks(const std::vector<TfRole>& roles, TfServers servers);
 
-// The multi-process strategies of tf.distribute that a script names.
+// What a script uses of tf.distribute, as far as its text tells.
 struct Strategies {
   bool known = false;             // the text of the script is known
   bool multi_worker = false;      // MultiWorkerMirroredStrategy
   bool parameter_server = false;  // ParameterServerStrategy
   bool by_slurm = false;          // with SlurmClusterResolver instead of TF_CONFIG
+  bool mirrored = false;          // MirroredStrategy, which is for one process
+  bool fits = false;              // calls fit() of a Keras that --tf-keras3-mwms may have to repair
+  bool sets_tf_config = false;    // assigns TF_CONFIG whatever the launcher says
+  bool estimator = false;
+  bool estimator_before_init = false;  // the first Estimator is made before the init() of the same function
 };
 Strategies strategies_in(std::string_view script);
 

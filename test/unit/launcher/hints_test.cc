@@ -157,5 +157,13 @@ TEST_CASE("variables that have OpenMP bind threads are told of where ranks share
   }
 }
 
+TEST_CASE("a worker of MultiWorkerMirroredStrategy that ended early gets a hint at the end of the job") {
+  const Strategies uses{.multi_worker = true};
+  CHECK(hint_at_early_ends(uses, {1}).starts_with("rank 1 had ended with code 0: under MultiWorkerMirroredStrategy"));
+  CHECK(hint_at_early_ends(uses, {1, 2}).starts_with("ranks 1-2 had"));
+  CHECK(hint_at_early_ends(uses, {}).empty());
+  CHECK(hint_at_early_ends({.parameter_server = true}, {1}).empty());
+}
+
 }  // namespace
 }  // namespace distrun::launcher

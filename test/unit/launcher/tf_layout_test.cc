@@ -99,6 +99,51 @@ TEST_CASE("a strategy that takes all GPUs gets a hint where ranks share them") {
   CHECK(planned({}, {}, 2).hints.empty());
 }
 
+TEST_CASE("a script that needs an option for tf.distribute gets a hint with it") {
+  const auto hints = [](const std::string& script, const Options& options = {}) {
+    return planned(strategies_in(script), options, 0).hints;
+  };
+  const std::string mwms = "s = tf.distribute.MultiWorkerMirroredStrategy()\n";
+  REQUIRE(hints(mwms + "model.fit(x)").size() == 1);
+  CHECK(has(hints(mwms + "model.fit(x)")[0], "fails with Keras 3: add --tf-keras3-mwms"));
+  CHECK(hints(mwms + "model.fit(x)", {.frameworks = {.tf = true, .tf_keras3_mwms = true}}).empty());
+  for (const char* other : {"step()", "import tf_keras\nmodel.fit(x)", "hvd.patch_keras_mwms()\nmodel.fit(x)"}) {
+    CHECK(hints(mwms + other).empty());
+  }
+  const std::string servers = "s = tf.distribute.ParameterServerStrategy(r)";
+  REQUIRE(hints(servers).size() == 1);
+  CHECK(has(hints(servers)[0], "add -np 3 --tf-roles chief=1,worker=1,ps=1"));
+  CHECK(hints(servers, {.frameworks = {.tf_config = false}}).empty());
+  REQUIRE(hints("s = tf.distribute.MirroredStrategy()").size() == 1);
+  CHECK(has(hints("s = tf.distribute.MirroredStrategy()")[0], "(-np 1 --gpus-per-rank N)"));
+  CHECK(hints("class MyMirroredStrategy(X): pass").empty());
+  const std::string assigns = "os.environ[\"TF_CONFIG\"] = json.dumps(config)\n";
+  REQUIRE(hints(assigns + servers).size() == 1);
+  CHECK(has(hints(assigns + servers)[0], "the script assigns TF_CONFIG itself"));
+  CHECK(hints(assigns, {.frameworks = {.tf_config = false}}).empty());
+  for (const char* other : {"x = os.environ['TF_CONFIG']", "if os.environ['TF_CONFIG'] == '': pass",
+                            "if 'TF_CONFIG' not in os.environ:\n  os.environ['TF_CONFIG'] = a",
+                            "rank = os.environ['RANK']\nos.environ['TF_CONFIG'] = a"}) {
+    CHECK(hints(other).empty());
+  }
+}
+
+TEST_CASE("an Estimator gets a hint if it has no chief, or is made before init()") {
+  const auto hints = [](const std::string& script, bool distrun = false) {
+    PlanRequest request{.script = {.strategies = strategies_in(script), .imports = {.distrun = distrun}}};
+    request.assignment = *assign({.hosts = {{.name = "a", .slots = 4}}});
+    return make_plan(request, {HostFacts{.address = "A"}})->hints;
+  };
+  const std::string made = "e = tf.estimator.Estimator(model)\n";
+  REQUIRE(hints(made).size() == 1);
+  CHECK(has(hints(made)[0], "--tf-roles chief=1,worker=3, or --no-tf-config"));
+  REQUIRE(hints(made + "hvd.init()", true).size() == 1);
+  CHECK(has(hints(made + "hvd.init()", true)[0], "makes an Estimator before init()"));
+  CHECK(hints("hvd.init()\n" + made, true).empty());
+  CHECK(hints("def build():\n  return tf.estimator.DNNClassifier(x)\ndef main():\n  hvd.init()\n", true).empty());
+  CHECK(hints("def model():\n  return tf.estimator.EstimatorSpec(mode)\n").empty());
+}
+
 TEST_CASE("a script with SlurmClusterResolver is told of --mimic slurm, and of what the resolver makes of it") {
   const Strategies uses = strategies_in("r = SlurmClusterResolver()\ns = MultiWorkerMirroredStrategy(r)");
   REQUIRE(planned(uses, {}, 2).hints.size() == 1);
