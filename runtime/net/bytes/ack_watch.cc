@@ -22,7 +22,8 @@ struct KernelTcpInfo {
   std::uint8_t state, ca_state, retransmits, probes, backoff, options, scales, flags;
   std::uint32_t rto, ato, snd_mss, rcv_mss, unacked, sacked, lost, retrans, fackets;
   std::uint32_t last_data_sent, last_ack_sent, last_data_recv, last_ack_recv;  // milliseconds ago
-  std::array<std::uint32_t, 11> other;  // from the path MTU to the total of retransmissions
+  std::array<std::uint32_t, 10> other;  // from the path MTU to the space for received bytes
+  std::uint32_t total_retrans;
   std::uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received;
   std::uint32_t segs_out, segs_in, notsent_bytes, min_rtt, data_segs_in, data_segs_out;
   std::uint64_t delivery_rate, busy_time, rwnd_limited, sndbuf_limited;
@@ -54,7 +55,13 @@ std::optional<AckFacts> ack_facts(int fd) {
                   .since_heard = std::chrono::milliseconds(info.last_ack_recv)};
 }
 
-AckWatch::State AckWatch::look(const AckFacts& facts, TimePoint now, Duration limit, bool reached) {
+bool has_retransmitted(int fd) {
+  KernelTcpInfo info{};
+  socklen_t size = sizeof(info);
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.total_retrans > 0;
+}
+
+AckWatch::State AckWatch::look(const AckFacts& facts, TimePoint now, Duration limit, SmallPackets small) {
   if (end_ != LinkEnd::kUnknown) return State::kEnded;
   const bool open = facts.in_flight > 0 && !facts.window_closed;
   const Missing missing = open ? Missing::kAcknowledgement : facts.asked ? Missing::kAnswer : Missing::kNothing;
@@ -71,8 +78,9 @@ AckWatch::State AckWatch::look(const AckFacts& facts, TimePoint now, Duration li
   if (gap > kStopped) since_ = std::min(now, since_ + gap);
   const Duration waited = now - since_;
   if (waited < limit / 2) return State::kWaiting;
-  if (waited < (reached ? std::max(limit, kPatience) : limit)) return State::kDoubtful;
-  const bool large = reached && missing == Missing::kAcknowledgement && facts.in_flight > kSmall;
+  if (waited < (small == SmallPackets::kNoAnswer ? limit : std::max(limit, kPatience))) return State::kDoubtful;
+  const bool large =
+      small == SmallPackets::kAllPass && missing == Missing::kAcknowledgement && facts.in_flight > kSmall;
   end_ = large ? LinkEnd::kLargeSilent : LinkEnd::kSilent;
   return State::kEnded;
 }

@@ -23,6 +23,15 @@ struct AckFacts {
 
 // Empty if `fd` is not a TCP connection.
 std::optional<AckFacts> ack_facts(int fd);
+// True if the kernel had to send a packet of this connection again, the first one included.
+bool has_retransmitted(int fd);
+
+// What became of small packets to the same host since a connection became doubtful.
+enum class SmallPackets : std::uint8_t {
+  kNoAnswer,
+  kSomeLost,  // there were answers, and packets were lost
+  kAllPass,   // several were answered, and none was lost
+};
 
 // Judges one connection. Pure: the caller provides the clock, the limit and the facts.
 class AckWatch {
@@ -39,8 +48,7 @@ class AckWatch {
   // Every path passes packets of this size. Only larger packets can exceed an MTU.
   static constexpr std::size_t kSmall = 536;
 
-  // `reached`: the host has answered other packets since the state became kDoubtful.
-  State look(const AckFacts& facts, TimePoint now, Duration limit, bool reached);
+  State look(const AckFacts& facts, TimePoint now, Duration limit, SmallPackets small);
   [[nodiscard]] LinkEnd end() const { return end_; }
 
  private:

@@ -13,6 +13,8 @@ namespace distrun::net {
 namespace {
 
 constexpr Duration kPaused = 3 * LinkWatches::kInterval;
+// Fewer answers do not show that small packets pass.
+constexpr int kEnoughAnswers = 3;
 
 }  // namespace
 
@@ -67,16 +69,17 @@ LinkEnd LinkWatches::judge(int fd, Link& link, TimePoint now, bool& quiet) {
   // Connections within a host lose no bytes.
   const auto facts = is_between_hosts(fd) ? ack_facts(fd) : std::nullopt;
   if (!facts) return LinkEnd::kUnknown;
-  switch (link.acks.look(*facts, now, link.watch.limit, link.reached)) {
+  switch (link.acks.look(*facts, now, link.watch.limit, small_packets(link))) {
     case AckWatch::State::kQuiet:
       break;
     case AckWatch::State::kWaiting:
       link.question.reset();
-      link.reached = false;
+      link.answered = 0;
+      link.lost = 0;
       quiet = false;
       break;
     case AckWatch::State::kDoubtful:
-      link.reached = link.reached || answers(fd, link);
+      ask(fd, link);
       quiet = false;
       break;
     case AckWatch::State::kEnded:
@@ -85,18 +88,23 @@ LinkEnd LinkWatches::judge(int fd, Link& link, TimePoint now, bool& quiet) {
   return LinkEnd::kUnknown;
 }
 
-// Starts a connection attempt; a later call reads its result. A refusal also shows that the host answers.
-bool LinkWatches::answers(int fd, Link& link) {
+SmallPackets LinkWatches::small_packets(const Link& link) {
+  if (link.answered == 0) return SmallPackets::kNoAnswer;
+  return link.lost == 0 && link.answered >= kEnoughAnswers ? SmallPackets::kAllPass : SmallPackets::kSomeLost;
+}
+
+// Reads the result of the last connection attempt, and starts the next one. A refusal also shows that the host answers.
+void LinkWatches::ask(int fd, Link& link) {
   pollfd item{.fd = link.question.get(), .events = POLLOUT, .revents = 0};
-  if (link.question.valid() && ::poll(&item, 1, 0) > 0) {
-    const int error = pending_error(link.question.get());
+  if (link.question.valid()) {
+    const int error = ::poll(&item, 1, 0) > 0 ? pending_error(link.question.get()) : ETIMEDOUT;
+    const bool answered = error == 0 || error == ECONNREFUSED;
+    if (answered) ++link.answered;
+    if (!answered || has_retransmitted(link.question.get())) ++link.lost;
     link.question.reset();
-    if (error == 0 || error == ECONNREFUSED) return true;
   }
-  if (link.question.valid()) return false;
   auto question = begin_connect_to_peer_of(fd);
   if (question.ok()) link.question = *std::move(question);
-  return false;
 }
 
 }  // namespace distrun::net

@@ -62,12 +62,15 @@ class LinkWatches {
     LinkWatch watch;
     AckWatch acks{};
     BegunRecord begun{};
-    // A second connection attempt to the same host. If the host can be reached, it accepts or refuses it.
+    // Further connection attempts to the same host, one each second. If the host can be reached, it accepts or refuses
+    // them.
     Fd question{};
-    bool reached = false;
+    int answered = 0;
+    int lost = 0;  // without an answer, or answered only after a packet was sent again
   };
   static LinkEnd judge(int fd, Link& link, TimePoint now, bool& quiet);
-  static bool answers(int fd, Link& link);
+  static SmallPackets small_packets(const Link& link);
+  static void ask(int fd, Link& link);
 
   std::map<int, Link> links_;  // by descriptor
   TimePoint looked_ = TimePoint{};

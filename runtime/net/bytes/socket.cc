@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <charconv>
 #include <climits>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -30,9 +31,9 @@ constexpr std::size_t kMaxHost = 255;
 
 // The default time, in seconds, after which a connection to a silent peer ends. kAfterLauncher is added.
 constexpr double kHostTimeout = 5;
-constexpr int kKeepCount = 8;  // least number of probes, if the time is 8 s or more
+constexpr int kKeepParts = 8;  // the time is divided into at least this number of intervals, of 1 s or more
 // Seconds. The launcher measures the same silence, and should be the first to know which host is silent.
-constexpr int kAfterLauncher = 2;
+constexpr int kAfterLauncher = 1;
 constexpr int kSynRetries = 4;  // gives up after 1 + 2 + 4 + 8 + 16 s; since Linux 6.5 four waits of 1 s come first
 
 struct SocketAddress {
@@ -98,12 +99,23 @@ bool connected_to_itself(int fd) {
   return local.size == remote.size && std::memcmp(local.get(), remote.get(), local.size) == 0;
 }
 
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET6) {
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) != 0;
+  }
+  if (address.sa_family != AF_INET) return false;
+  return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 // `syn_retries` 0 keeps the system's default.
 Result<Fd> begin_connect(const addrinfo& info, int syn_retries) {
   auto fd = new_socket(info.ai_family);
   if (!fd.ok()) return fd;
   if (syn_retries > 0) set_option(fd->get(), IPPROTO_TCP, TCP_SYNCNT, syn_retries);
   const bool refused = ::connect(fd->get(), info.ai_addr, info.ai_addrlen) != 0;
+  if (refused && errno == ENETUNREACH && is_loopback(*info.ai_addr)) {
+    return errno_status("the loopback interface (lo) is down; `ip link set lo up` turns it on", errno);
+  }
   if (refused && errno != EINPROGRESS && errno != EINTR) return errno_status("connecting failed", errno);
   return fd;
 }
@@ -343,14 +355,14 @@ void set_host_timeout(int fd, double seconds) {
   int limit = 0;
   socklen_t size = sizeof(limit);
   if (::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size) != 0) return;  // a unix socket
-  const int least = static_cast<int>(seconds) + kAfterLauncher;
-  const int interval = std::max(1, least / kKeepCount);
-  const int count = (least + interval - 1) / interval;
-  // The last answer may have come almost one interval before the network failed.
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, interval);
+  const int total = static_cast<int>(std::ceil(seconds)) + kAfterLauncher;
+  const int interval = std::max(1, total / kKeepParts);
+  const int count = total / interval - 1;
+  // An idle connection ends `total` seconds after the last answer: the first probe, and one interval for each of them.
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, total - count * interval);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, count);
-  if (limit > 0) set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (count + 1) * interval * 1000);
+  if (limit > 0) set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, total * 1000);
 }
 
 void allow_slow_reader(int fd) { set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); }

@@ -51,8 +51,8 @@ Status wait_ready(int fd, short events, TimePoint deadline);
 // connections.
 void expect_prompt_peer(int fd);
 void allow_slow_reader(int fd);
-// Changes the limits of expect_prompt_peer(), which must have been called: the connection ends about 2 s after
-// `seconds`, and not sooner. allow_slow_reader() stays in effect.
+// Changes the limits of expect_prompt_peer(), which must have been called: the connection ends 1 s after `seconds`,
+// counted from the last thing that was heard. allow_slow_reader() stays in effect.
 void set_host_timeout(int fd, double seconds);
 
 // How a connection ended, from the errno of the call that failed. 0 means end of file.

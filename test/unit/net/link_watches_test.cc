@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -39,12 +40,12 @@ void set_loopback(bool up) {
 }
 
 // Runs `test` on a new thread, because a namespace belongs to the thread that made it.
-void in_own_network(const std::function<void()>& test) {
+void in_own_network(const std::function<void()>& test, bool with_loopback = true) {
   bool made = false;
   std::thread([&] {
     made = ::unshare(CLONE_NEWNET) == 0;
     if (!made) return;
-    set_loopback(true);
+    if (with_loopback) set_loopback(true);
     test();
   }).join();
   if (!made) SKIP("a network namespace cannot be made here (needs root)");
@@ -84,6 +85,15 @@ void wait(WaitSet& wait_set, TimePoint until, const Ended& ended) {
   while (ended.times == 0 && Clock::now() < until) CHECK(wait_set.poll(until).ok());
 }
 
+TEST_CASE("if the loopback interface is down, the error names it and the cure") {
+  const auto connects = [] {
+    const Status status = connect_stream({.host = "127.0.0.1", .port = 9}, deadline_after(10)).status();
+    CHECK(status.code() == Errc::kSystem);
+    CHECK(status.message().find("the loopback interface (lo) is down; `ip link set lo up`") != std::string::npos);
+  };
+  in_own_network(connects, false);
+}
+
 TEST_CASE("a network that is gone ends a connection with bytes on their way, and no other") {
   in_own_network([] {
     const Connection busy;
@@ -103,6 +113,24 @@ TEST_CASE("a network that is gone ends a connection with bytes on their way, and
     CHECK(of_busy.how.find("127.0.0.2") != std::string::npos);
     CHECK(Clock::now() - begun >= kLimit);
     CHECK(of_idle.times == 0);
+  });
+}
+
+TEST_CASE("an idle connection ends 1 s after the limit, counted from the last thing that was heard") {
+  in_own_network([] {
+    const Connection idle;
+    set_host_timeout(idle.here.get(), 2);
+    CHECK(::send(idle.there.get(), "hello", 5, MSG_NOSIGNAL) == 5);
+    char byte = 0;
+    CHECK(wait_ready(idle.here.get(), 1 /* POLLIN */, deadline_after(10)).ok());
+    while (::recv(idle.here.get(), &byte, 1, MSG_DONTWAIT) == 1) continue;
+    const TimePoint heard = Clock::now();
+    set_loopback(false);
+    CHECK(wait_ready(idle.here.get(), 1 /* POLLIN */, deadline_after(30)).ok());
+    const Duration waited = Clock::now() - heard;
+    CHECK(pending_error(idle.here.get()) == ETIMEDOUT);
+    CHECK(waited > milliseconds(2500));
+    CHECK(waited < milliseconds(4500));  // it was 5 s; the rest is for an overloaded machine
   });
 }
 
