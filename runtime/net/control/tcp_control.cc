@@ -255,11 +255,11 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
   if (!address.ok()) return address.status();
   auto listener = listen_secure(*address, *options.key, hello(options, -1), options.log);
   if (!listener.ok()) return listener.status();
-  // make_room() only checks: its places are closed at once, because the members connect now.
-  DISTRUN_RETURN_IF_ERROR(make_room(members.size() - 1, "rank " + std::to_string(options.world->rank) +
-                                                            " needs a connection to each of " +
-                                                            std::to_string(members.size() - 1) + " other ranks")
-                              .status());
+  auto places =
+      make_room(members.size() - 1, "rank " + std::to_string(options.world->rank) + " needs a connection to each of " +
+                                        std::to_string(members.size() - 1) + " other ranks");
+  if (!places.ok()) return places.status();
+  (*listener)->reserve(*std::move(places));
   DISTRUN_RETURN_IF_ERROR(options.store->set(store_key(options), (*listener)->address()));
   const auto index_of = [&](int rank) {
     return static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());

@@ -29,6 +29,8 @@ constexpr Duration kHandshakeTime = std::chrono::seconds(5);
 // all connect at once can stay.
 constexpr Duration kSilence = std::chrono::milliseconds(100);
 constexpr Duration kRestAfterShortage = std::chrono::seconds(1);
+// A shortage of this length does not pass by itself. A caller that blocks gets it as an error.
+constexpr Duration kLastingShortage = std::chrono::seconds(2);
 constexpr Duration kLogInterval = std::chrono::seconds(1);
 constexpr std::uint64_t kListenerId = 0;  // epoll data; strangers have ids from 2
 constexpr std::uint64_t kTimerId = 1;
@@ -49,6 +51,13 @@ struct Stranger {
   bool refused = false;  // not a stranger: it has the key, and it got the reason for the refusal
 };
 
+// accept() has failed because the process or the machine has no descriptor or memory left. It ends when a peer joins,
+// or when nobody waits any more.
+struct Shortage {
+  TimePoint since;
+  Status why;
+};
+
 class Listener final : public SecureListener {
  public:
   Listener(const JobKey& key, const Hello& self, const Log* log) : key_(key), self_(self), log_(log) {}
@@ -56,6 +65,7 @@ class Listener final : public SecureListener {
 
   [[nodiscard]] const std::string& address() const override { return address_text_; }
   [[nodiscard]] int fd() const override { return epoll_.get(); }
+  void reserve(std::vector<Fd> places) override { places_ = std::move(places); }
   void progress(TimePoint now, const AcceptFunction& accept, const PeerFunction& on_peer) override;
   Result<std::unique_ptr<SecureSocket>> accept_blocking(const AcceptFunction& accept, TimePoint deadline) override;
 
@@ -64,10 +74,11 @@ class Listener final : public SecureListener {
 
   Status watch(int fd, std::uint64_t id);
   void accept_all(TimePoint now);
-  void pause(TimePoint now, const Status& shortage);
+  Result<Fd> accept_one();
+  void pause(TimePoint now, const Status& why);
   void wait_for_room();
   void resume(TimePoint now);
-  bool make_room(TimePoint heard_before);
+  bool make_room(TimePoint heard_before, const std::string& why);
   Step advance(Stranger& stranger, const AcceptFunction& accept, std::string& why);
   Step judge(Stranger& stranger, const AcceptFunction& accept, std::string& why);
   void serve(std::uint64_t id, const AcceptFunction& accept, const PeerFunction& on_peer);
@@ -87,12 +98,14 @@ class Listener final : public SecureListener {
   std::uint64_t next_id_ = 2;
   std::map<std::uint64_t, Stranger> strangers_;  // in order of arrival
   std::optional<TimePoint> paused_until_;        // do not accept: descriptors have run out, or full_
-  bool short_ = false;                           // descriptors have run out before, and this was logged
-  bool full_ = false;                            // no room until a stranger leaves or has been silent for too long
-  TimePoint now_;                                // of the current progress()
-  TimePoint silent_until_;                       // log no line about strangers before
+  std::optional<Shortage> shortage_;
+  bool short_ = false;      // there was a shortage before, and it was logged
+  bool full_ = false;       // no room until a stranger leaves or has been silent for too long
+  TimePoint now_;           // of the current progress()
+  TimePoint silent_until_;  // log no line about strangers before
   std::size_t unreported_ = 0;
   std::deque<std::unique_ptr<SecureSocket>> peers_;  // only for accept_blocking
+  std::vector<Fd> places_;                           // reserved; each makes room for one accepted connection
 };
 
 Status Listener::open(Fd listening, const Address& address) {
@@ -145,6 +158,9 @@ Result<std::unique_ptr<SecureSocket>> Listener::accept_blocking(const AcceptFunc
       peers_.pop_front();
       return first;
     }
+    if (shortage_ && now_ - shortage_->since >= kLastingShortage) {
+      return shortage_->why.with_context("waiting for a peer on " + address_text_ + " (" + self_.purpose + ")");
+    }
     if (const Status ready = wait_ready(epoll_.get(), POLLIN, deadline); !ready.ok()) {
       return ready.with_context("waiting for a peer on " + address_text_ + " (" + self_.purpose + ")");
     }
@@ -154,24 +170,39 @@ Result<std::unique_ptr<SecureSocket>> Listener::accept_blocking(const AcceptFunc
 void Listener::accept_all(TimePoint now) {
   for (std::size_t i = 0; i < kMaxStrangers; ++i) {
     // If there is no room, a peer waits in the kernel's backlog, which loses nothing.
-    if (strangers_.size() >= kMaxStrangers && !make_room(now - kSilence)) return wait_for_room();
-    auto fd = accept_stream(listener_.get());
+    if (strangers_.size() >= kMaxStrangers && !make_room(now - kSilence, "too many others came while it was silent")) {
+      return wait_for_room();
+    }
+    auto fd = accept_one();
+    if (!fd.ok() && make_room(now - kSilence, "it was silent, and this process had no room for others")) continue;
     if (!fd.ok()) return pause(now, fd.status());
-    if (!fd->valid()) return;
+    if (!fd->valid()) return shortage_.reset();
     const std::uint64_t id = next_id_++;
     if (!watch(fd->get(), id).ok()) continue;
     strangers_.try_emplace(id, *std::move(fd), key_, self_, now);
   }
 }
 
+// Gives up one reserved place for each connection.
+Result<Fd> Listener::accept_one() {
+  auto fd = accept_stream(listener_.get());
+  if (places_.empty()) return fd;
+  if (!fd.ok()) {
+    places_.pop_back();
+    return accept_stream(listener_.get());
+  }
+  if (fd->valid()) places_.pop_back();
+  return fd;
+}
+
 // Descriptors have run out. If the listening socket stayed readable, the owner would be busy for nothing.
-void Listener::pause(TimePoint now, const Status& shortage) {
+void Listener::pause(TimePoint now, const Status& why) {
   if (log_ != nullptr && !short_) {
-    log_->warning(address_text_ + " (" + self_.purpose + "): " + shortage.message() +
-                  "; those who come wait until there is room. Is the limit of open files (`ulimit -Hn`) too low?");
+    log_->warning(address_text_ + " (" + self_.purpose + "): " + why.message() +
+                  ". New connections wait until there is room.");
   }
   short_ = true;
-  make_room(now);
+  if (!shortage_) shortage_ = {.since = now, .why = why};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
   paused_until_ = now + kRestAfterShortage;
 }
@@ -192,13 +223,13 @@ void Listener::resume(TimePoint now) {
 
 // Drops the oldest stranger that has been silent since `heard_before`. Strangers that have proved the key are dropped
 // last. False: there is none.
-bool Listener::make_room(TimePoint heard_before) {
+bool Listener::make_room(TimePoint heard_before, const std::string& why) {
   const auto silent = [&](const auto& item) { return item.second.heard <= heard_before; };
   auto it = std::find_if(strangers_.begin(), strangers_.end(),
                          [&](const auto& item) { return silent(item) && !item.second.handshake.key_proved(); });
   if (it == strangers_.end()) it = std::find_if(strangers_.begin(), strangers_.end(), silent);
   if (it == strangers_.end()) return false;
-  drop(it, "too many others came while it was silent");
+  drop(it, why);
   return true;
 }
 
@@ -216,6 +247,7 @@ void Listener::serve(std::uint64_t id, const AcceptFunction& accept, const PeerF
   auto socket = std::make_unique<SecureStream>(stranger.fd.release(), stranger.handshake.take_session(),
                                                std::move(peer), std::move(unsent));
   strangers_.erase(it);
+  shortage_.reset();
   (void)socket->flush();  // the owner gets an error again when it uses the socket
   // Call this now and not at the end of the turn, because `accept` may ask the owner if a rank has already come.
   on_peer(std::move(socket));

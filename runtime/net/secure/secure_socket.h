@@ -99,7 +99,11 @@ class SecureListener {
   // job, rank) `accept` welcomes. Without `accept`, all peers of this job are welcome. Neither function may destroy the
   // listener.
   virtual void progress(TimePoint now, const AcceptFunction& accept, const PeerFunction& on_peer) = 0;
-  // Blocks until one peer has come, or until the deadline.
+  // Each of `places` (make_room() in open_files.h) makes room for one connection: the listener closes one when it
+  // accepts one. So other descriptors that the process opens until then cannot keep peers out.
+  virtual void reserve(std::vector<Fd> places) = 0;
+  // Blocks until one peer has come, or until the deadline. If connections cannot be accepted for 2 s because
+  // descriptors or memory have run out, returns kSystem with the cure.
   virtual Result<std::unique_ptr<SecureSocket>> accept_blocking(const AcceptFunction& accept, TimePoint deadline) = 0;
 };
 

@@ -17,10 +17,12 @@ Result<std::unique_ptr<StoreHost>> StoreHost::start(const JobKey& key, const std
   auto server = StoreServer::create(
       key, {.bind_address = "*:0", .job_id = job_id, .size = size, .host_timeout = host_timeout, .log = log});
   if (!server.ok()) return server.status();
-  DISTRUN_RETURN_IF_ERROR(
+  auto places =
       make_room(static_cast<std::size_t>(size),
-                "rank 0, which keeps the store, needs a connection to each of " + std::to_string(size) + " ranks")
-          .status());
+                "rank 0, which keeps the store, needs a connection to each of " + std::to_string(size) + " ranks");
+  if (!places.ok()) return places.status();
+  // A rank that cannot connect to the store could not hear which descriptor rank 0 lacks later.
+  (*server)->reserve(*std::move(places));
   const auto address = parse_address((*server)->address());
   if (!address.ok()) return address.status();
   std::unique_ptr<StoreHost> host(new StoreHost(*std::move(server), address->port));

@@ -40,6 +40,7 @@ class Server final : public StoreServer {
 
   [[nodiscard]] const std::string& address() const override { return listener_->address(); }
   [[nodiscard]] int fd() const override { return epoll_.get(); }
+  void reserve(std::vector<Fd> places) override { listener_->reserve(std::move(places)); }
   void progress(TimePoint now) override;
   void publish(const JobEvent& event) override;
   bool tell(int rank, const JobEvent& event) override;

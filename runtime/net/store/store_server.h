@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/fd.h"
 #include "runtime/base/link_end.h"
 #include "runtime/base/status.h"
 #include "runtime/net/identity/world.h"
@@ -62,6 +63,8 @@ class StoreServer {
   [[nodiscard]] virtual const std::string& address() const = 0;  // the value of DISTRUN_STORE
   // The same descriptor during the whole life of the server. It is readable whenever progress() has work to do.
   [[nodiscard]] virtual int fd() const = 0;
+  // Makes room for the connections of ranks, as SecureListener::reserve().
+  virtual void reserve(std::vector<Fd> places) = 0;
   virtual void progress(TimePoint now) = 0;
   // Sends the event to all connected ranks. A rank that connects later gets it before anything else.
   virtual void publish(const JobEvent& event) = 0;

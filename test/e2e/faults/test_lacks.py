@@ -44,13 +44,13 @@ def case(backend: str, when: str, more: int, what: str) -> object:
     return pytest.param(backend, when, more, what, marks=marks, id=f"{backend}-{when}-{more}")
 
 
-def check(job: Job, what: str) -> None:
+def check(job: Job, what: str, limited: int = 1) -> None:
     told = {int(match[1]): (float(match[2]), match[4]) for match in re.finditer(REFUSED, job.text)}
     assert set(told) == {0, 1, 2}, job.text
     for rank, (seconds, why) in told.items():
         assert seconds < SOON, job.text
         assert re.search(what, why), job.text
-        assert rank == 1 or re.search(r"rank 1\b", why), job.text
+        assert rank == limited or re.search(rf"rank {limited}\b", why), job.text
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_rank_without_threads(
     start_job: StartJob, python: str, programs: Path, few_processes: Path, tmp_path: Path,
     backend: str, when: str, more: int, what: str,
 ) -> None:  # fmt: skip
-    words = (programs / "lacks.py", tmp_path, when, "threads", more, few_processes)
+    words = (programs / "lacks.py", tmp_path, 1, when, "threads", more, few_processes)
     job = start_job(*OPTIONS, "--backend", backend, python, *words)
     job.finish()
     check(job, what)
@@ -86,17 +86,28 @@ def test_a_rank_without_threads(
 def test_a_rank_without_descriptors(
     start_job: StartJob, python: str, programs: Path, tmp_path: Path, backend: str, when: str, more: int, what: str
 ) -> None:
-    words = (programs / "lacks.py", tmp_path, when, "files", more)
+    words = (programs / "lacks.py", tmp_path, 1, when, "files", more)
     job = start_job(*OPTIONS, "--backend", backend, python, *words)
     job.finish()
     check(job, what)
+
+
+# The first rank accepts the connections of the others: on the control plane, for shared memory, and in the ring.
+@pytest.mark.parametrize("more", [10, 12, 13, 14])
+def test_the_first_rank_without_descriptors_for_the_others(
+    start_job: StartJob, python: str, programs: Path, tmp_path: Path, more: int
+) -> None:
+    words = (programs / "lacks.py", tmp_path, 0, "init", "files", more)
+    job = start_job(*OPTIONS, "--backend", "tcp", python, *words)
+    job.finish()
+    check(job, NO_FILE, limited=0)
 
 
 def test_a_rank_that_has_a_socket_to_the_launcher_and_nothing_else(
     start_job: StartJob, python: str, programs: Path, tmp_path: Path
 ) -> None:
     """The rank cannot use the store, so it sends the reason to the launcher, which ends the job."""
-    job = start_job(*OPTIONS, "--grace", "1", python, programs / "lacks.py", tmp_path, "init", "files", "1")
+    job = start_job(*OPTIONS, "--grace", "1", python, programs / "lacks.py", tmp_path, 1, "init", "files", "1")
     assert job.finish() == 1, job.text
     assert re.search(r"rank 1 on host \S+ \(pid \d+\) failed: the launcher's channel cannot .*: Too many", job.text)
 
@@ -104,7 +115,7 @@ def test_a_rank_that_has_a_socket_to_the_launcher_and_nothing_else(
 def test_a_rank_that_has_what_it_needs(
     start_job: StartJob, python: str, programs: Path, few_processes: Path, tmp_path: Path
 ) -> None:
-    words = (programs / "lacks.py", tmp_path, "init", "threads", "100", few_processes)
+    words = (programs / "lacks.py", tmp_path, 1, "init", "threads", "100", few_processes)
     job = start_job(*OPTIONS, python, *words)
     assert job.finish() == 0, job.text
     assert len(re.findall(r"went \d", job.text)) == 3, job.text

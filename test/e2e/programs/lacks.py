@@ -1,8 +1,8 @@
-"""`lacks.py FOLDER WHEN threads MORE GROUP | files MORE`: rank 1 can have at most MORE more threads, or descriptors.
+"""`lacks.py FOLDER RANK WHEN threads MORE GROUP | files MORE`: RANK can have at most MORE more threads, or descriptors.
 
 WHEN is `init`, or `set` for the time before a process set is made. GROUP is a cgroup that can limit processes. The
-other ranks create a file in FOLDER when they are done. Rank 1 lives until then, so that they do not learn of it from
-its end.
+other ranks create a file in FOLDER when they are done. RANK lives until then, so that they do not learn of it from its
+end.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy as np
 
 import distrun.numpy as hvd
 
-folder, when, what, more, *group = sys.argv[1:]
+folder, number, when, what, more, *group = sys.argv[1:]
+limited = int(number)
 rank = int(os.environ["DISTRUN_RANK"])
 
 
 def limit() -> None:
-    if rank != 1:
+    if rank != limited:
         return
     if what == "threads":
         with open(f"{group[0]}/pids.max", "w") as most:
@@ -48,8 +49,11 @@ try:
 except Exception as error:
     seconds = time.monotonic() - begin
     print(f"refused {rank} {seconds:.1f} {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
-if rank != 1:
+if rank != limited:
     open(f"{folder}/{rank}", "w").close()
+others = {0, 1, 2} - {rank}
 # os.path.exists needs no descriptor. This rank can have no more.
-while rank == 1 and not all(os.path.exists(f"{folder}/{other}") for other in (0, 2)) and time.monotonic() - begin < 60:
+while rank == limited and time.monotonic() - begin < 60:
+    if all(os.path.exists(f"{folder}/{other}") for other in others):
+        break
     time.sleep(0.1)

@@ -376,7 +376,79 @@ TEST_CASE("out of descriptors, the owner is not kept busy, and peers come in whe
   CHECK(peers == 1);
   REQUIRE(lines.all().size() == 1);
   CHECK(lines.all()[0].find("Too many open files") != std::string::npos);
-  CHECK(lines.all()[0].find("ulimit -Hn") != std::string::npos);
+  CHECK(lines.all()[0].find("this process may have 3: raise `ulimit -n`") != std::string::npos);
+}
+
+// Lowers the limit so that `more` descriptors can be opened, until it is destroyed.
+class FewFiles {
+ public:
+  explicit FewFiles(int more) {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &old_) == 0);
+    std::vector<Fd> next;  // the lowest free numbers
+    for (int i = 0; i <= more; ++i) next.emplace_back(::dup(0));
+    const rlimit few{.rlim_cur = static_cast<rlim_t>(next.back().get()), .rlim_max = old_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  }
+  FewFiles(const FewFiles&) = delete;
+  FewFiles& operator=(const FewFiles&) = delete;
+  ~FewFiles() { ::setrlimit(RLIMIT_NOFILE, &old_); }
+
+ private:
+  rlimit old_{};
+};
+
+TEST_CASE("out of descriptors, a wait for a peer soon ends with the limit and the cure", "[listener]") {
+  const JobKey key = JobKey::generate();
+  auto listener = listen_secure("127.0.0.1:0", key, {.purpose = "control", .job_id = "job", .from = 0});
+  REQUIRE(listener.ok());
+  auto waiting = connect_stream(*parse_address((*listener)->address()), soon());
+  REQUIRE(waiting.ok());
+  const TimePoint begun = Clock::now();
+  Status status;
+  {
+    const FewFiles none(0);
+    status = (*listener)->accept_blocking({}, soon()).status();
+  }
+  CHECK(Clock::now() - begun >= std::chrono::seconds(2));
+  CHECK(Clock::now() - begun < std::chrono::seconds(15));
+  REQUIRE(status.code() == Errc::kSystem);
+  INFO(status.message());
+  CHECK(status.message().find("accepting a connection failed: Too many open files") != std::string::npos);
+  CHECK(status.message().find(": raise `ulimit -n`") != std::string::npos);
+}
+
+// Two peers come at once. Returns how many are welcome after some turns in which no time passes.
+std::size_t welcomed(int more, std::size_t reserved) {
+  const JobKey key = JobKey::generate();
+  Lines lines;
+  auto listener = listen_secure("unix:@", key, {.purpose = "control", .job_id = "job", .from = 0}, &lines.log);
+  REQUIRE(listener.ok());
+  std::vector<std::unique_ptr<Newcomer>> newcomers;
+  for (const int rank : {1, 2}) {
+    auto fd = connect_stream(*parse_address((*listener)->address()), soon());
+    REQUIRE(fd.ok());
+    newcomers.push_back(std::make_unique<Newcomer>(*std::move(fd), key, rank));
+  }
+  std::vector<Fd> places;
+  for (std::size_t i = 0; i < reserved; ++i) places.emplace_back(::dup(0));
+  const FewFiles few(more);
+  (*listener)->reserve(std::move(places));
+  std::vector<std::unique_ptr<SecureSocket>> peers;
+  const TimePoint now = Clock::now();
+  for (int turn = 0; turn < 20; ++turn) {
+    (*listener)->progress(now, {}, [&](std::unique_ptr<SecureSocket> peer) { peers.push_back(std::move(peer)); });
+    for (const auto& newcomer : newcomers) newcomer->progress();
+  }
+  for (const auto& newcomer : newcomers) CHECK_FALSE(newcomer->closed());
+  return peers.size();
+}
+
+TEST_CASE("out of descriptors, no peer is turned away that is not silent", "[listener]") { CHECK(welcomed(1, 0) == 1); }
+
+TEST_CASE("each reserved place lets a peer in", "[listener]") {
+  CHECK(welcomed(0, 2) == 2);
+  CHECK(welcomed(0, 1) == 1);
+  CHECK(welcomed(2, 2) == 2);
 }
 
 }  // namespace
