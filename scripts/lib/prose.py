@@ -12,6 +12,7 @@ import tokenize
 from dataclasses import dataclass, field
 
 WORDS_PER_HEADING = 130
+WORDS_PER_EXAMPLE = 120  # over all pages: some have none
 PARAGRAPH_WORDS = 60
 CELL_WORDS = 15
 # Odd idiom in 1,000 words.
@@ -49,6 +50,7 @@ FENCED = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,})[^`\n]*\n.*?^(?P=indent)(?P=fence)`*[ \t]*$", re.DOTALL | re.MULTILINE
 )
 COMMENT_LINE = re.compile(r"^\s*%.*$", re.MULTILINE)
+INDENTED = re.compile(r"(?<=\n\n)    \S")  # the first line of a code block without a fence
 # The first and last line of `:::{note}`, its options, and targets.
 DIRECTIVE = re.compile(r"^\s*(?::{3,}.*|:[\w-]+:.*|\([\w-]+\)=)$", re.MULTILINE)
 # The page of the command has an entry for each option.
@@ -64,6 +66,7 @@ LINE_COMMENT = re.compile(r'(?<![:"])//\s?(.*)')
 class Figures:
     words: int = 0
     headings: int = 0
+    examples: int = 0
     paragraphs: list[str] = field(default_factory=list)
     cells: list[str] = field(default_factory=list)
 
@@ -76,6 +79,7 @@ def without_code(page: str) -> str:
 def figures(page: str) -> Figures:
     text = without_code(page)
     found = Figures(words=len(page.split()), headings=len(HEADING.findall(text)) + len(ENTRY.findall(page)))
+    found.examples = len(FENCED.findall(page)) + len(INDENTED.findall(FENCED.sub("", page)))
     for block in re.split(r"\n\s*\n", HEADING.sub("\n", text)):
         lines = [line for line in block.split("\n") if line.strip()]
         if lines and lines[0].lstrip().startswith("|"):
@@ -103,6 +107,15 @@ def page_faults(name: str, page: str) -> list[str]:
     for phrase in FORBIDDEN:
         faults += [f"{name}: '{match[0]}' is hard to read" for match in re.finditer(phrase, text, re.IGNORECASE)]
     return faults
+
+
+def example_faults(pages: list[str]) -> list[str]:
+    """Returns a fault if all pages together have too few examples."""
+    found = [figures(page) for page in pages]
+    ratio = sum(one.words for one in found) / max(1, sum(one.examples for one in found))
+    if ratio <= WORDS_PER_EXAMPLE:
+        return []
+    return [f"pages: {ratio:.0f} words per example, at most {WORDS_PER_EXAMPLE}: add code blocks"]
 
 
 def idiom(text: str) -> list[str]:

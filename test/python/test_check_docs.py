@@ -82,6 +82,15 @@ def test_faults_of_a_page(page: str, fault: str) -> None:
     assert found.startswith(fault)
 
 
+def test_examples_of_all_pages() -> None:
+    prose = load("lib/prose.py")
+    page = "# One\n\n" + "word " * 100 + "\n\n```sh\nls\n```\n\n    an indented block\n    of two lines\n"
+    assert prose.figures(page).examples == 2
+    assert prose.example_faults([page, "word " * 120]) == []
+    (fault,) = prose.example_faults([page, "word " * 140])
+    assert fault == "pages: 126 words per example, at most 120: add code blocks"
+
+
 def test_odd_idiom_in_a_thousand_words() -> None:
     prose = load("lib/prose.py")
     assert sorted(prose.idiom("What is there waits. The rank is told.")) == ["What is", "is told"]

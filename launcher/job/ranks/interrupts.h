@@ -13,13 +13,20 @@ namespace distrun::launcher {
 class Interrupts {
  public:
   // A signal that comes with the first one is part of it: a closed terminal sends several SIGHUPs, and a service
-  // manager sends SIGTERM and SIGHUP together. A second Ctrl-C always repeats the request.
+  // manager sends SIGTERM and SIGHUP together.
   static constexpr Duration kTogether = std::chrono::seconds(1);
+  // One Ctrl-C may arrive twice: from the terminal, and from a program around distrun that passes it on (uv run). A
+  // person needs more time to type it again, and means it.
+  static constexpr Duration kPassedOn = std::chrono::milliseconds(250);
 
   void take(int signal, TimePoint now) {
     repeated_ = repeated_ || repeats(signal, now);
     if (!first_) first_ = now;
-    typed_ = typed_ || signal == SIGINT;
+    if (signal == SIGINT && !typed_) typed_ = now;
+  }
+  // True for a Ctrl-C that is the one before, which has arrived once more. Call it before take().
+  [[nodiscard]] bool passed_on(int signal, TimePoint now) const {
+    return signal == SIGINT && typed_ && now - *typed_ < kPassedOn;
   }
   // The user asked again, so the job must end now.
   [[nodiscard]] bool repeated() const { return repeated_; }
@@ -31,7 +38,7 @@ class Interrupts {
   }
 
   std::optional<TimePoint> first_;
-  bool typed_ = false;  // Ctrl-C has come
+  std::optional<TimePoint> typed_;  // the first Ctrl-C
   bool repeated_ = false;
 };
 

@@ -215,6 +215,7 @@ std::vector<int> Verdict::servers_left() const {
 // Ctrl-C is passed to ranks as SIGINT, which is an exception in Python. A rank that does not end on it gets TERM and
 // KILL.
 JobActions Verdict::interrupted(int signal, TimePoint now) {
+  if (interrupts_.passed_on(signal, now)) return {};
   interrupts_.take(signal, now);
   const bool first = !ending_;
   JobActions out = end_by({.kind = CauseKind::kInterrupted, .signal = signal}, exit_code::kSignalBase + signal);
