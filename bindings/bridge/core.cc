@@ -96,8 +96,8 @@ std::string Attachment::start_completer(distrun_watch* watch) {
     completer_ = std::thread([this, watch] { take_completions(watch); });
     pthread_setname_np(completer_.native_handle(), "distrun-watch");
   } catch (const std::system_error& error) {
-    failure = "the thread distrun-watch cannot be started: " + error.code().message() +
-              "; is the limit of processes (ulimit -u, or pids.max of the container) reached?";
+    failure = "cannot start the thread distrun-watch: " + error.code().message() +
+              ". Is the limit of processes reached (ulimit -u, or pids.max of the container)?";
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return failure;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kKept = 1024;  // one step may have this many operations, each with its own text
 constexpr const char* kNoMemory = "distrun: out of memory for an operation of this rank";
-constexpr const char* kOwnBug = "a bug in distrun: an operation of this rank has thrown an exception";
+constexpr const char* kOwnBug = "a bug in distrun: an operation of this rank has thrown an exception. Please report it";
 
 struct Failure {
   std::int32_t code = 0;

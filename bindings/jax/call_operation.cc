@@ -49,7 +49,7 @@ int xla_code(std::int32_t code) {
 }
 
 constexpr const char* kNotAttachedText =
-    "distrun is not initialized (any more); call hvd.init() before a function that communicates is run.";
+    "distrun is not initialized. Call hvd.init() before you run a function that communicates.";
 
 std::int64_t run_of(const xla::CallFrame& frame) {
   xla::RunIdGet get{.struct_size = sizeof get, .extension = nullptr, .context = frame.context, .run_id = 0};
@@ -97,14 +97,13 @@ xla::Error* CallOperation::start(xla::CallFrame& frame, Place place) noexcept {
 }
 
 CallOperation::Outcome CallOperation::in_flight_already() const {
-  return {.code = xla::kInvalidArgument,
-          .text = "'" + request_.name +
-                  "' is in flight already in this run of the program. Either the program runs on "
-                  "several devices of this rank (jax.pmap, arrays sharded over them), and each of "
-                  "them asks: start one rank for each device. Or a jitted function that holds it is "
-                  "called more than once inside another one, or lax.scan unrolls it: take jax.jit "
-                  "off the inner function, or leave out unroll. Or the name is used twice in one "
-                  "program, by a function and one inside it: give each a name of its own."};
+  return {
+      .code = xla::kInvalidArgument,
+      .text = "'" + request_.name +
+              "' is in flight already in this run of the program. If the program uses several devices of this rank "
+              "(jax.pmap, sharded arrays), start one rank for each device. If a jitted function with it is called "
+              "several times inside another one, remove the inner jax.jit (for lax.scan: unroll). If two operations "
+              "have this name, rename one."};
 }
 
 // Called when this call has the name. Returns nothing if the outcome comes later.
@@ -174,7 +173,7 @@ CallOperation::Outcome CallOperation::open_stream(const xla::CallFrame& frame) {
   xla::StreamGet get{.struct_size = sizeof get, .extension = nullptr, .context = frame.context, .stream = nullptr};
   if (xla::Error* error = api_->stream_get(&get); error != nullptr) return {.code = xla::kInternal, .theirs = error};
   if (const std::string wrong = stream_.open(get.stream); !wrong.empty()) {
-    return {.code = xla::kInternal, .text = at_tensor(names_[0], "the stream that XLA runs it on is no use: " + wrong)};
+    return {.code = xla::kInternal, .text = at_tensor(names_[0], "the stream of XLA cannot be used: " + wrong)};
   }
   for (distrun_op& op : operations_) {
     op.device_type = 1;
@@ -240,9 +239,10 @@ CallOperation::Outcome CallOperation::take_gathered(std::size_t index, const dis
   }
   if (!even) {
     return {.code = xla::kInvalidArgument,
-            .text = at_tensor(names_[index], "the ranks sent " + rows +
-                                                 " rows. Inside jax.jit every rank must send as many, since XLA fixes "
-                                                 "the size of the result; call it outside jax.jit, or pad.")};
+            .text = at_tensor(names_[index],
+                              "the ranks sent " + rows +
+                                  " rows. Inside jax.jit all ranks must send the same number, because XLA fixes "
+                                  "the size of the result. Call it outside jax.jit, or pad.")};
   }
   if (result.bytes == 0) return {};
   if (later_ == nullptr) {

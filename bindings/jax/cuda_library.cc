@@ -11,7 +11,8 @@ Cuda find() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // stays loaded
   if (library == nullptr) {
     const char* const why = dlerror();
-    found.missing = std::string("CUDA's driver is not found: ") + (why == nullptr ? "no reason was given" : why);
+    found.missing =
+        std::string("the CUDA driver was not found: ") + (why == nullptr ? "the system gives no reason" : why);
     return found;
   }
 #define X(member, symbol, arguments)                                          \

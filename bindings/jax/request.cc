@@ -67,10 +67,10 @@ std::string read_attributes(const xla::Attributes& attributes, Request& request)
     }
     if (!known) {
       return "the compiled program's attribute '" + std::string(name) +
-             "' is not understood; it was made by another version of distrun (clear JAX's compilation cache)";
+             "' comes from another version of distrun. Clear the compilation cache of JAX";
     }
   }
-  return request.name.empty() ? "the compiled program gives no name" : "";
+  return request.name.empty() ? "the compiled program has no name" : "";
 }
 
 std::int32_t dtype_of(int xla_type) {
@@ -108,7 +108,7 @@ std::string make_operations(const Request& request, const xla::CallFrame& frame,
     auto op = DISTRUN_INIT(distrun_op);
     op.dtype = dtype_of(input.dtype);
     if (op.dtype < 0) {
-      return "tensor '" + names.back() + "': XLA's type " + std::to_string(input.dtype) + " cannot travel";
+      return "tensor '" + names.back() + "': distrun cannot send arrays of XLA's type " + std::to_string(input.dtype);
     }
     op.kind = request.kind;
     op.name = names.back().c_str();

@@ -40,7 +40,7 @@ class Attributes {
     double found = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), found);
     if (status_.ok() && (error != std::errc() || end != value.data() + value.size())) {
-      tf.TF_SetStatus(status_.get(), kInvalidArgument, (std::string(name) + " is no number: " + value).c_str());
+      tf.TF_SetStatus(status_.get(), kInvalidArgument, (std::string(name) + " is not a number: " + value).c_str());
     }
     return found;
   }

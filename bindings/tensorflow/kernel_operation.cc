@@ -63,7 +63,7 @@ std::int64_t share_of(std::int64_t rows, std::int32_t process_set, const bridge:
 std::string too_many_rows(const std::string& tensor, std::int64_t rows, std::uint32_t place) {
   return "tensor '" + tensor + "': " + std::to_string(rows) + " rows came from the rank at place " +
          std::to_string(place) +
-         " of the process set, and TensorFlow's sizes are int32: give longer rows, of which there are fewer.";
+         " of the process set, more than the int32 sizes of TensorFlow allow. Use fewer and longer rows.";
 }
 
 // Does not use ABORTED and UNAVAILABLE: for MonitoredTrainingSession they mean that a server has restarted, so it
@@ -108,14 +108,14 @@ void KernelOperation::start(const Kernel& kernel, TF_OpKernelContext* context, D
 void KernelOperation::launch(std::unique_ptr<KernelOperation> operation) {
   const auto lease = attachment().lease();
   if (!lease) {
-    operation->fail(DISTRUN_NOT_INITIALIZED, "distrun has not been initialized; call hvd.init() first");
+    operation->fail(DISTRUN_NOT_INITIALIZED, "distrun is not initialized. Call hvd.init() first");
     return operation->done_.run();
   }
   if (!operation->prepare(*lease) || !operation->enqueue(*lease)) return operation->done_.run();
   const std::vector<distrun_handle*>& handles = operation->handles_;
   if (operation->wait_here_) {
     if (operation->wait()) return operation.release()->complete();
-    operation->fail(DISTRUN_INTERRUPTED, "interrupted by a signal; the operation stays in flight");
+    operation->fail(DISTRUN_INTERRUPTED, "interrupted by a signal. The operation stays in flight");
     operation->told_ = true;
     operation->done_.run();
   } else {

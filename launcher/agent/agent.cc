@@ -148,7 +148,7 @@ void Agent::start(const Start& order) {
   preparation_.begin(order);
   if (const std::vector<pid_t> ended = end_abandoned_cgroups("/"); !ended.empty()) {
     head_.note("host " + preparation_.job().host +
-               ": processes of an earlier job, whose agent was killed, were still here and have been ended: pid " +
+               ": distrun has ended processes of an earlier job, whose agent was killed: pid " +
                ranges({ended.begin(), ended.end()}));
   }
   cgroup_ = RankCgroup::create("/", rank_cgroup_name(preparation_.job().job_id, ::getpid()));
@@ -269,11 +269,11 @@ void Agent::head_lost() {
 void Agent::check_lease() {
   if (!head_.beat(boot_time())) return;
   terminated_ = true;
-  refuse(
-      below_.started ? kHostLost : kUnusable,
-      "host " + preparation_.job().host + " has heard nothing from the launcher for " +
-          seconds_text(std::chrono::duration<double>(head_.lease().limit()).count()) +
-          " s (--host-timeout) and has ended its ranks: the launcher was stopped, or the network between them fails");
+  refuse(below_.started ? kHostLost : kUnusable,
+         "host " + preparation_.job().host + " has heard nothing from the launcher for " +
+             seconds_text(std::chrono::duration<double>(head_.lease().limit()).count()) +
+             " s (--host-timeout), and has ended its ranks. Was the launcher stopped? Otherwise check the network "
+             "between the two");
 }
 
 void Agent::refuse(int exit_code, std::string text) {
@@ -304,8 +304,9 @@ void Agent::act(const Ending::Actions& actions) {
   if (ranks_.terminate(actions.term_ranks, actions.term_all_ranks)) terminated_ = true;
   if (actions.left_behind) {
     if (const std::vector<ProcessInfo> rest = ranks_.left_behind(carriers()); !rest.empty()) {
-      head_.note("all ranks on host " + preparation_.job().host + " have ended, but not what they started; it gets " +
-                 seconds_text(preparation_.job().grace) + " s, then TERM, then KILL: " + describe(rest));
+      head_.note("all ranks on host " + preparation_.job().host +
+                 " have ended, but processes that they started still run. After " +
+                 seconds_text(preparation_.job().grace) + " s they get TERM, then KILL: " + describe(rest));
     }
   }
   if (actions.term_rest) signal_processes(ranks_.left_behind(carriers()), SIGTERM);
@@ -340,7 +341,7 @@ int agent_main(bool guard) {
   LeaseEnd lease_end = guard ? LeaseEnd::shared() : LeaseEnd();
   if (::isatty(0) != 0) {
     constexpr char kText[] =
-        "distrun agent: this is started by distrun itself, on each host; type distrun agent --help\n";
+        "distrun agent: distrun starts this command itself on each host. Type distrun agent --help\n";
     [[maybe_unused]] const ssize_t n = ::write(2, kText, sizeof kText - 1);
     return kUsage;
   }

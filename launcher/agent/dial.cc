@@ -53,7 +53,7 @@ Result<std::unique_ptr<net::SecureSocket>> dial_any(const std::vector<std::strin
     if (socket.ok()) return socket;
     tried += "\n  " + address + ": " + socket.status().message();
   }
-  return Status(Errc::kRankLost, "the head cannot be reached from here; --network chooses its interface" + tried);
+  return Status(Errc::kRankLost, "this host cannot reach the launcher. Choose its interface with --network" + tried);
 }
 
 int dial_main(const std::vector<std::string>& arguments, const Environment& environment) {
@@ -67,18 +67,19 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
     if (i + 1 == arguments.size()) return wrong(name + " needs a value");
     given[name] = arguments[i + 1];
   }
-  if (given["--connect"].empty()) return wrong("--connect is missing");
+  if (given["--connect"].empty()) return wrong("--connect HEAD:PORT is missing");
   if (const auto head = net::parse_address(given["--connect"]); !head.ok()) return wrong(head.status().message());
   const auto seconds = parse_number(given["--timeout"], 1, 1 << 20);
-  if (!seconds) return wrong("--timeout " + given["--timeout"] + " is not a number of seconds");
-  if (given["--host"].empty()) return wrong("--host needs a host's name");
+  if (!seconds)
+    return wrong("--timeout " + given["--timeout"] + " is not a number of seconds: write a whole number, 1 or more");
+  if (given["--host"].empty()) return wrong("--host needs the name of this host");
   if (given["--host"].size() > kLongestHost) {
     return wrong("--host is longer than " + std::to_string(kLongestHost) +
-                 " characters: a shorter name does, as long as each host has its own");
+                 " characters: choose a shorter name, different on each host");
   }
   const auto inherited = environment.find("DISTRUN_KEY_FILE");
   const bool by_flag = !given["--key-file"].empty();
-  if (!by_flag && inherited == environment.end()) return wrong("--key-file is missing");
+  if (!by_flag && inherited == environment.end()) return wrong("--key-file FILE is missing");
   const auto key = by_flag ? net::key_from_file(given["--key-file"], "--key-file")
                            : net::key_from_file(inherited->second, inherited->first);
   if (!key.ok()) return unusable(key.status().message());

@@ -23,8 +23,8 @@ Result<Join> read_order() {
   std::vector<Frame> frames;
   Poller poller;
   while (frames.empty()) {
-    if (input.closed()) return Status(Errc::kSystem, "standard input ended without it");
-    if (Clock::now() >= deadline) return Status(Errc::kTimeout, "standard input has been silent for 30 s");
+    if (input.closed()) return Status(Errc::kSystem, "standard input ended before it");
+    if (Clock::now() >= deadline) return Status(Errc::kTimeout, "nothing came on standard input for 30 s");
     poller.clear();
     poller.watch(input.in(), POLLIN, [&](short) { frames = input.receive(); });
     DISTRUN_RETURN_IF_ERROR(poller.wait(deadline));
@@ -36,7 +36,7 @@ Result<Join> read_order() {
 
 int join_main() {
   const auto order = read_order();
-  if (!order.ok()) return unusable("the order to join a job did not come: " + order.status().message());
+  if (!order.ok()) return unusable("the message with the job to join did not come: " + order.status().message());
   const auto key =
       net::JobKey::from_bytes(reinterpret_cast<const unsigned char*>(order->key.data()), order->key.size());
   if (!key.ok()) return unusable(key.status().message());

@@ -103,8 +103,9 @@ Result<std::string> who(const Environment& environment) {
     const auto local = environment.find(name);
     if (local != environment.end()) return std::to_string(rank) + "." + local->second.substr(0, 10);
   }
-  return Status(Errc::kInvalidArgument,
-                "no variable tells the local rank; is this mpirun of Open MPI, mpiexec of MPICH, or srun?");
+  return Status(
+      Errc::kInvalidArgument,
+      "no variable has the local rank. --mpi works with mpirun of Open MPI, mpiexec of MPICH and Intel MPI, and srun");
 }
 
 // The values that the rank gets from MPI's launcher. PMI's descriptor moves to a number that no descriptor of a rank
@@ -151,7 +152,7 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   const auto patience = parse_number(limit, 1, kLongestWait);
   if (!patience) {
     return unusable(in_quotes(limit) +
-                    " is no number of seconds: the distrun that starts this one is of another version; install the "
+                    " is not a number of seconds: the launcher has another version of distrun. Install the "
                     "same version on all hosts");
   }
   const bool by_pmi = words.size() > 1 && words[1] == kKeyByPmi;
@@ -164,7 +165,7 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   if (!keys.launcher || keys.launcher->rank == 0) {
     const auto found = key_of_parent();
     const auto key = found ? Result<net::JobKey>(*found) : read_key(*patience);
-    if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
+    if (!key.ok()) return unusable("MPI's launcher did not pass on the key of the job: " + key.status().message());
     keys.own = *key;
   }
   ::signal(SIGPIPE, SIG_IGN);
@@ -181,7 +182,7 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   // cleans up.
   ::setsid();
   const auto key = keys.launcher ? keys.share(*patience) : Result<net::JobKey>(*keys.own);
-  if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
+  if (!key.ok()) return unusable("MPI's launcher did not pass on the key of the job: " + key.status().message());
   auto socket =
       dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kMpiDialSeconds));
   if (!socket.ok()) return unusable(socket.status().message());

@@ -13,8 +13,8 @@ namespace distrun::launcher {
 Preparation::Answer Preparation::prepare(const Prepare& order, const Environment& own, const Environment& given) {
   if (order.protocol != kAgentProtocol) {
     return Refused{.exit_code = exit_code::kUnusable,
-                   .text = "host " + order.host + ": distrun there is version " + kVersion + " and here " +
-                           order.version + ", which do not fit; install the same version on all hosts"};
+                   .text = "host " + order.host + " has distrun " + kVersion + ", and the launcher is distrun " +
+                           order.version + ". Install the same version on all hosts"};
   }
   job_ = order;
   Prepared answer;

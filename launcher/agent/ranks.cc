@@ -143,14 +143,14 @@ std::optional<Refused> exec_fault(RankProcess& rank, const Prepare& job) {
   const std::string who = "rank " + std::to_string(rank.rank()) + " on host " + job.host;
   const std::string what = errno_status("", fault->error).message().substr(2);
   const auto refused = [](int code, std::string text) { return Refused{.exit_code = code, .text = std::move(text)}; };
-  if (fault->step == 'a') return refused(exit_code::kUnusable, who + " could not be pinned to its cores: " + what);
+  if (fault->step == 'a') return refused(exit_code::kUnusable, who + " cannot be pinned to its cores: " + what);
   if (fault->step == 'd') {
-    return refused(exit_code::kUnusable, who + " could not enter " + job.common.cwd + ": " + what);
+    return refused(exit_code::kUnusable, who + " cannot enter " + job.common.cwd + ": " + what);
   }
   const bool missing = fault->error == ENOENT || fault->error == ENOTDIR;
   return refused(missing ? exit_code::kMissing : exit_code::kNotExecutable,
-                 who + " could not execute " + rank.program() + ": " + what +
-                     (missing ? "; does its #! line name a program that exists?" : ""));
+                 who + " cannot execute " + rank.program() + ": " + what +
+                     (missing ? ". Does the program of its #! line exist?" : ""));
 }
 
 }  // namespace distrun::launcher

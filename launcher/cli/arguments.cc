@@ -10,8 +10,8 @@
 
 #include "launcher/cli/config_file.h"
 #include "launcher/cli/help/help.h"
+#include "launcher/cli/help/other_launchers_options.h"
 #include "launcher/cli/option_values.h"
-#include "launcher/cli/other_launchers_options.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
@@ -231,6 +231,15 @@ void attach_flag_value(std::vector<std::string>& words, std::size_t at) {
   words.erase(words.begin() + static_cast<std::ptrdiff_t>(at) + 1);
 }
 
+// The library's own texts for these two mistakes name no option as it was typed.
+Status check_once_with_value(const CLI::Option& option, const std::string& name, bool again, bool has_value) {
+  const std::string shown = name == "--num-proc" ? "-np" : name;
+  if (!has_value) return {Errc::kInvalidArgument, shown + " needs a value: " + option.get_type_name()};
+  const bool repeated = again && option.get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll;
+  if (!repeated) return {};
+  return {Errc::kInvalidArgument, shown + " is given twice: leave one of them out"};
+}
+
 // Returns where the options end and the program begins: at "-m", after "--", or at the first word that is neither an
 // option nor the value of one. Every word from there on belongs to the program, even if it looks like an option.
 // `typed` gets the options before it.
@@ -239,6 +248,7 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
   const auto tell = [&unknown](const std::string& name, std::string_view instead) {
     unknown += (unknown.empty() ? "" : "\ndistrun: ") + name + " is not an option of distrun" + std::string(instead);
   };
+  std::set<const CLI::Option*> seen;
   std::size_t i = 0;
   for (; i < words.size(); ++i) {
     const std::string& word = words[i];
@@ -262,12 +272,16 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
     if (is_flag_setting(*option) && name == word) attach_flag_value(words, i);
     const bool attached = spelt ? name.size() < words[i].size() : words[i].size() > 2;
     const bool takes_value = option->get_items_expected_min() > 0;
-    if (takes_value && !attached) ++i;
+    if (takes_value) {
+      if (!attached) ++i;
+      const bool again = !seen.insert(option).second;
+      DISTRUN_RETURN_IF_ERROR(check_once_with_value(*option, name, again, attached || i < words.size()));
+    }
     const bool empty = i < words.size() && (attached ? spelt && words[i].size() == name.size() + 1 : words[i].empty());
     // A setting that is no flag may be empty. For other options an empty value means that a shell variable was not set.
     const bool may_be = option->get_group() == kSetting ? takes_value : !takes_value;
     if (empty && !may_be) {
-      return Status(Errc::kInvalidArgument, name + " has an empty value; is a variable of the shell not set?");
+      return Status(Errc::kInvalidArgument, name + " has an empty value. Is a variable of the shell not set?");
     }
   }
   if (!unknown.empty()) return Status(Errc::kInvalidArgument, unknown);
@@ -288,9 +302,9 @@ ParseOutcome take_program(std::vector<std::string> rest, Options options) {
   const bool as_it_is = !rest.empty() && rest.front() == "--";
   if (!as_it_is && goes_on_as_for_mpirun(rest)) {
     return wrong(
-        "a job runs one program, and what is behind : looks like another one's options, as for mpirun; start a "
-        "script that chooses by its rank (sh -c 'case $RANK in 0) exec ./a;; *) exec ./b;; esac'). Write -- before "
-        "the program if : is a word of its own");
+        "a job runs one program; distrun does not join several with : as mpirun does. Start a script that chooses "
+        "by its rank: sh -c 'case $RANK in 0) exec ./a;; *) exec ./b;; esac'. If : is an argument of your program, "
+        "write -- before the program");
   }
   if (as_it_is) {
     rest.erase(rest.begin());
@@ -301,11 +315,12 @@ ParseOutcome take_program(std::vector<std::string> rest, Options options) {
   }
   options.program = std::move(rest);
   if (options.program.empty()) {
-    return wrong("which program? Write it behind the options, as in distrun -np 4 python train.py");
+    return wrong("no program is given. Write it after the options: distrun -np 4 python train.py");
   }
-  if (options.program.front().empty()) return wrong("the name of the program is empty");
+  if (options.program.front().empty())
+    return wrong("the name of the program is empty. Is a variable of the shell not set?");
   if (!options.explain.empty() && options.explain != "text" && options.explain != "json") {
-    return wrong("--explain=" + options.explain + " is not known; write --explain or --explain=json");
+    return wrong("--explain=" + options.explain + " is not valid: write --explain or --explain=json");
   }
   return {.options = std::move(options), .run = true};
 }
@@ -332,7 +347,7 @@ Status take_options(const CLI::App& app, const Rows& rows, const std::vector<std
     if (option->count() > 0) given.insert(option->get_name());
   }
   if (given.contains("--fold") && given.contains("--no-fold")) {
-    return {Errc::kInvalidArgument, "--fold and --no-fold exclude each other"};
+    return {Errc::kInvalidArgument, "--fold and --no-fold cannot be used together: leave one of them out"};
   }
   DISTRUN_RETURN_IF_ERROR(complete_options(given, options));
   DISTRUN_RETURN_IF_ERROR(check_typed(typed, options));
@@ -368,6 +383,8 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
     app.parse(words);
   } catch (const CLI::CallForHelp&) {
     return answer(help_text(HelpOf::kDistrun), 0);
+  } catch (const CLI::FileError&) {
+    return wrong("cannot read the file of --config: " + app.get_config_ptr()->as<std::string>());
   } catch (const CLI::ParseError& error) {
     return wrong(error.what());
   }

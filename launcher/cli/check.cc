@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdio>
 
 #include "launcher/agent/preflight/python_module.h"
 #include "launcher/agent/preflight/scan.h"
+#include "launcher/cli/help/other_launchers_options.h"
 #include "launcher/cli/host_source.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
@@ -35,16 +37,18 @@ constexpr double kHostCheckSeconds = 60;
 
 Answer ask_library(const char* what) {
   const std::string path = library_path();
-  if (path.empty()) return {.fault = "libdistrun.so was not found beside " + own_program() + "; install distrun again"};
+  if (path.empty()) return {.fault = "libdistrun.so was not found beside " + own_program() + ". Install distrun again"};
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* error = ::dlerror();
-    return {.fault = path + " cannot be loaded: " + (error == nullptr ? "no reason given" : error)};
+    return {.fault = path + " cannot be loaded: " + (error == nullptr ? "the system gives no reason" : error)};
   }
   const auto query = reinterpret_cast<Query>(::dlsym(library, "distrun_query"));
-  if (query == nullptr) return {.fault = path + " has no distrun_query; it is not of this version"};
+  if (query == nullptr)
+    return {.fault = path + " is not of this version of distrun (it has no distrun_query). Install distrun again"};
   const std::int64_t size = query(nullptr, what, nullptr, 0);
-  if (size < 0) return {.fault = path + " does not answer; it is not of this version"};
+  if (size < 0)
+    return {.fault = path + " is not of this version of distrun (it does not answer). Install distrun again"};
   std::string text(static_cast<std::size_t>(size) + 1, '\0');
   query(nullptr, what, text.data(), text.size());
   text.resize(static_cast<std::size_t>(size));
@@ -122,6 +126,14 @@ std::string python_program() {
   return ::access(beside.c_str(), X_OK) == 0 ? beside : "python3";
 }
 
+ParseOutcome check_refused(const std::string& text) {
+  return {.text = "distrun: check: " + text + "\n", .exit_code = exit_code::kUsage};
+}
+
+// The options that the check sets itself.
+constexpr std::array<std::string_view, 5> kSetByCheck = {"--nproc-per-node", "--nproc_per_node", "--ppn", "--tag",
+                                                         "--bind-to"};
+
 }  // namespace
 
 bool checks_hosts(const std::vector<std::string>& arguments, const Environment& environment) {
@@ -139,6 +151,12 @@ bool checks_hosts(const std::vector<std::string>& arguments, const Environment& 
 }
 
 ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
+  for (const std::string& typed : arguments) {
+    const std::string word = in_our_spelling(typed);
+    if (std::find(kSetByCheck.begin(), kSetByCheck.end(), word.substr(0, word.find('='))) == kSetByCheck.end())
+      continue;
+    return check_refused("leave out " + typed + ": a check starts one rank on each host, and places it itself");
+  }
   std::vector<std::string> job = {"--ppn", "1", "--tag", "none", "--bind-to", "none"};
   std::vector<std::string> program = our_module("distrun.host_check");
   program.insert(program.begin(), python_program());
@@ -148,8 +166,7 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
   // The program starts earlier if some word is neither an option nor the value of one.
   if (outcome.run && outcome.options.program != program) {
     const std::string word = outcome.options.module ? "-m" : outcome.options.program.front();
-    return {.text = "distrun: check: " + word + " is no option; it runs no program of yours\n",
-            .exit_code = exit_code::kUsage};
+    return check_refused(word + " is not an option. A check runs no program: leave it out");
   }
   outcome.options.end.check = true;
   if (outcome.options.end.timeout == 0) outcome.options.end.timeout = kHostCheckSeconds;
@@ -168,8 +185,8 @@ int check_main(const std::vector<std::string>& arguments, const Environment& env
     } else if (word == "--no-detect") {
       continue;
     } else {
-      const char* what = word.starts_with('-') ? "needs hosts: -H, --hostfile or --config"
-                                               : "is no option of it; see distrun check --help";
+      const char* what = word.starts_with('-') ? "needs hosts: give -H, --hostfile or --config"
+                                               : "is not an option. Type distrun check --help for its options";
       std::fprintf(stderr, "distrun: check: %s %s\n", word.c_str(), what);
       return exit_code::kUsage;
     }

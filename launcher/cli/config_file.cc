@@ -62,7 +62,7 @@ class Reader {
       take(trimmed(without_comment(text.substr(0, end))));
       text.remove_prefix(std::min(end + 1, text.size()));
     }
-    if (list_) refuse("the list of " + list_->name + " is not closed; write ] behind it");
+    if (list_) refuse("the list of " + list_->name + " is not closed: write ] at its end");
     return std::move(items_);
   }
 
@@ -85,7 +85,7 @@ class Reader {
   void take(std::string_view line) {
     if (list_) return take_more(line);
     if (line.empty() || line.front() == ';') return;
-    if (line.front() == '[') refuse(std::string(line) + ": there are no sections; write name = value lines");
+    if (line.front() == '[') refuse(std::string(line) + ": a config file has no sections. Write lines: name = value");
     const std::size_t equals = line.find('=');
     const std::string key(trimmed(line.substr(0, equals)));
     const std::string_view value = equals == std::string_view::npos ? "" : trimmed(line.substr(equals + 1));
@@ -94,10 +94,10 @@ class Reader {
     const CLI::Option* option = known(name);
     if (option == nullptr) refuse_unknown(key, name);
     const bool flag = option->get_items_expected_min() == 0;
-    if (value.empty() && !flag) refuse(key + " has no value; write " + key + " = value");
+    if (value.empty() && !flag) refuse(key + " has no value: write " + key + " = value");
     const auto [before, first] = lines_.emplace(option, line_);
     if (!first && !takes_several(option)) {
-      refuse(key + " is given a second time, after line " + std::to_string(before->second) + "; keep one of them");
+      refuse(key + " is given twice, here and in line " + std::to_string(before->second) + ": keep one of them");
     }
     if (value.starts_with('[') && takes_several(option)) {
       list_ = List{.option = option, .name = name, .text = ""};
@@ -144,7 +144,7 @@ class Reader {
     }
     const std::string nearest = nearest_name(name, names);
     refuse(key + " is not an option of distrun; " +
-           (nearest.empty() ? "distrun --help lists them" : "did you mean " + nearest + "?"));
+           (nearest.empty() ? "distrun --help lists all options" : "did you mean " + nearest + "?"));
   }
 
   const CLI::App& app_;

@@ -10,8 +10,8 @@ namespace distrun::launcher {
 namespace {
 
 constexpr const char* kOnEachHost =
-    "run `distrun agent --connect HOST:PORT --key-file FILE` on each host, and on one of them "
-    "`distrun --agents N --listen PORT --key-file FILE program` too";
+    "run `distrun agent --connect HOST:PORT --key-file FILE` on each host, and on one of them also "
+    "`distrun --agents N --listen PORT --key-file FILE program`";
 
 // The number of hosts or processes in a torchrun variable. A range such as 1:4 means its maximum. Returns 1 if the
 // variable is absent or is not a number.
@@ -29,8 +29,8 @@ AmongCopies as_for_platform(const Options& options, const Environment& environme
   if (tasks->variable == "TF_CONFIG" && options.frameworks.tf_config)
     lost = " and may be overwritten";  // not in a job of one rank
   return {.text = tasks->variable + " names " + std::to_string(tasks->count) + " tasks" + std::string(lost) +
-                  ". If this command is started in each of them, each starts the whole job: " + kOnEachHost +
-                  " (--agents). If not, `unset " + tasks->variable + "`, or add --no-detect"};
+                  ". If you run this command only once, `unset " + tasks->variable +
+                  "` or add --no-detect. If it runs in each task, each starts the whole job: " + kOnEachHost};
 }
 
 // The variables that Kubeflow's operator and similar ones set in every pod. The pod is expected to run torchrun, or a
@@ -42,18 +42,18 @@ AmongCopies as_for_torchrun(const Options& options, const Environment& environme
     return {
         .starts = false,
         .text = "PET_NNODES=" + value_of(environment, "PET_NNODES") +
-                " says that this command is started on each of several hosts, as torchrun is, and each would start "
-                "the whole job: " +
+                ": this command seems to run on each of several hosts, as torchrun does, and each would start the "
+                "whole job. Instead " +
                 kOnEachHost +
-                ". If this is the only one, `unset PET_NNODES`; if each is to start a job of its own, add --no-detect"};
+                ". If you run it only once, `unset PET_NNODES`; for a job of its own on each host, add --no-detect"};
   }
   if (several(environment, "WORLD_SIZE") == 1 || value_of(environment, "RANK").empty()) {
     return as_for_platform(options, environment);
   }
   return {.text = "RANK=" + value_of(environment, "RANK") + " and WORLD_SIZE=" + value_of(environment, "WORLD_SIZE") +
-                  " are set and will be overwritten. If this command is started on each host, as torchrun is, each "
-                  "starts the whole job: " +
-                  kOnEachHost + " (--agents). If not, `unset RANK WORLD_SIZE`, or add --no-detect"};
+                  " are set and will be overwritten. If you run this command only once, `unset RANK WORLD_SIZE` or "
+                  "add --no-detect. If it runs on each host, as torchrun does, each starts the whole job: " +
+                  kOnEachHost};
 }
 
 }  // namespace
@@ -65,24 +65,22 @@ AmongCopies among_copies(const Options& options, const Environment& environment)
   if (!copy) return as_for_torchrun(options, environment);
   const std::string count = std::to_string(copy->size);
   if (copy->rank == 0) {
-    return {.text = "of " + count + " copies of this command, if there are so many (" + copy->told_by +
-                    "), this one starts the job and the others end: type distrun once"};
+    return {.text = "type distrun only once: " + copy->told_by + " shows up to " + count +
+                    " copies of this command. This copy starts the job; the others exit with code 64"};
   }
-  const std::string this_is = "this is copy " + std::to_string(copy->rank) + " of " + count + " of one command (" +
-                              copy->told_by + "), and each would start the whole job; copy 0 does. ";
+  const std::string this_is = "this is copy " + std::to_string(copy->rank) + " of " + count +
+                              " copies of this command (" + copy->told_by + "). Copy 0 starts the job; ";
   if (copy->rank > 1)
-    return {.starts = false, .text = this_is + "Copy 1 says more; --no-detect starts a job of its own"};
+    return {.starts = false,
+            .text = this_is + "the message of copy 1 says what to do (--no-detect starts a job of its own)"};
   const std::string variable = copy->told_by.substr(0, copy->told_by.find('='));
   return {
       .starts = false,
-      .text =
-          this_is +
-          "Type distrun once, without srun or mpirun (`mpirun -n 1 --bind-to none` does no harm; the step of "
-          "`srun -n 1` has one host): it starts ranks on all hosts by itself. Where the copies are to be the ranks, "
-          "leave distrun away "
-          "(`srun --mpi=pmi2 python train.py`, `mpirun ...`). If each is to start a job of its own, add --no-detect, "
-          "or, to have the hosts still detected, begin with `env -u " +
-          variable + "`"};
+      .text = this_is +
+              "type distrun once, without srun or mpirun. To let srun or mpirun start the ranks, leave out distrun: "
+              "`srun --mpi=pmi2 python train.py`. For a job of its own in each copy, add --no-detect, or start it with "
+              "`env -u " +
+              variable + "` to keep the hosts of the allocation"};
 }
 
 }  // namespace distrun::launcher

@@ -96,8 +96,9 @@ Status read_allocation(const Options& options, const Environment& environment, H
   const bool unasked =
       !options.hosts.mpi.empty() && options.placement.ranks_per_host == 0 && count_no_gpus((*found)->hosts);
   out.found = found_text(**found);
-  if (unasked) out.found += "; --mpi asks no host for its GPUs: if these are not the right slots, write -H with others";
-  if (!(*found)->advice.empty() && !says_how(options)) out.found += "; " + (*found)->advice;
+  if (unasked)
+    out.found += ". With --mpi distrun does not ask the hosts for their GPUs: for other slots use -H HOST:SLOTS";
+  if (!(*found)->advice.empty() && !says_how(options)) out.found += ". " + (*found)->advice;
   if (!(*found)->own_name.empty()) out.own_names.push_back((*found)->own_name);
   out.more_slots = (*found)->more_slots;
   out.launch_with = (*found)->launch_with;
@@ -139,7 +140,7 @@ Result<std::string> read_text(const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::error_code unknown;
   if (std::filesystem::is_directory(path, unknown)) {
-    return Status(Errc::kInvalidArgument, "cannot read " + path + ": it is a directory; name a file");
+    return Status(Errc::kInvalidArgument, "cannot read " + path + ": it is a folder. Name a file");
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) return errno_status("cannot read " + path, errno);
@@ -147,7 +148,7 @@ Result<std::string> read_text(const std::string& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() <= kLargestText) return text;
-  return Status(Errc::kInvalidArgument, "cannot read " + path + ": it is larger than 16 MiB; is it the right file?");
+  return Status(Errc::kInvalidArgument, "cannot read " + path + ": it is larger than 16 MiB. Is it the right file?");
 }
 
 bool in_allocation_of_several(const Environment& environment) {
@@ -171,7 +172,7 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   const bool scheduler_says = !out.found.empty();
   const auto is_here = [&](const std::string& name) {
     if (scheduler_says || leads_here(name, addresses)) return true;
-    out.elsewhere = name + " does not resolve to an address of this machine, and counts as another host";
+    out.elsewhere = name + " is not an address of this machine, so distrun takes it for another host";
     return false;
   };
   for (const std::string& own : names_of_host(net::host_name(), out.hosts, is_here)) out.own_names.push_back(own);

@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "distrun: internal error: %s; please report it\n", error.what());
+    std::fprintf(stderr, "distrun: internal error: %s. Please report this bug\n", error.what());
     return distrun::launcher::exit_code::kInternal;
   }
 }

@@ -30,22 +30,25 @@ Status choose(const std::string& option, const std::string& text, const Choices<
     out = value;
     return {};
   }
-  return {Errc::kInvalidArgument, option + " " + text + " is not known; choose one of " + join(names, ", ")};
+  return {Errc::kInvalidArgument, option + " " + text + " is not valid: choose one of " + join(names, ", ")};
 }
 
 Status check_agents(const std::set<std::string>& given, const HostOptions& hosts) {
   const bool listens = given.contains("--listen");
   if (hosts.agents == 0 && (listens || !hosts.key_file.empty())) {
-    return {Errc::kInvalidArgument, std::string(listens ? "--listen" : "--key-file") +
-                                        " is for agents that dial in; say how many with --agents N"};
+    return {Errc::kInvalidArgument,
+            std::string(listens ? "--listen" : "--key-file") +
+                " is only for agents that connect by themselves: also give their number with --agents N"};
   }
   if (hosts.agents > 0 && hosts.key_file.empty()) {
-    return {Errc::kInvalidArgument,
-            "--agents needs --key-file, the same on all hosts: head -c 32 /dev/urandom > FILE; chmod 600 FILE"};
+    return {
+        Errc::kInvalidArgument,
+        "--agents needs --key-file, with the same file on all hosts. Make one: head -c 32 /dev/urandom > FILE; chmod "
+        "600 FILE"};
   }
   if (hosts.agents > 0 && hosts.named()) {
     return {Errc::kInvalidArgument,
-            "--agents and -H or --hostfile exclude each other: the agents that dial in are the hosts"};
+            "leave out -H and --hostfile: with --agents, the hosts are those whose agents connect"};
   }
   return {};
 }
@@ -54,20 +57,19 @@ Status check_mpi(const HostOptions& hosts) {
   if (hosts.mpi.empty()) return {};
   if (!parse_mpi_starter(hosts.mpi)) {
     return {Errc::kInvalidArgument, "--mpi=" + hosts.mpi +
-                                        " is not known; write --mpi (by mpirun of Open MPI), "
-                                        "--mpi=hydra (by mpiexec of MPICH or Intel MPI), --mpi=pmix or "
-                                        "--mpi=pmi2 (by srun)"};
+                                        " is not valid. Write --mpi for Open MPI's mpirun, --mpi=hydra for mpiexec of "
+                                        "MPICH or Intel MPI, --mpi=pmix or --mpi=pmi2 for srun"};
   }
   if (hosts.agents == 0 && hosts.launch_with.empty() && !hosts.ssh.given()) return {};
   return {
       Errc::kInvalidArgument,
-      "--mpi reaches other hosts as MPI's launcher does: leave out --agents, --launch-with and --ssh-*, and put what "
-      "ssh needs into ~/.ssh/config"};
+      "leave out --agents, --launch-with and --ssh-*: with --mpi, MPI's launcher reaches the hosts. Write options of "
+      "ssh into ~/.ssh/config"};
 }
 
 Status check_hosts(const std::set<std::string>& given, const HostOptions& hosts) {
   if (!hosts.list.empty() && !hosts.file.empty()) {
-    return {Errc::kInvalidArgument, "-H and --hostfile both name hosts; give one of them"};
+    return {Errc::kInvalidArgument, "-H and --hostfile cannot be used together: leave one of them out"};
   }
   if (!hosts.launch_with.empty()) {
     // It is not known yet which of the hosts have a user.
@@ -80,18 +82,20 @@ Status check_hosts(const std::set<std::string>& given, const HostOptions& hosts)
 
 Status complete_frameworks(FrameworkOptions& out) {
   if (!out.torch_backend.empty() && out.torch_backend != "distrun") {
-    return {Errc::kInvalidArgument, "--torch-backend " + out.torch_backend + ": distrun is the one that there is; " +
-                                        "without it the program's own choice counts"};
+    return {Errc::kInvalidArgument,
+            "--torch-backend " + out.torch_backend +
+                " is not valid: write --torch-backend distrun, or leave it out to use the backend that the "
+                "program asks for"};
   }
   // --tf is the mode for tf.distribute, which takes every GPU it sees. --tf-keras3-mwms implies it; --tf-roles has the
   // same effect.
   out.tf = out.tf || out.tf_keras3_mwms;
   if (out.for_tf() && !out.tf_config) {
     return {Errc::kInvalidArgument,
-            std::string(out.tf ? "--tf" : "--tf-roles") + " needs TF_CONFIG; leave out --no-tf-config"};
+            std::string(out.tf ? "--tf" : "--tf-roles") + " needs TF_CONFIG: leave out --no-tf-config"};
   }
   if (out.tf_servers == TfServers::kOwn && out.tf_roles.empty()) {
-    return {Errc::kInvalidArgument, "--tf-own-servers needs --tf-roles, as in --tf-roles ps=1,worker=2"};
+    return {Errc::kInvalidArgument, "--tf-own-servers needs --tf-roles too, as in --tf-roles ps=1,worker=2"};
   }
   return {};
 }
@@ -103,10 +107,10 @@ Status read_ranks(const std::string& option, const std::string& text, int& out) 
   const auto ranks = parse_number(text, 1, kMaxRanks);
   if (!ranks) {
     const bool all_gpus = text == "gpu" || text == "auto";  // torchrun's words for this
-    return {Errc::kInvalidArgument, option + " " + text + ": " + in_quotes(text) + " is not a number of ranks; " +
-                                        (all_gpus ? "for a rank on each GPU leave it out and name the hosts, as in "
+    return {Errc::kInvalidArgument, option + " " + text + ": " + in_quotes(text) + " is not a number of ranks. " +
+                                        (all_gpus ? "For a rank on each GPU, leave it out and name the hosts, as in "
                                                     "distrun -H localhost train.py"
-                                                  : "write a whole number from 1 on")};
+                                                  : "Write a whole number, 1 or more")};
   }
   out = *ranks;
   return {};
@@ -117,7 +121,7 @@ Status read_gpus(const std::string& option, const std::string& text, int& out) {
   const auto number = parse_number(text, 1, kMostGpus);
   if (!number) {
     return {Errc::kInvalidArgument,
-            option + " " + text + ": " + in_quotes(text) + " is not a number of GPUs; write a whole number from 1 on"};
+            option + " " + text + ": " + in_quotes(text) + " is not a number of GPUs. Write a whole number, 1 or more"};
   }
   out = *number;
   return {};
@@ -126,7 +130,7 @@ Status read_gpus(const std::string& option, const std::string& text, int& out) {
 Status read_port(const std::string& option, const std::string& text, int& out) {
   if (text.empty()) return {};
   const auto port = parse_number(text, 1, 65535);
-  if (!port) return {Errc::kInvalidArgument, option + " " + text + " is not a port; write a number from 1 to 65535"};
+  if (!port) return {Errc::kInvalidArgument, option + " " + text + " is not a port: write a number from 1 to 65535"};
   out = *port;
   return {};
 }
@@ -135,7 +139,7 @@ Status read_stdin(const std::string& option, const std::string& text, InputReque
   if (text.empty()) return {};
   const auto rank = parse_number(text, 0, kMaxRanks - 1);
   if (!rank && text != "all" && text != "none") {
-    return {Errc::kInvalidArgument, option + " " + text + " is not known; write none, all or a rank's number"};
+    return {Errc::kInvalidArgument, option + " " + text + " is not valid: write none, all or the number of a rank"};
   }
   out.rank = rank.value_or(text == "all" ? InputRequest::kAll : InputRequest::kNobody);
   return {};
@@ -144,7 +148,7 @@ Status read_stdin(const std::string& option, const std::string& text, InputReque
 Status read_tty(const std::string& option, const std::string& text, InputRequest& out) {
   if (text.empty()) return {};
   const auto rank = parse_number(text, 0, kMaxRanks - 1);
-  if (!rank) return {Errc::kInvalidArgument, option + " " + text + " is not a rank; write a number from 0 on"};
+  if (!rank) return {Errc::kInvalidArgument, option + " " + text + " is not a rank: write its number, 0 or more"};
   out.terminal = *rank;
   return {};
 }
@@ -155,7 +159,7 @@ Status read_seconds(const std::string& option, const std::string& text, double& 
   constexpr double kMost = 3e6;
   if (text.empty() || error != std::errc() || end != text.data() + text.size() || !(out >= 0) || out > kMost) {
     return {Errc::kInvalidArgument,
-            option + " " + text + " is not a time; write seconds from 0 to 3000000, as in 30 or 0.5"};
+            option + " " + text + " is not a time: write seconds from 0 to 3000000, as in 30 or 0.5"};
   }
   return {};
 }
@@ -216,8 +220,7 @@ Status complete_options(const std::set<std::string>& given, Options& out) {
   InputRequest& input = out.output.input;
   if (input.terminal != InputRequest::kNobody) {
     if (given.contains("--stdin")) {
-      return {Errc::kInvalidArgument,
-              "--stdin and --tty exclude each other: the rank with the terminal gets the input"};
+      return {Errc::kInvalidArgument, "leave out --stdin: with --tty, the rank with the terminal gets the input"};
     }
     input.rank = InputRequest::kNobody;
   }
@@ -227,12 +230,13 @@ Status complete_options(const std::set<std::string>& given, Options& out) {
   GpuVisibility& visibility = out.placement.gpu_visibility;
   if (visibility == GpuVisibility::kAuto) visibility = own_only ? GpuVisibility::kOne : GpuVisibility::kAll;
   if (out.frameworks.mimic != Mimic::kNone && !out.hosts.mpi.empty()) {
-    return {Errc::kInvalidArgument, "--mimic and --mpi exclude each other: with --mpi ranks have the real variables"};
+    return {Errc::kInvalidArgument, "leave out --mimic: with --mpi, MPI's launcher sets the real variables"};
   }
   out.end.grace_given = given.contains("--grace");
   for (const std::string& item : out.environment.forwarded) {
     if (!valid_variable_name(item.substr(0, item.find('=')))) {
-      return {Errc::kInvalidArgument, "-x " + item + " does not name a variable; write -x NAME or -x NAME=value"};
+      return {Errc::kInvalidArgument,
+              "-x " + item + " has no valid name of a variable: write -x NAME or -x NAME=value"};
     }
   }
   return {};
@@ -243,10 +247,9 @@ Status check_typed(const std::set<std::string>& typed, const Options& options) {
   const bool dial_in = options.hosts.agents > 0;
   for (const char* name : {"--launch-with", "--ssh-port", "--ssh-identity", "--ssh-option"}) {
     if (!typed.contains(name) || (!dial_in && std::string_view(name) == "--launch-with")) continue;
-    return {Errc::kInvalidArgument, std::string(dial_in ? "--agents" : "--launch-with") + " and " + name +
-                                        " exclude each other: " +
-                                        (dial_in ? "something else starts the agents" : "no ssh of distrun's is used") +
-                                        "; leave one of them out"};
+    return {Errc::kInvalidArgument, std::string("leave out ") + name + ": with " +
+                                        (dial_in ? "--agents, something else starts the agents"
+                                                 : "--launch-with, your command reaches the hosts")};
   }
   return {};
 }

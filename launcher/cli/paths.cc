@@ -54,9 +54,9 @@ std::vector<fs::path> roots() {
 }
 
 Status not_found(const std::string& file, const std::string& below) {
-  std::string text = file + " was not found. Looked for in " + below + " of";
+  std::string text = file + " was not found. Install distrun again. distrun looked in " + below + " of";
   for (const fs::path& root : roots()) text += " " + root.string();
-  return {Errc::kUnsupported, text + ". Install distrun again"};
+  return {Errc::kUnsupported, text};
 }
 
 std::string first_existing(const std::vector<std::string>& below, const std::string& file) {

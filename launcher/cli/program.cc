@@ -65,7 +65,7 @@ Python find_python(const Environment& environment, const std::string& invoked_as
       if (executable(directory + name)) return {directory + name, "the Python beside the distrun command"};
     }
   }
-  return {"python3", "python3 as found in PATH"};
+  return {"python3", "the first python3 in PATH"};
 }
 
 bool is_python(const std::string& program) {
@@ -92,9 +92,9 @@ Status run_through(const std::vector<std::string>& by_way_of, const std::string&
   }
   if (!is_python(words.front()) || at >= words.size() || words[at] == "-c" || words[at] == "-") {
     return {Errc::kInvalidArgument, flag +
-                                        " runs scripts and modules of Python, as in python train.py, and this is "
+                                        " needs a Python script or module, as in python train.py, and this is "
                                         "neither: " +
-                                        join(words, " ") + "; or " + otherwise};
+                                        join(words, " ") + ". Or " + otherwise};
   }
   words.insert(words.begin() + static_cast<std::ptrdiff_t>(at), by_way_of.begin(), by_way_of.end());
   return {};
@@ -124,9 +124,8 @@ std::string note_on_dashes(const Options& options) {
   const std::vector<std::string>& words = options.program;
   const bool as_for_torchrun = options.module || words.front().ends_with(".py");
   if (!as_for_torchrun || words.size() < 2 || words[1] != "--") return {};
-  return "-- behind " + words.front() +
-         " is passed on to the program (torchrun takes it away): leave it out if what is " +
-         "behind it are options of the program";
+  return "the program gets the -- after " + words.front() +
+         " as an argument (torchrun removes it). Leave it out if options of the program follow it";
 }
 
 // Python runs the outermost of our modules first. Each runs the next one, and the last runs the program.

@@ -60,8 +60,8 @@ Result<std::string> working_directory(const Environment& environment) {
   }
   char path[PATH_MAX];
   if (::getcwd(path, sizeof path) != nullptr) return std::string(path);
-  return Status(Errc::kInvalidArgument, std::string("this directory, in which ranks would run, has no path: ") +
-                                            std::strerror(errno) + " (has it been removed?); cd to one that exists");
+  return Status(Errc::kInvalidArgument, std::string("this folder has no path, so ranks cannot run in it: ") +
+                                            std::strerror(errno) + ". Has it been removed? cd to another one");
 }
 
 Result<BaseEnvironment> read_environment(const Options& options, const Environment& environment) {
@@ -127,7 +127,7 @@ Result<HostSource> await_agents(const Options& options, DialIn& dial_in, std::op
     }
   }
   out.found = counted(static_cast<std::size_t>(options.hosts.agents), "agent") +
-              (options.hosts.agents == 1 ? " has" : " have") + " dialled in";
+              (options.hosts.agents == 1 ? " has" : " have") + " connected";
   return out;
 }
 
@@ -177,7 +177,8 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
   request.default_slots = own.count;
   request.default_slots_reason = own.why;
   // Only --explain gets here without having asked the hosts.
-  if (must_ask(options, source)) request.default_slots_reason += " here; the job will ask each host for its own";
+  if (must_ask(options, source))
+    request.default_slots_reason += " on this machine; the job will ask each host for its own";
   auto assignment = assign(request);
   if (!assignment.ok()) return assignment;
   if (!source.found.empty() && !options.explain.empty())
@@ -192,8 +193,8 @@ Status complete(const Options& options, const HostSource& source, JobLayout& con
   if (const int rank = std::max(options.output.input.rank, options.output.input.terminal);
       rank >= static_cast<int>(assignment.places.size())) {
     return {Errc::kInvalidArgument, std::string(options.output.input.terminal == rank ? "--tty " : "--stdin ") +
-                                        std::to_string(rank) + ": the job has ranks 0 to " +
-                                        std::to_string(assignment.places.size() - 1) + " only"};
+                                        std::to_string(rank) + ": the job has only ranks 0 to " +
+                                        std::to_string(assignment.places.size() - 1)};
   }
   const auto settings = read_settings(config.plan.base.variables, {});
   if (!settings.ok()) return settings.status();
@@ -258,22 +259,23 @@ int code_of(const Status& status) {
 Result<std::optional<DialIn>> listen_for_agents(const Options& options) {
   if (options.hosts.agents == 0) return std::optional<DialIn>();
   if (!options.explain.empty()) {
-    return Status(Errc::kInvalidArgument, "--explain cannot know the hosts that will dial in (--agents)");
+    return Status(Errc::kInvalidArgument,
+                  "--explain and --agents cannot be used together: the hosts are known only when their agents connect");
   }
   // An agent without ranks would only wait for the end of the job.
   const int each = std::max(1, options.placement.ranks_per_host);
   const int filled = (options.placement.ranks + each - 1) / each;
   if (options.placement.ranks > 0 && filled < options.hosts.agents) {
     return Status(Errc::kInvalidArgument, "-np " + std::to_string(options.placement.ranks) +
-                                              " leaves some of --agents " + std::to_string(options.hosts.agents) +
-                                              " without ranks; use --agents " + std::to_string(filled) +
-                                              ", or more ranks");
+                                              " gives no rank to some of the hosts of --agents " +
+                                              std::to_string(options.hosts.agents) + ": use --agents " +
+                                              std::to_string(filled) + ", or more ranks");
   }
   if (options.placement.ranks_per_host > 0 && filled > options.hosts.agents) {
     return Status(Errc::kInvalidArgument, "-np " + std::to_string(options.placement.ranks) + " with " +
                                               std::to_string(options.placement.ranks_per_host) +
                                               " on each host needs more hosts than --agents " +
-                                              std::to_string(options.hosts.agents) + "; use --agents " +
+                                              std::to_string(options.hosts.agents) + ": use --agents " +
                                               std::to_string(filled) + ", or -np " +
                                               std::to_string(options.hosts.agents * options.placement.ranks_per_host));
   }
@@ -401,8 +403,7 @@ std::optional<JobResult> start_mpi(const Options& options, const Environment& en
                                    std::unique_ptr<MpiStart>& mpi) {
   JobConfig& config = prepared.config;
   if (config.assign) {
-    const Status why(Errc::kInvalidArgument,
-                     "--mpi needs to know the slots of each host: write them, as in -H h1:4,h2:4");
+    const Status why(Errc::kInvalidArgument, "--mpi needs the slots of each host: write them, as in -H h1:4,h2:4");
     return not_started(why, code_of(why));
   }
   mpi = std::make_unique<MpiStart>(MpiRequest{.starter = *parse_mpi_starter(options.hosts.mpi),
@@ -440,7 +441,7 @@ int reported(const Options& options, const JobResult& result) {
   if (options.output.report.empty()) return result.exit_code;
   const Status written = write_report(options.output.report, report_json(result.failure, result.exit_code));
   if (written.ok()) return result.exit_code;
-  std::fprintf(stderr, "distrun: --report could not be written: %s\n", written.message().c_str());
+  std::fprintf(stderr, "distrun: cannot write the file of --report: %s\n", written.message().c_str());
   return result.exit_code == 0 ? exit_code::kOutputLost : result.exit_code;
 }
 
@@ -451,12 +452,12 @@ int explain(const Options& options, JobConfig config) {
   if (config.several_machines) {
     facts.address = "<probed>";
     config.plan.assignment.reasons.push_back(
-        "addresses are found when the job starts: each host tries those of every other" +
-        (options.hosts.network.text.empty() ? "" : ", limited by --network " + options.hosts.network.text) +
-        "; -v then tells which");
+        "addresses are chosen when the job starts, because each host tries those of all others" +
+        (options.hosts.network.text.empty() ? "" : " (limited by --network " + options.hosts.network.text + ")") +
+        ". -v then shows them");
   }
   const Program program = find_program(config.common, config.plan.assignment.hosts.front());
-  config.plan.assignment.reasons.push_back(program.refused ? "this could not start: " + program.refused->text
+  config.plan.assignment.reasons.push_back(program.refused ? "the job could not start: " + program.refused->text
                                                            : "the program is " + program.path);
   const auto plan = make_plan(config.plan, std::vector<HostFacts>(config.plan.assignment.hosts.size(), facts));
   if (!plan.ok()) return refuse(plan.status(), exit_code::kUsage);

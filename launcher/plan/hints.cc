@@ -23,46 +23,45 @@ struct ScriptHint {
 constexpr ScriptHint kScriptHints[] = {
     // Programs that find each other through MPI's own launcher also run without it, but each rank alone.
     {[](const PlanRequest& r) { return r.script.imports.mpi4py && !by_mpi(r); },
-     "the script imports mpi4py: without --mpi each rank is rank 0 of 1 there; add --mpi (Open MPI), --mpi=hydra "
-     "(MPICH, Intel MPI), or --mpi=pmix or --mpi=pmi2 (srun)"},
+     "add --mpi (Open MPI), --mpi=hydra (MPICH, Intel MPI), --mpi=pmix or --mpi=pmi2 (srun): the script imports "
+     "mpi4py, and without --mpi each rank is rank 0 of 1 in MPI"},
     {[](const PlanRequest& r) { return r.script.imports.horovod && !r.script.imports.distrun && !by_mpi(r); },
-     "the script imports horovod: without --mpi each rank is rank 0 of 1 there; write `import distrun.torch as hvd` "
-     "(or distrun.tensorflow, .keras, .mxnet), or add --mpi"},
+     "write `import distrun.torch as hvd` (or distrun.tensorflow, .keras, .mxnet), or add --mpi: the script imports "
+     "horovod, and without --mpi each rank is rank 0 of 1 in Horovod"},
     // JAX asks the launchers that it knows for its rank, and none of them has started it.
     {[](const PlanRequest& r) {
        return r.script.imports.jax_unaided && !r.script.imports.distrun && !by_mpi(r) &&
               r.options.frameworks.mimic == Mimic::kNone;
      },
-     "the script calls jax.distributed.initialize() without arguments, and JAX asks a few launchers that it knows for "
-     "its rank: add --mimic openmpi, or let the script call distrun.jax.initialize_distributed() instead"},
+     "add --mimic openmpi, or call distrun.jax.initialize_distributed() instead: the script calls "
+     "jax.distributed.initialize() without arguments, and JAX does not know distrun's variables"},
     // Without --local_rank such scripts run as if they were a single process.
     {[](const PlanRequest& r) { return r.script.imports.local_rank_option && !r.script.imports.distrun; },
-     "the script takes --local_rank, as python -m torch.distributed.launch passed it, and does not itself read "
-     "LOCAL_RANK, as distrun and torchrun tell it: unless a library does that for it, each rank may train alone. Let "
-     "it read os.environ[\"LOCAL_RANK\"], or pass it: sh -c 'exec python train.py --local_rank=$LOCAL_RANK'"},
+     "read os.environ[\"LOCAL_RANK\"] in the script, or pass it: sh -c 'exec python train.py "
+     "--local_rank=$LOCAL_RANK'. The script has the option --local_rank of torch.distributed.launch, which distrun and "
+     "torchrun do not pass, so each rank may train alone"},
     // Without this variable each rank usually runs as if it were the only task, since scripts have defaults for use
     // without Slurm.
     {[](const PlanRequest& r) {
        return r.script.imports.slurm_rank && !r.script.imports.distrun && !by_mpi(r) &&
               r.options.frameworks.mimic == Mimic::kNone;
      },
-     "the script takes its rank from SLURM_PROCID, which names a task of srun's: each rank may "
-     "work as if it were alone; add --mimic slurm, or let the script read RANK and WORLD_SIZE"},
+     "add --mimic slurm, or read RANK and WORLD_SIZE in the script: it reads SLURM_PROCID, which only srun sets, so "
+     "each rank may train alone"},
     {[](const PlanRequest& r) {
        return r.script.strategies.by_slurm && !by_mpi(r) && r.options.frameworks.mimic != Mimic::kSlurm;
      },
-     "the script uses SlurmClusterResolver, which reads the variables of srun: add --mimic slurm"},
+     "add --mimic slurm: the script uses SlurmClusterResolver, which reads the variables of srun"},
     // The resolver divides the GPUs that it sees among all processes of the host.
     {[](const PlanRequest& r) {
        return r.script.strategies.by_slurm && !by_mpi(r) && r.options.frameworks.mimic == Mimic::kSlurm &&
               r.options.frameworks.for_tf();
      },
-     "the script uses SlurmClusterResolver, which shares out the GPUs of its host itself and needs to see them "
-     "all: leave out --tf and --tf-roles"},
+     "leave out --tf and --tf-roles: the script uses SlurmClusterResolver, which divides the GPUs of a host itself and "
+     "must see all of them"},
     {[](const PlanRequest& r) { return r.script.imports.dtensor && !r.script.imports.distrun; },
-     "the script starts TensorFlow's DTensor, which finds the other processes by DTENSOR_JOBS and DTENSOR_CLIENT_ID: "
-     "without them each rank works alone. Let it set them by TF_CONFIG and RANK first "
-     "(docs/reference/scripts-of-frameworks.md has the lines)"},
+     "set DTENSOR_JOBS and DTENSOR_CLIENT_ID in the script first: without them TensorFlow's DTensor works alone in "
+     "each rank. The page \"Scripts of other frameworks\" of the documentation has the lines"},
 };
 
 // Scripts for tf.distribute that start without the option that they need.
@@ -120,10 +119,9 @@ void hint_at_tf(const PlanRequest& request, const LaunchPlan& plan, Hints& out) 
     return place.local_size > 1 && binding.gpu >= 0 && !binding.own_gpu_only;
   });
   if (!shared) return;
-  out.push_back(std::string("the script uses ") +
+  out.push_back(std::string("add --tf, so that each rank sees only its own GPU: the script uses ") +
                 (strategies.multi_worker ? "MultiWorkerMirroredStrategy" : "ParameterServerStrategy") +
-                ", which takes every GPU that its process sees, and here each rank sees all of its host: add --tf, "
-                "and each sees its own");
+                ", which uses all GPUs that its process sees, and each rank sees all GPUs of its host");
 }
 
 // The resolver sorts the hosts by name.
@@ -131,9 +129,10 @@ void hint_at_slurm_resolver(const PlanRequest& request, const LaunchPlan& plan, 
   if (!request.script.strategies.by_slurm || by_mpi(request)) return;
   if (request.options.frameworks.mimic != Mimic::kSlurm) return;
   if (std::is_sorted(plan.host_names.begin(), plan.host_names.end())) return;
-  out.push_back("SlurmClusterResolver takes the hosts in the order of their names, and here they come as " +
-                join(plan.host_names, ", ") +
-                ": ranks would get each other's addresses; name them in that order with -H");
+  out.push_back(
+      "name the hosts in alphabetical order with -H: SlurmClusterResolver sorts them, and ranks would get the "
+      "addresses of others. Now they are " +
+      join(plan.host_names, ", "));
 }
 
 // JAX uses all GPUs that its process is given. With one process per host, users expect that to be all GPUs.
@@ -146,8 +145,8 @@ void hint_at_jax_gpus(const PlanRequest& request, const std::vector<HostFacts>& 
     const std::size_t gpus = gpu_pool(facts[static_cast<std::size_t>(place.host)].topology).size();
     if (gpus < 2) continue;
     const std::string all = std::to_string(gpus);
-    out.push_back("the script starts jax.distributed, and rank " + std::to_string(place.rank) + " uses 1 of the " +
-                  all + " GPUs of its host, where it is alone: --gpus-per-rank " + all + " gives it all");
+    out.push_back("rank " + std::to_string(place.rank) + " uses only 1 of the " + all +
+                  " GPUs of its host. To give it all of them, add --gpus-per-rank " + all);
     return;
   }
 }
@@ -187,9 +186,8 @@ void hint_at_bound_threads(const PlanRequest& request, const LaunchPlan& plan, H
   if (request.options.placement.bind_to == BindTo::kCore) return;  // too few cores for all ranks
   const std::string name = binder_of_threads(request.base.variables);
   if (name.empty() || !ranks_share_cores(plan)) return;
-  out.push_back(name +
-                " has OpenMP bind the threads of each rank to cores, and ranks that share theirs choose the same ones: "
-                "add --bind-to core, or unset it");
+  out.push_back("add --bind-to core, or unset " + name +
+                ": with it, OpenMP binds threads to cores, and the ranks of a host choose the same cores");
 }
 
 // For commands such as torchrun, typed as under srun with one task per node. Here each rank would start a separate job,
@@ -200,9 +198,8 @@ void hint_at_launcher(const std::string& launcher, const LaunchPlan& plan, Hints
   if (launcher.empty() || !several) return;
   out.push_back(
       launcher +
-      " starts processes of its own, and here several ranks of a host run it, each a job by itself: type what "
-      "it is to start behind distrun (distrun -np 8 train.py), or have one rank on each host "
-      "(docs/reference/scripts-of-frameworks.md)");
+      " is a launcher too, and each rank of a host starts a job of its own with it. Start your script with distrun "
+      "alone (distrun -np 8 train.py), or use one rank on each host (--nproc-per-node 1)");
 }
 
 void hint_at_encryption(const PlanRequest& request, const std::vector<HostFacts>& facts, Hints& out) {
@@ -210,7 +207,7 @@ void hint_at_encryption(const PlanRequest& request, const std::vector<HostFacts>
   for (std::size_t i = 0; i < facts.size(); ++i) machines.insert(request.assignment.hosts[i]);
   const auto settings = read_settings(request.base.variables, {});
   if (machines.size() < 2 || !settings.ok() || !settings->settings.encrypt) return;
-  out.emplace_back("--encrypt: sockets that the program opens itself are not encrypted");
+  out.emplace_back("--encrypt does not encrypt the sockets that your program opens itself");
 }
 
 }  // namespace

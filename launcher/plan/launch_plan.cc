@@ -96,7 +96,7 @@ void tell_servers(const PlanRequest& request, const std::set<int>& servers, Laun
   const std::string served = ranges({clients.begin(), clients.end()});
   if (kind == TfServers::kOwn) {
     out.reasons.push_back("--tf-own-servers: every rank runs the program, and " + serving +
-                          " (ps) are ended when the last of ranks " + served + " (chief, worker) has ended");
+                          " (ps) end after the last of ranks " + served + " (chief, worker)");
     return;
   }
   out.reasons.push_back("--tf-roles with ps: " + serving +
@@ -104,9 +104,8 @@ void tell_servers(const PlanRequest& request, const std::set<int>& servers, Laun
   // The strategy may be named in another file. But if every role of the script runs its own part, nothing would be
   // trained.
   if (!request.script.strategies.known || request.script.strategies.parameter_server) return;
-  out.hints.push_back("the script does not name ParameterServerStrategy, and " + serving +
-                      " (ps, worker) run a TensorFlow server instead of it: if it runs in every role and its workers "
-                      "train, add --tf-own-servers");
+  out.hints.push_back("add --tf-own-servers if your script runs in every role and its workers train: now " + serving +
+                      " (ps, worker) run a TensorFlow server instead of it");
 }
 
 // Tells the user which variables of -x or --env-file have no effect, because distrun sets them for each rank.
@@ -121,8 +120,8 @@ void tell_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
   }
   if (names.empty()) return;
   out.hints.push_back(join({names.begin(), names.end()}, ", ") + " of -x or --env-file " +
-                      (names.size() == 1 ? "has" : "have") + " no effect: distrun tells each rank its own" +
-                      (names.contains("TF_CONFIG") ? "; --no-tf-config leaves TF_CONFIG to you" : ""));
+                      (names.size() == 1 ? "has" : "have") + " no effect: distrun sets a value for each rank" +
+                      (names.contains("TF_CONFIG") ? ". To set TF_CONFIG yourself, add --no-tf-config" : ""));
 }
 
 // Matters from about 6,000 ranks: Linux cannot start a program with a longer variable.
@@ -134,12 +133,12 @@ Status fit_tf_config(const FrameworkOptions& frameworks, JobFacts& job, LaunchPl
   if (std::string_view("TF_CONFIG=").size() + length < kLongestVariable) return {};
   out.tf_cluster.clear();
   const std::string what =
-      "TF_CONFIG for " + counted(job.places.size(), "rank") + " is longer than Linux lets a variable be (128 KiB)";
+      "TF_CONFIG for " + counted(job.places.size(), "rank") + " is longer than a variable may be in Linux (128 KiB)";
   if (frameworks.for_tf()) {
-    return {Errc::kInvalidArgument, what + "; use fewer ranks"};
+    return {Errc::kInvalidArgument, what + ". Use fewer ranks"};
   }
   job.tf_config = false;
-  out.hints.push_back(what + ": it is left out, as --no-tf-config does");
+  out.hints.push_back(what + ", so ranks do not get it");
   return {};
 }
 
@@ -214,8 +213,8 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   }
   if (job.master_port != 0 && job.places.size() > 1) {
     out.reasons.push_back("MASTER_PORT " + std::to_string(job.master_port) +
-                          ": torch.distributed's store for other backends than distrun, which any user can read and "
-                          "write who reaches the port (SECURITY.md)");
+                          " is for the store of torch.distributed with other backends than distrun. Everybody who "
+                          "reaches the port can read and write that store");
   }
   out.hints = request.assignment.hints;
   const FrameworkOptions& frameworks = request.options.frameworks;

@@ -28,13 +28,14 @@ std::string unable(std::string_view setting) {
 // The part that would send tensors as they are, and what to type instead; empty: no part would.
 std::string obstacle(const Options& options, const Settings& settings) {
   const FrameworkOptions& frameworks = options.frameworks;
-  if (!frameworks.tf_roles.empty()) return "--tf-roles is for TensorFlow's own connections.\nLeave out one of them.";
-  if (frameworks.tf) return "--tf is for TensorFlow's own connections.\nLeave out one of them.";
+  if (!frameworks.tf_roles.empty())
+    return "TensorFlow opens connections of its own with --tf-roles.\nLeave out one of the two options.";
+  if (frameworks.tf) return "TensorFlow opens connections of its own with --tf.\nLeave out one of the two options.";
   if (const std::string name = unable(settings.backend); !name.empty()) {
-    return "the backend " + name + " sends tensors as they are.\nLeave out --backend, or use tcp or hierarchical.";
+    return "the backend " + name + " cannot protect tensors.\nLeave out --backend, or use tcp or hierarchical.";
   }
   if (settings.between_hosts != "tcp") {
-    return settings.between_hosts + " sends tensors as they are.\nLeave out --between-hosts.";
+    return settings.between_hosts + " cannot protect tensors between hosts.\nLeave out --between-hosts.";
   }
   return {};
 }
@@ -48,7 +49,7 @@ Status check_protection(const Options& options, const Settings& settings, std::s
   const std::string option = settings.encrypt ? "--encrypt" : "--checksum";
   const bool named = options.hosts.named() || options.hosts.agents > 0;
   return {named ? Errc::kInvalidArgument : Errc::kUnsupported,
-          option + " cannot be met on " + counted(hosts, "host") + ": " + why};
+          option + " is not possible on " + counted(hosts, "host") + ": " + why};
 }
 
 }  // namespace distrun::launcher

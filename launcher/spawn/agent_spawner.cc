@@ -31,8 +31,8 @@ Result<Pipes> make_pipes() {
 // A container image has what the program needs, but seldom the scheduler's commands.
 std::string cure_of_missing(const std::string& program) {
   if (program != "srun") return {};
-  return ". If this is inside of a container, start distrun outside and the container as the program (distrun "
-         "singularity exec IMAGE python train.py), or say with --launch-with what else reaches them";
+  return ". Inside a container, start distrun outside and run the container as the program: distrun singularity exec "
+         "IMAGE python train.py. Or use --launch-with with another command that reaches the hosts";
 }
 
 class Spawner final : public AgentSpawner {
@@ -80,7 +80,8 @@ class Spawner final : public AgentSpawner {
   Result<AgentHandle> elsewhere(std::vector<std::string> argv) {
     const auto program = find_in_path(argv.front(), options_.environment);
     if (!program) {
-      return Status(Errc::kSystem, argv.front() + " was not found in PATH; it starts the agents on other hosts" +
+      return Status(Errc::kSystem, argv.front() +
+                                       " is not in PATH, but distrun needs it to start its agents on other hosts" +
                                        cure_of_missing(argv.front()));
     }
     auto pipes = make_pipes();

@@ -124,15 +124,13 @@ std::string unkillable(const std::vector<ProcessInfo>& processes, const std::str
   }
   std::string out;
   if (!foreign.empty()) {
-    out =
-        "these processes belong to another user (sudo, a setuid program), who alone can end them, as with sudo kill "
-        "PID; they are left behind: " +
-        describe(foreign, proc);
+    out = "these processes still run, because they belong to another user. End them with sudo kill PID: " +
+          describe(foreign, proc);
   }
   if (kept.empty() && !foreign.empty()) return out;
   return out + (out.empty() ? "" : "; ") +
-         "these processes cannot be killed, the kernel keeps them in a system call (a file server that does not "
-         "answer, a driver, a frozen cgroup?); they are left behind: " +
+         "these processes still run, because the kernel cannot kill them now. Look for a file server that does not "
+         "answer, a driver, or a frozen cgroup: " +
          describe(kept, proc);
 }
 

@@ -36,18 +36,19 @@ std::string cure_of(std::string_view printed) {
   const auto says = [printed](std::string_view text) { return printed.find(text) != std::string_view::npos; };
   // ssh also prints the line that is searched for next, but accept-new does not help here.
   if (says("has changed and you have requested strict checking")) {
-    return "its key is another one than known_hosts has: find out why; if that is right (a host that was set up anew), "
-           "`ssh-keygen -R HOST`, named as in that line, and connect once by hand";
+    return "its key differs from the one in known_hosts: find out why. If the host was installed again, type "
+           "`ssh-keygen -R HOST`, with the name in that line, and connect once with ssh";
   }
   if (says("Host key verification failed")) {
-    return "its key is not known here: connect once by hand, or give --ssh-option StrictHostKeyChecking=accept-new";
+    return "its key is not known on this machine: connect once with ssh, or add --ssh-option "
+           "StrictHostKeyChecking=accept-new";
   }
   if (says("Permission denied")) {
-    return "`ssh` to this host must work without a password: see ssh-copy-id, ssh-agent, or give --ssh-identity";
+    return "`ssh` to this host must work without a password: use ssh-copy-id, ssh-agent or --ssh-identity";
   }
-  if (says("Could not resolve hostname")) return "check the name in -H or the hostfile";
-  if (says("timed out") || says("No route to host")) return "is the host up, and is its network?";
-  if (says("Connection refused")) return "is an ssh server running there, and on this port (--ssh-port)?";
+  if (says("Could not resolve hostname")) return "check the name in -H or in the hostfile";
+  if (says("timed out") || says("No route to host")) return "check that the host and its network are up";
+  if (says("Connection refused")) return "check that an ssh server runs on this host, at this port (--ssh-port)";
   return "";
 }
 
@@ -139,14 +140,14 @@ Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std
   }
   if (!agent) {
     return Status(Errc::kInvalidArgument,
-                  "--launch-with: {agent} is missing; write the command that starts a program on {host}, as in "
+                  "--launch-with needs {agent}: write a command that starts a program on {host}, as in "
                   "--launch-with 'kubectl exec -i {host} -- sh -c {agent}'");
   }
   if (with_user == user.empty()) {
     return Status(Errc::kInvalidArgument,
-                  user.empty() ? "--launch-with has {user}, but the host " + host + " has none: write user@" + host
-                               : "--launch-with does not say where the user goes of " + user + "@" + host +
-                                     "; write {user} into it, as in --launch-with 'ssh -l {user} {host} {agent}'");
+                  user.empty() ? "--launch-with has {user}, but host " + host + " has no user: write user@" + host
+                               : "--launch-with needs {user}, because of " + user + "@" + host +
+                                     ": write it as in --launch-with 'ssh -l {user} {host} {agent}'");
   }
   return words;
 }
@@ -181,16 +182,16 @@ bool ssh_gave_up(std::string_view printed) {
 std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) {
   const std::string text = last_lines(printed);
   if (exit_code == kNoSuchCommand) {
-    return "distrun is not installed there: the same path does not exist, and PATH has none; install the same wheel" +
+    return "distrun is not installed on this host, neither at the same path nor in PATH. Install the same version" +
            (text.empty() ? "" : " (" + text + ")");
   }
   if (text.empty() && exit_code > kSignalBase && exit_code < kSshItself) {
     return "its agent was killed by signal " + std::to_string(exit_code - kSignalBase);
   }
-  const std::string why =
-      text.empty() ? (by_ssh && exit_code == kSshItself ? "ssh ended and said nothing; was the agent there killed?"
-                                                        : "its agent ended with code " + std::to_string(exit_code))
-                   : text;
+  const std::string why = text.empty() ? (by_ssh && exit_code == kSshItself
+                                              ? "ssh ended without a message. Was the agent on that host killed?"
+                                              : "its agent ended with code " + std::to_string(exit_code))
+                                       : text;
   const std::string cure = by_ssh ? cure_of(printed) : "";
   return cure.empty() ? why : why + "; " + cure;
 }
@@ -199,12 +200,11 @@ std::string no_answer(double seconds, std::string_view printed, bool by_ssh) {
   const std::string said = last_lines(printed);
   // ssh's key exchange is the first message that does not fit into small packets.
   const std::string silent =
-      by_ssh && said.empty() ? ". If ssh -v hangs there too, small packets pass and large ones do not: check the MTU"
-                             : "";
-  return "the agent has not answered within " + seconds_text(seconds) +
-         " s; does a program start quickly there, and is the home directory's file system up? A longer --start-timeout "
-         "waits for it" +
-         silent + (said.empty() ? "" : ". What starts it has printed: " + said);
+      by_ssh && said.empty() ? ". If ssh -v hangs too, small packets pass and large ones do not: check the MTU" : "";
+  return "its agent has not answered within " + seconds_text(seconds) +
+         " s (--start-timeout). Check that programs start quickly on this host, and that its home folder is "
+         "reachable" +
+         silent + (said.empty() ? "" : ". The command that starts the agent has printed: " + said);
 }
 
 }  // namespace distrun::launcher

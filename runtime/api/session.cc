@@ -50,7 +50,7 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   const std::vector<int>& missing = started.info().ranks;
   if (started.code() == Errc::kTimeout && session->job_.channel() != nullptr && !missing.empty()) {
     const Status reported = session->job_.channel()->report_stall(missing, {.cause = started.message()});
-    if (!reported.ok()) session->log_->debug("the launcher could not be told: " + reported.message());
+    if (!reported.ok()) session->log_->debug("cannot report to the launcher: " + reported.message());
   }
   session->job_.refused(started, session->world_);
   return ended_by(started);
@@ -220,7 +220,7 @@ Status Session::shutdown() {
 
 void Session::abort(const net::RankFailure& failure) {
   const Status reported = job_.report_failure(failure);
-  if (!reported.ok()) log_->debug("the launcher could not be told: " + reported.message());
+  if (!reported.ok()) log_->debug("cannot report to the launcher: " + reported.message());
   engine_->abort(Status(ErrorInfo{
       .code = Errc::kAborted,
       .message = "rank " + std::to_string(world_.rank) + " on " + world_.host + " aborted the job: " + failure.cause,

@@ -10,7 +10,7 @@ Status CompletionWatch::add(std::vector<engine::HandlePtr> handles, void* tag) {
   bool complete_already = false;
   {
     const MutexLock lock(mutex_);
-    if (ended_) return {Errc::kShutDown, "the watch has ended; nothing can be added"};
+    if (ended_) return {Errc::kShutDown, "the watch has ended, so nothing can be added"};
     pending_.push_back({.handles = std::move(handles), .tag = tag});
     complete_already = complete(pending_.back());
     added_.notify_one();

@@ -21,13 +21,13 @@ Status Backend::can(OpKind kind, DType dtype) const {
   const auto offers = [](std::uint32_t mask, auto value) { return (mask >> static_cast<unsigned>(value) & 1U) != 0; };
   if (offers(capabilities().ops, kind) && offers(capabilities().dtypes, dtype)) return {};
   return {Errc::kUnsupported, "the backend " + std::string(name()) + " has no " + std::string(name_of(kind)) + " of " +
-                                  std::string(name_of(dtype)) + "; choose another backend or convert the tensor"};
+                                  std::string(name_of(dtype)) + ". Choose another backend, or convert the tensor"};
 }
 
 Result<Memory> Backend::allocate(Device device, std::size_t bytes, std::span<const std::byte> element) {
   if (device.type != DeviceType::kCpu) {
-    return Status(Errc::kUnsupported,
-                  "the backend " + std::string(name()) + " has no memory of " + std::string(name_of(device.type)));
+    return Status(Errc::kUnsupported, "the backend " + std::string(name()) + " cannot allocate memory of " +
+                                          std::string(name_of(device.type)));
   }
   const Memory memory(static_cast<std::byte*>(::operator new(bytes, kAlignment, std::nothrow)),
                       [](std::byte* address) { ::operator delete(address, kAlignment); });
@@ -42,7 +42,7 @@ Result<Memory> Backend::stage(Device device, std::size_t bytes) { return allocat
 
 Result<std::shared_ptr<void>> Factory::mark(Device device, void*) const {
   return Status(Errc::kUnsupported,
-                "the backend " + std::string(name()) + " knows no streams of " + std::string(name_of(device.type)));
+                "the backend " + std::string(name()) + " has no streams of " + std::string(name_of(device.type)));
 }
 
 const Factory* find_factory(const Factories& factories, std::string_view name) {

@@ -83,9 +83,9 @@ std::optional<Obstacle> other_way(const View& view, std::size_t i, const Offer& 
   if (first == nullptr) return std::nullopt;
   const auto differs = [&](bool here, bool there, const std::string& what) {
     return of_member(view, i, LoserCode::kOtherVersion,
-                     " has another version of it: there it " + std::string(here ? "does " : "does not ") + what +
-                         ", and on " + who(view.members[0], view.hosts[0]) + " it " + (there ? "does" : "does not") +
-                         "; install the same on all hosts");
+                     " has another version of it, which " + std::string(here ? "does " : "does not ") + what +
+                         ", but that of " + who(view.members[0], view.hosts[0]) + (there ? " does" : " does not") +
+                         ". Install the same version on all hosts");
   };
   const Capabilities& mine = offer.capabilities;
   const Capabilities& theirs = first->capabilities;
@@ -105,7 +105,7 @@ bool lacks_device(const View& view, const Offer* offer) {
 // Why member `i` cannot use backend `name` for the device; none if it can.
 std::optional<Obstacle> obstacle(const View& view, std::size_t i, std::string_view name) {
   const Offer* offer = find_offer(view.offers[i], name);
-  if (offer == nullptr) return of_member(view, i, LoserCode::kNotOffered, ": not offered there");
+  if (offer == nullptr) return of_member(view, i, LoserCode::kNotOffered, ": it is not installed");
   if (!offer->available) {
     return of_member(view, i, code_of(offer->absence), ": not available: " + offer->reason);
   }
@@ -207,12 +207,12 @@ Loser loser_of(const Candidate& candidate, const Candidate& winner, bool forced,
   Loser loser{.backend = candidate.name, .reason = {}, .host = {}, .score = candidate.score};
   if (forced) {
     loser.code = LoserCode::kNotTheOneSet;
-    loser.reason = "not the one chosen by --backend " + setting;
+    loser.reason = "--backend " + setting + " chooses another one";
     return loser;
   }
   const bool tie = candidate.score == winner.score;
   loser.code = tie ? LoserCode::kSameScore : LoserCode::kLowerScore;
-  loser.reason = (tie ? "same score, later by name (" : "lower score (") + std::to_string(candidate.score) +
+  loser.reason = (tie ? "same score, but later in the alphabet (" : "lower score (") + std::to_string(candidate.score) +
                  (tie ? " = " : " < ") + std::to_string(winner.score) + ")";
   return loser;
 }
@@ -237,12 +237,11 @@ Status impossible(const std::map<std::string, Candidate>& candidates, const std:
   for (const auto& [name, candidate] : candidates) {
     if (!candidate.obstacle) others += (others.empty() ? "" : ", ") + name;
   }
-  return {
-      Errc::kUnsupported,
-      "The setting backend=" + setting + " (--backend, DISTRUN_BACKEND) cannot be met (" + backend + ": " + reason +
-          "); " +
-          (others.empty() ? "mend that: no other backend is available to all these ranks (" + listed(candidates) + ")."
-                          : "remove it, or choose a backend that is available to all these ranks (" + others + ").")};
+  return {Errc::kUnsupported,
+          "--backend " + setting + " (DISTRUN_BACKEND) is not possible for these ranks (" + backend + ": " + reason +
+              "). " +
+              (others.empty() ? "Repair this, because no other backend is possible (" + listed(candidates) + ")."
+                              : "Leave it out, or choose one of: " + others + ".")};
 }
 
 }  // namespace
@@ -282,7 +281,8 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
   const Choice choice = choice_for(device, forced);
   if (!choice.backend.empty()) {
     const auto found = candidates.find(choice.backend);
-    if (found == candidates.end()) return impossible(candidates, forced, choice.backend, "no such backend here");
+    if (found == candidates.end())
+      return impossible(candidates, forced, choice.backend, "this backend does not exist here");
     if (!found->second.obstacle) return won(candidates, found->second, true, forced);
     // A bare name applies only to the device types that the backend supports. The others are selected by score.
     const std::uint32_t devices = devices_of(offers, choice.backend);
@@ -301,11 +301,11 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
   if (best == nullptr) {
     return Status(Errc::kUnsupported, "No backend can move " + std::string(name_of(device)) +
                                           " tensors between these ranks (" + listed(candidates) +
-                                          "); mend one of these causes, see `distrun check --build`.");
+                                          "). Repair one of these causes. `distrun check --build` shows more.");
   }
   Selection selection = won(candidates, *best, false, forced);
   if (const auto asked = candidates.find(choice.backend); asked != candidates.end() && is_idle(asked->second)) {
-    selection.reason += "; " + choice.backend + ", chosen by --backend " + forced + ", " + asked->second.reason;
+    selection.reason += "; " + choice.backend + " (--backend " + forced + ") " + asked->second.reason;
   }
   return selection;
 }

@@ -62,7 +62,7 @@ Log::Sink lines_to(int fd) {
   return [fd, lost = std::make_shared<std::atomic<long>>(0)](const std::string& line) {
     const long missing = lost->load(std::memory_order_relaxed);
     const std::string before =
-        missing == 0 ? "" : "distrun: nobody took lines that stood here: " + std::to_string(missing) + "\n";
+        missing == 0 ? "" : "distrun: lines that nobody read are lost here: " + std::to_string(missing) + "\n";
     if (!written(fd, before + line, missing == 0 ? kPatienceMs : 0)) {
       lost->fetch_add(1, std::memory_order_relaxed);
     } else {

@@ -116,8 +116,8 @@ void find_unknown_variables(const Environment& environment, SettingsReport& repo
     if (known_set.contains(name)) continue;
     const std::string nearest = nearest_name(name.substr(kPrefix.size()), suffixes);
     report.unknown.push_back(name);
-    report.warnings.push_back("the environment variable " + name + " is not known to distrun and has no effect; " +
-                              (nearest.empty() ? "docs/reference/settings.md lists what there is"
+    report.warnings.push_back("the environment variable " + name + " is not a setting of distrun and has no effect; " +
+                              (nearest.empty() ? "`distrun help options` lists the settings"
                                                : "did you mean " + std::string(kPrefix) + nearest + "?"));
   }
 }
@@ -126,7 +126,7 @@ Status apply_overrides(const std::vector<std::string>& overrides, SettingsReport
   for (const std::string& item : overrides) {
     const std::size_t equals = item.find('=');
     if (equals == std::string::npos) {
-      return {Errc::kInvalidArgument, "the option \"" + item + "\" is not of the form name=value"};
+      return {Errc::kInvalidArgument, "the option \"" + item + "\" is not valid. Write it as name=value"};
     }
     const std::string name = field_name(item.substr(0, equals));
     DISTRUN_RETURN_IF_ERROR(set_by_name(report.settings, name, item.substr(equals + 1), "the option " + name));
@@ -144,8 +144,9 @@ void find_unheard_options(const Environment& environment, const Settings& heard,
     const std::string value = value_of(report.settings, name);
     const std::string launchers = value_of(heard, name);
     if (value == launchers || (name == "host_timeout" && !environment.contains("DISTRUN_ADDRESS"))) continue;
-    report.warnings.push_back("init has the option " + name + "=" + value + ", of which the launcher does not hear: " +
-                              "it goes by " + launchers + "; type distrun " + flag_of(name) + " " + value);
+    report.warnings.push_back("type distrun " + flag_of(name) + " " + value +
+                              ": the launcher does not see the option " + name + "=" + value + " of init, and uses " +
+                              launchers);
   }
 }
 
@@ -166,13 +167,13 @@ Status set_by_name(Settings& settings, std::string_view name, std::string_view v
     std::vector<std::string> known;
     for (const SettingRow& row : setting_rows()) known.emplace_back(row.name);
     const std::string nearest = nearest_name(field_name(name), known);
-    return {Errc::kInvalidArgument, std::string(origin) + ": there is no setting named " + std::string(name) +
-                                        (nearest.empty() ? "; docs/reference/settings.md lists what there is"
-                                                         : "; did you mean " + nearest + "?")};
+    return {Errc::kInvalidArgument,
+            std::string(origin) + ": there is no setting named " + std::string(name) +
+                (nearest.empty() ? "; `distrun help options` lists the settings" : "; did you mean " + nearest + "?")};
   }
   if (entry->assign(settings, value)) return {};
   return {Errc::kInvalidArgument, std::string(origin) + " has the value \"" + std::string(value) +
-                                      "\", which is not allowed: it takes " + entry->row.allowed};
+                                      "\", which is not allowed. It takes " + entry->row.allowed};
 }
 
 Result<SettingsReport> read_settings(const Environment& environment, const std::vector<std::string>& overrides) {

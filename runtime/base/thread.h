@@ -35,7 +35,7 @@ class SignalsBlocked {
 
 // Appended to the system's error text when a thread or a process cannot be created.
 inline constexpr char kProcessLimit[] =
-    "; is the limit of processes (ulimit -u, or pids.max of the container) reached?";
+    ". Is the limit of processes reached (ulimit -u, or pids.max of the container)?";
 
 // `name` is cut to 15 characters, the kernel's limit. `body` is called as body(std::stop_token) or body(). Returns
 // kSystem if the system refuses another thread.
@@ -48,8 +48,7 @@ Result<std::jthread> named_thread(const std::string& name, Body body) {
     pthread_setname_np(thread.native_handle(), name.substr(0, 15).c_str());
     return thread;
   } catch (const std::system_error& error) {
-    return Status(Errc::kSystem,
-                  "the thread " + name + " cannot be started: " + error.code().message() + kProcessLimit);
+    return Status(Errc::kSystem, "cannot start the thread " + name + ": " + error.code().message() + kProcessLimit);
   }
 }
 

@@ -21,7 +21,9 @@ Status CallsInFlight::start(const entry::MakeSet& make) {
   const auto asked = std::find_if(unordered_.begin(), unordered_.end(), [&](const CallInFlight& one) {
     return !one.running && one.call.kind == Call::Kind::kAddSet && one.call.ranks == make.ranks;
   });
-  if (asked == unordered_.end()) return {Errc::kProtocol, "a set is made that this rank never asked for"};
+  if (asked == unordered_.end())
+    return {Errc::kProtocol,
+            "a process set is made that this rank never asked for. This is a bug in distrun, please report it"};
   asked->running = true;
   asked->call.set = make.set;
   return {};

@@ -41,7 +41,7 @@ class EngineImpl final : public Engine {
     token_.stop();
     loop_.poke();
     if (thread_.joinable()) thread_.join();
-    loop_.close({Errc::kAborted, "the session was closed without shutdown; operations in flight did not complete"});
+    loop_.close({Errc::kAborted, "the session was closed without shutdown, so operations in flight did not complete"});
     finish_timeline();
   }
 
@@ -194,7 +194,7 @@ Status EngineImpl::wait_with_token(const std::function<bool()>& satisfied, TimeP
 
 Status EngineImpl::shutdown(TimePoint deadline) {
   if (!left_.exchange(true)) {
-    table_.close({Errc::kShutDown, "this rank has shut down; nothing can be submitted after shutdown"});
+    table_.close({Errc::kShutDown, "this rank has called shutdown, so it cannot submit tensors any more"});
     requests_.put({.kind = Request::Kind::kLeave});
     loop_.poke();
   }
@@ -213,7 +213,7 @@ Status EngineImpl::go_before_others() {
   if (waited.code() == Errc::kTimeout) {
     return {Errc::kTimeout,
             "shutdown: rank 0 (" + options_.hosts.front() +
-                ") has not confirmed that this rank leaves; it may be stopped, overloaded or unreachable"};
+                ") has not confirmed that this rank leaves. It may be stopped, overloaded or unreachable"};
   }
   if (!waited.ok()) return waited;
   if (ticket->done()) DISTRUN_RETURN_IF_ERROR(ticket->status());
@@ -250,31 +250,30 @@ Status EngineImpl::wait_for_outcome(const CallTicket& ticket, const std::string&
     waited = wait_until([&] { return ticket.done() || loop_.over(); }, deadline);
   } while (waited.code() == Errc::kInterrupted);
   if (waited.code() == Errc::kTimeout) {
-    return {Errc::kTimeout,
-            what + ": not all ranks that take part made this call within the time limit; make it on every one"};
+    return {Errc::kTimeout, what + ": not all ranks that take part made this call in time. Make it on each of them"};
   }
   if (!waited.ok()) return waited;
   // Another thread shut down during the wait, so the log ended without this call.
-  return ticket.done() ? Status() : outcome_or(what + ": this rank has shut down; make the call before shutdown");
+  return ticket.done() ? Status() : outcome_or(what + ": this rank has called shutdown. Make the call before");
 }
 
 // Checks the call on this rank, because no other rank would see a wrong one.
 Status EngineImpl::check_members(const Call& add) const {
   const auto refuse = [&](const std::string& why) {
     return Status(Errc::kInvalidArgument,
-                  describe(add) + " is refused on rank " + std::to_string(options_.world.rank) + ": " + why);
+                  describe(add) + " is not valid on rank " + std::to_string(options_.world.rank) + ": " + why);
   };
   const bool once = std::adjacent_find(add.ranks.begin(), add.ranks.end()) == add.ranks.end();
   if (add.ranks.empty() || !once || add.ranks.front() < 0 || add.ranks.back() >= options_.world.size) {
     return refuse("name each rank once, from 0 to " + std::to_string(options_.world.size - 1));
   }
   if (std::binary_search(add.ranks.begin(), add.ranks.end(), options_.world.rank)) return {};
-  return refuse("it is not one of them; only the members make this call");
+  return refuse("it is not one of them, and only the members may make this call");
 }
 
 Status EngineImpl::wait_for_stop_point() {
   DISTRUN_RETURN_IF_ERROR(wait_until([this] { return stop_.known() || loop_.over(); }, TimePoint::max()));
-  return stop_.known() ? Status() : outcome_or("this rank has shut down; it cannot agree where to stop");
+  return stop_.known() ? Status() : outcome_or("this rank has called shutdown, so it cannot agree where to stop");
 }
 
 Result<bool> EngineImpl::should_stop(bool request) {
@@ -370,14 +369,15 @@ void EngineImpl::finish_timeline() {
   }
   if (!timeline) return;
   const Status finished = timeline->finish(deadline_after(kTimelineSeconds));
-  if (!finished.ok() && options_.log != nullptr) options_.log->warning(finished.message() + "; the timeline ends here");
+  if (!finished.ok() && options_.log != nullptr) options_.log->warning(finished.message() + ". The timeline ends here");
 }
 
 Status EngineImpl::start_timeline(const std::string& path) {
   if (path.empty()) return {Errc::kInvalidArgument, "the timeline needs a path"};
   if (path.size() > kMaxTimelinePath) {
-    return {Errc::kInvalidArgument, "the timeline's path has " + std::to_string(path.size()) + " bytes, and at most " +
-                                        std::to_string(kMaxTimelinePath) + " are taken; give a shorter one"};
+    return {Errc::kInvalidArgument, "the path of the timeline has " + std::to_string(path.size()) +
+                                        " bytes, and at most " + std::to_string(kMaxTimelinePath) +
+                                        " are possible. Use a shorter one"};
   }
   DISTRUN_RETURN_IF_ERROR(table_.closed());  // before the file is truncated
   Request request{.call = {.kind = Call::Kind::kStartTimeline, .path = path}};

@@ -122,7 +122,9 @@ void Follower::follow(entry::RemoveSet& remove) {
 Status Follower::follow(entry::EndCall& end) {
   if (!end.ranks.empty() && !std::binary_search(end.ranks.begin(), end.ranks.end(), options_.world.rank)) return {};
   const auto taken = calls_.take(end);
-  if (!taken) return {Errc::kProtocol, "a collective call ended that this rank never made"};
+  if (!taken)
+    return {Errc::kProtocol,
+            "a collective call ended that this rank never made. This is a bug in distrun, please report it"};
   const Call& call = taken->call;
   const bool added = call.kind == Call::Kind::kAddSet && taken->running;
   if (added && end.result.ok()) table_.open_set(end.set, call.ranks);

@@ -79,7 +79,7 @@ void LauncherLink::report_state(const net::ProgramState& state) {
 }
 
 void LauncherLink::note(const Status& reported) const {
-  if (!reported.ok() && log_ != nullptr) log_->debug("the launcher could not be told: " + reported.message());
+  if (!reported.ok() && log_ != nullptr) log_->debug("cannot report to the launcher: " + reported.message());
 }
 
 }  // namespace distrun::engine

@@ -188,7 +188,7 @@ void Leader::write_events(int rank, std::vector<TimelineEvent> events) {
   if (rank != 0 && clock.outdated(nanoseconds(Clock::now()))) measure_clock(rank);
   if (written.ok()) return;
   // A caller finished this file to replace it by a new one, and the new one did not start. That caller has the error.
-  if (written.code() != Errc::kShutDown) warn(written.message() + "; the timeline ends here");
+  if (written.code() != Errc::kShutDown) warn(written.message() + ". The timeline ends here");
   timeline_.reset();
   recording_unwritten_ = true;
 }

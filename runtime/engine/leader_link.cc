@@ -20,9 +20,10 @@ LeaderLink::Heard RemoteLeader::hear(int /*from*/, std::uint64_t index, Message&
   auto* append = std::get_if<message::Append>(&message);
   if (append == nullptr) return {};
   if (index != expected_) {
-    return {.failure = {Errc::kProtocol, "the decision log continues at entry " + std::to_string(index) +
-                                             " instead of " + std::to_string(expected_) + "; this is a bug in distrun"},
-            .tell_others = true};
+    return {
+        .failure = {Errc::kProtocol, "the decision log continues at entry " + std::to_string(index) + " instead of " +
+                                         std::to_string(expected_) + ". This is a bug in distrun, please report it"},
+        .tell_others = true};
   }
   expected_ += append->entries.size();
   entries_ = std::move(append->entries);

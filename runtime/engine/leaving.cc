@@ -32,16 +32,18 @@ Leaving::Answer Leaving::try_to_go(const Unfinished& unfinished, TimePoint now) 
   if (ended()) return answer({});
   if (!unfinished.confirmed) return {};
   if (const std::string& name = unfinished.tensor; !name.empty()) {
-    return answer(Status(ErrorInfo{.code = Errc::kTimeout,
-                                   .message = "shutdown: '" + name +
-                                              "' was submitted here and has not completed within shutdown_timeout; "
-                                              "submit it on every rank, or wait for it before shutdown",
-                                   .tensor = name}));
+    return answer(Status(ErrorInfo{
+        .code = Errc::kTimeout,
+        .message = "shutdown: '" + name +
+                   "' did not complete within --shutdown-timeout. Submit it on every rank, or wait for it before "
+                   "shutdown",
+        .tensor = name}));
   }
   if (!unfinished.call.empty()) {
-    return answer({Errc::kTimeout, "shutdown: " + unfinished.call +
-                                       " was called here and has not ended within shutdown_timeout; make the same "
-                                       "calls on every rank that takes part, before shutdown"});
+    return answer({Errc::kTimeout,
+                   "shutdown: " + unfinished.call +
+                       " did not end within --shutdown-timeout. Make the same calls on every rank that takes part, "
+                       "before shutdown"});
   }
   if (!drained_) return {};                           // after a join, the others' operations still run here
   if (unfinished.working.empty()) return answer({});  // the end of the log is on its way
@@ -49,14 +51,14 @@ Leaving::Answer Leaving::try_to_go(const Unfinished& unfinished, TimePoint now) 
   if (!leader) log_ended_ = true;
   if (leader && std::exchange(warned_, true)) return answer({});
   return answer({}, "shutdown: " + describe_ranks(unfinished.working, hosts_) + " did not leave within " +
-                        seconds_text(now - *left_at_) + " (shutdown_timeout); still working, it seems. " +
+                        seconds_text(now - *left_at_) + " (--shutdown-timeout). " +
                         (leader ? "Rank 0 coordinates the job, so it waits for them"
                                 : "This rank leaves without waiting any longer"));
 }
 
 OwnFailure own_failure(ErrorInfo info, int rank, const std::vector<std::string>& hosts) {
   const bool memory = info.code == Errc::kOutOfMemory;
-  if (memory) info.message += "; run fewer ranks on its host, or allow them more memory";
+  if (memory) info.message += ". Run fewer ranks on its host, or give them more memory";
   if (!info.own_memory) info.cause = memory ? "out of memory" : "internal error";
   std::string cause = info.cause + ": " + info.message;
   info.message = describe_ranks(std::span(&rank, 1), hosts) + ": " + info.message;

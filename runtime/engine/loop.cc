@@ -75,7 +75,7 @@ Status malformed_message(const Status& why, int from, const std::vector<std::str
   ErrorInfo info{.code = Errc::kProtocol, .ranks = {from}, .cause = "a malformed message", .usable = false};
   if (const auto host = static_cast<std::size_t>(from); host < hosts.size()) info.host = hosts[host];
   info.link = LinkEnd::kMalformed;
-  info.message = describe_ranks(info.ranks, hosts) + " sent what is no message of distrun: " + why.message();
+  info.message = describe_ranks(info.ranks, hosts) + " sent a malformed message: " + why.message();
   return Status(std::move(info));
 }
 
@@ -311,7 +311,7 @@ Status EngineLoop::drive(ProgressToken::Holder who, const std::function<bool()>&
     try {
       return turn_until(who, satisfied, deadline);
     } catch (const std::bad_alloc&) {
-      fail_by_exception(Errc::kOutOfMemory, "no memory is left for its part in the job");
+      fail_by_exception(Errc::kOutOfMemory, "no memory is left for distrun");
     } catch (const std::exception& error) {
       fail_by_exception(Errc::kInternal, std::string("a bug in distrun, please report it: ") + error.what());
     }

@@ -105,7 +105,7 @@ def why_not_mpi(text: str) -> str:
     The library may lack support, or belong to another launcher than mpirun.
     """
     lacks = re.search(r"no CUDA tensors: (.{1,160})", text)
-    stranger = re.search(r"[^ ]+( \([^)]*\))?, which is the MPI found here, puts .{1,100}", text)
+    stranger = re.search(r"[^ ]+( \([^)]*\))? puts (this rank into a|the ranks into several) world.{1,100}", text)
     return lacks[1] if lacks else stranger[0] if stranger else ""
 
 

@@ -139,9 +139,9 @@ TEST_CASE("plug-ins: a broken one is an offer that says what is wrong") {
     CHECK(!offer.available);
     return offer.reason;
   };
-  CHECK(contains(reason("empty"), "exports no distrun_backend_open()"));
+  CHECK(contains(reason("empty"), "has no function distrun_backend_open()"));
   CHECK(contains(reason("future"), "built for version 7"));
-  CHECK(contains(reason("misnamed"), "it calls itself 'echo'"));
+  CHECK(contains(reason("misnamed"), "its name is 'echo'"));
   CHECK(contains(reason("moody"), "not today"));
   CHECK(contains(reason("absent"), "No such file"));
 }
@@ -158,9 +158,9 @@ TEST_CASE("plug-ins: a file that is no library, and names that are taken or none
   CHECK(plugins.factories[1]->name() == "text");
   CHECK(contains(offer_of(plugins, 1).reason, "libdistrun_backend_text.so"));
   REQUIRE(plugins.warnings.size() == 3);
-  CHECK(contains(plugins.warnings[0], "there is a backend 'echo' already"));
+  CHECK(contains(plugins.warnings[0], "another backend has the name 'echo'"));
   CHECK(contains(plugins.warnings[1], "/tmp/other.so"));
-  CHECK(contains(plugins.warnings[2], "there is a backend 'tcp' already"));
+  CHECK(contains(plugins.warnings[2], "another backend has the name 'tcp'"));
 }
 
 TEST_CASE("plug-ins: the list of backends tells the truth about each") {

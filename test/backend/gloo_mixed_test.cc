@@ -20,7 +20,7 @@ TEST_CASE("gloo: two Gloos are not mixed") {
   const Offer offer = plugins.factories[0]->offer({.id = "0", .members = {0, 1}, .index = 0}, {});
   CHECK_FALSE(offer.available);
   CHECK(offer.reason.find("has loaded libtest_other_gloo.so with global symbols") != std::string::npos);
-  CHECK(offer.reason.ends_with("or take another backend"));
+  CHECK(offer.reason.ends_with("or use another backend"));
 }
 
 }  // namespace distrun::backend::plugin

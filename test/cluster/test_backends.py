@@ -45,5 +45,5 @@ def test_what_cannot_be_had_between_hosts_is_said(cluster: Cluster) -> None:
     options = ("-np", "3", "-H", "h1:2,h2:1", "--oversubscribe", "--between-hosts", "glo", "--timeout", "60")
     done = run(cluster.head, *options, sys.executable, "-c", program, timeout=80)
     assert done.returncode == 0 and done.stdout.count("[3.]") == 3, done.stdout + done.stderr
-    assert done.stderr.count("between_hosts=glo was set, and there is no such backend here") == 1, done.stderr
+    assert done.stderr.count("--between-hosts glo: this backend does not exist here") == 1, done.stderr
     assert_nothing_left(cluster["h1"], cluster["h2"])

@@ -46,4 +46,4 @@ def test_check_alone_looks_at_this_machine(cluster: Cluster) -> None:
 
 def test_options_for_hosts_need_hosts(cluster: Cluster) -> None:
     done = run(cluster.head, "check", "--np")
-    assert done.returncode == 64 and "--np needs hosts: -H, --hostfile or --config" in done.stderr, done.stderr
+    assert done.returncode == 64 and "--np needs hosts: give -H, --hostfile or --config" in done.stderr, done.stderr

@@ -90,7 +90,7 @@ def test_the_next_agent_ends_what_hid_from_the_last(cluster: Cluster) -> None:
         return
     again = run(cluster.head, "-np", "1", "true")
     assert again.returncode == 0, again.stderr
-    text = r"processes of an earlier job, whose agent was killed, were still here and have been ended: pid \d"
+    text = r"distrun has ended processes of an earlier job, whose agent was killed: pid \d"
     assert re.search(text, again.stderr), again.stderr
     assert_nothing_left(cluster.head)
     assert not cgroups_of_ranks(cluster) & made

@@ -106,7 +106,7 @@ def test_hosts_that_the_allocation_does_not_have_are_reached_by_ssh(slurm: tuple
     done = allocated(cluster.head, ["-N1", "-w", "h1"], "distrun", "-H", "h1:1,h2:1", "hostname")
     assert done.returncode == 0, done.stderr
     assert lines(done.stdout) == ["h1", "h2"]
-    assert "but h2 is not in it by that name: all hosts are reached by ssh" in done.stderr, done.stderr
+    assert "but h2 is not in it by that name, so distrun reaches all hosts by ssh" in done.stderr, done.stderr
     silent = allocated(cluster.head, ["-N1", "-w", "h1"], "distrun", "--no-detect", "-H", "h1:1,h2:1", "hostname")
     assert silent.returncode == 0 and "by ssh" not in silent.stderr, silent.stderr
 

@@ -65,8 +65,8 @@ def test_foreign_bytes_on_a_tensor_connection_end_the_job_and_name_their_sender(
 
 
 REFUSED = [
-    (("--tf",), "--tf is for TensorFlow's own connections"),
-    (("--tf-roles", "chief=1,worker=1"), "--tf-roles is for TensorFlow's own connections"),
+    (("--tf",), "TensorFlow opens connections of its own with --tf."),
+    (("--tf-roles", "chief=1,worker=1"), "TensorFlow opens connections of its own with --tf-roles."),
     (("--backend", "gloo"), "the backend gloo sends tensors as they are"),
     (("--backend", "mpi"), "the backend mpi sends tensors as they are"),
     (("--backend", "cpu:tcp,cuda:nccl"), "the backend nccl sends tensors as they are"),
@@ -80,10 +80,10 @@ def test_what_the_command_shows_to_be_unable_is_refused(cluster: Cluster, option
     for option in ("--encrypt", "--checksum"):
         done = run(cluster.head, "-np", "2", "-H", "h1:1,h2:1", option, *options, "true", timeout=60)
         assert done.returncode == 64, done.stderr
-        assert f"{option} cannot be met on 2 hosts: {why}" in done.stderr
+        assert f"{option} is not possible on 2 hosts: {why}" in done.stderr
     # On one host the option has no effect.
     done = run(cluster.head, "-np", "1", "-H", "h1:1", "--encrypt", *options[:1], *options[1:], "true", timeout=60)
-    assert "cannot be met" not in done.stderr
+    assert "is not possible" not in done.stderr
     assert_nothing_left(cluster["h1"], cluster["h2"])
 
 
@@ -95,7 +95,7 @@ def test_a_backend_that_the_program_asks_for_is_refused_by_init(cluster: Cluster
     where = ("-np", "2", "-H", "h1:1,h2:1", "--timeout", "60", "--encrypt")
     done = run(cluster.head, *where, sys.executable, "-c", program, timeout=80)
     assert done.returncode not in (0, 124) and "[2.]" not in done.stdout, done.stdout + done.stderr
-    assert "--encrypt was given, and it sends tensors to other hosts as they are" in done.stderr, done.stderr
+    assert "it cannot protect tensors between hosts, as --encrypt demands" in done.stderr, done.stderr
     assert_nothing_left(cluster["h1"], cluster["h2"])
 
 
@@ -105,7 +105,7 @@ def test_auto_takes_what_can_be_protected_and_says_what_is_not(cluster: Cluster,
     done = run(cluster.head, *where, sys.executable, "-c", ALLREDUCE.format(""), timeout=80)
     assert done.returncode == 0 and done.stdout.count("[2.]") == 2, done.stdout + done.stderr
     assert "process set 0: cpu: tcp" in done.stderr, done.stderr
-    told = done.stderr.count("sockets that the program opens itself are not encrypted")
+    told = done.stderr.count("does not encrypt the sockets that your program opens itself")
     assert told == (1 if option == "--encrypt" else 0)
 
 

@@ -23,6 +23,6 @@ def test_torch_distributed_with_shared_memory_in_each_host(cluster: Cluster, pro
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == 4, done.stdout
     assert "process set 0: cpu: hierarchical" in done.stderr, done.stderr
-    asked = "hierarchical, chosen by --backend hierarchical, has nothing to do: "
+    asked = "hierarchical (--backend hierarchical) has nothing to do: "
     assert (asked in done.stderr) == (backend == "hierarchical"), done.stderr
     assert_nothing_left(*cluster.hosts)

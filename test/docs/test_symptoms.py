@@ -1,4 +1,4 @@
-"""Every message of distrun in docs/troubleshooting/ is in the sources.
+"""Every message of distrun in docs/troubleshooting/ is in the sources, and every page that `distrun help` names exists.
 
 A message is a line that is one code span. `...` in it stands for words that vary, so the parts between must be in
 string literals. The texts in other-tools.md belong to other programs.
@@ -59,6 +59,13 @@ def test_messages_are_in_the_sources(page: Path) -> None:
     texts = all_texts()
     parts = [part.strip() for symptom in symptoms(page) for part in symptom.split("...")]
     assert [part for part in parts if len(part) > 2 and part not in texts] == []
+
+
+def test_help_names_pages() -> None:
+    titles = {page.read_text().partition("\n")[0].removeprefix("# ") for page in (ROOT / "docs").rglob("*.md")}
+    named = re.findall(r'\.page = "([^"]+)"', (ROOT / "launcher/cli/help/topics.cc").read_text())
+    assert named
+    assert [title for title in named if title not in titles] == []
 
 
 def test_there_are_enough() -> None:

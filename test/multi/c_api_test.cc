@@ -539,7 +539,7 @@ TEST_CASE("a forked child is refused, and its parent goes on") {
   if (child == 0) {
     distrun_handle* handle = nullptr;
     const int32_t code = distrun_enqueue(g_session->get(), &op, 1, &handle);
-    if (code != DISTRUN_NOT_INITIALIZED || std::strstr(last_error().message, "workers by exec") == nullptr) _exit(1);
+    if (code != DISTRUN_NOT_INITIALIZED || std::strstr(last_error().message, "method spawn") == nullptr) _exit(1);
     const bool ends = !first || (distrun_poll(in_flight) == 1 && distrun_wait(in_flight, -1.0) != DISTRUN_INTERRUPTED);
     _exit(ends ? 7 : 2);
   }

@@ -157,7 +157,7 @@ TEST_CASE("a share that no memory has room for is an error that names the tensor
           }
         }) == DISTRUN_OUT_OF_MEMORY);
   CHECK(tensor == "huge");
-  CHECK(said == "reducescatter 'huge': no memory for this rank's share, " +
+  CHECK(said == "reducescatter 'huge': no memory for the share of this rank, " +
                     std::to_string(g_session->share_of(static_cast<std::int64_t>(count))) + " of " +
                     std::to_string(count) + " elements of 8 bytes");
 }

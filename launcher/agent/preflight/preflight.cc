@@ -36,14 +36,14 @@ Program check_path(const std::string& name, const std::string& path, const std::
     case Kind::kExecutable:
       return {.path = path};
     case Kind::kMissing:
-      return refuse(exit_code::kMissing, "program " + name + " does not exist on host " + host + "; check the path");
+      return refuse(exit_code::kMissing, "program " + name + " does not exist on host " + host + ". Check the path");
     case Kind::kDirectory:
-      return refuse(exit_code::kNotExecutable, name + " is a directory on host " + host + ", not a program");
+      return refuse(exit_code::kNotExecutable, name + " is a folder on host " + host + ", not a program");
     case Kind::kNotExecutable:
       break;
   }
   return refuse(exit_code::kNotExecutable, "program " + name + " on host " + host +
-                                               " may not be executed; run chmod +x, or put its interpreter before it");
+                                               " is not executable. Run chmod +x, or write its interpreter before it");
 }
 
 }  // namespace
@@ -53,14 +53,15 @@ Program find_program(const JobCommon& common, const std::string& host) {
   struct stat info {};
   const bool found = ::stat(common.cwd.c_str(), &info) == 0;
   if (!found && errno != ENOENT) {
-    return refuse(exit_code::kUnusable, "directory " + common.cwd + " on host " + host + ": " + std::strerror(errno));
+    return refuse(exit_code::kUnusable, "folder " + common.cwd + " on host " + host + ": " + std::strerror(errno));
   }
   if (!found || !S_ISDIR(info.st_mode)) {
-    return refuse(exit_code::kUnusable, "directory " + common.cwd + " does not exist on host " + host);
+    return refuse(exit_code::kUnusable, "folder " + common.cwd + " does not exist on host " + host +
+                                            ". Ranks run in the folder where you type distrun");
   }
   if (!common.script.empty() && ::access(in_directory(common.script, common.cwd).c_str(), R_OK) != 0) {
     return refuse(errno == EACCES ? exit_code::kNotExecutable : exit_code::kMissing,
-                  "script " + common.script + " on host " + host + ": " + std::strerror(errno) + " (in directory " +
+                  "script " + common.script + " on host " + host + ": " + std::strerror(errno) + " (in folder " +
                       common.cwd + ")");
   }
   if (name.find('/') != std::string::npos) return check_path(name, in_directory(name, common.cwd), host);
@@ -78,8 +79,7 @@ Program find_program(const JobCommon& common, const std::string& host) {
   }
   if (!not_executable.empty()) return check_path(not_executable, not_executable, host);
   return refuse(exit_code::kMissing, "program " + name + " was not found on host " + host +
-                                         " in PATH; give its full path, or ./" + name +
-                                         " if it lies in this directory");
+                                         " in PATH. Write its full path, or ./" + name + " if it is in this folder");
 }
 
 Program find_server(const JobCommon& common, const std::string& host) {
@@ -106,7 +106,7 @@ std::vector<std::string> take_host_own(JobCommon& common, const Environment& own
     if (!folder.empty()) {
       common.environment.erase(name);
       out.push_back(name + " is " + (use ? found->second : "not set") + ", because " + folder +
-                    " is no directory there");
+                    " is not a folder on this host");
     }
     if (use) common.environment.insert(*found);
   }

@@ -223,7 +223,7 @@ void Prober::go_on_with_proved(TimePoint now) {
 
 Prober::Outcome Prober::connect(Connection& connection) {
   if (++connection.attempts > kAttempts) {
-    return Ended{.failure = "the connection is closed before anything is said", .link = LinkEnd::kClosed};
+    return Ended{.failure = "the connection is closed before any message", .link = LinkEnd::kClosed};
   }
   connection.question.reset();
   connection.received = 0;
@@ -261,7 +261,7 @@ Prober::Outcome Prober::move_large(Connection& connection) {
   if (outcome == Received::kAll) outcome = receive_large(connection.fd.get(), connection.received);
   if (outcome == Received::kWait) return std::nullopt;
   if (outcome == Received::kAll) return Ended{};
-  return Ended{.failure = "the connection ends when more than a little is sent", .link = LinkEnd::kClosed};
+  return Ended{.failure = "the connection ends when a large message is sent", .link = LinkEnd::kClosed};
 }
 
 Prober::Outcome Prober::receive(Connection& connection) const {
@@ -285,15 +285,15 @@ std::string Prober::judge(const Connection& connection) const {
   int host = 0;
   switch (words_.hear(*connection.question, connection.answer, host)) {
     case net::ProbeWords::Heard::kRefusal:
-      return "the other side refused this process's key or job id: it belongs to another job";
+      return "the other side belongs to another job: it refused the key or job id";
     case net::ProbeWords::Heard::kNonsense:
-      return "what answers there does not belong to the job";
+      return "a program that does not belong to the job answers";
     case net::ProbeWords::Heard::kAnswer:
       break;
   }
   if (host == connection.target.host) return {};
   return std::string(host == self_ ? "this host itself" : "another host of the job") +
-         " answers there: several hosts have this address, as those of container bridges";
+         " answers: several hosts have this address, as with container bridges";
 }
 
 void Prober::finish(const ProbeTarget& target, Ended how) {
@@ -319,8 +319,9 @@ Prober::Ended Prober::why_late(const Connection& connection) const {
   if (connection.proved) return {.failure = kLargeMessagesLost, .link = LinkEnd::kLargeSilent};
   const std::string waited = seconds_of(connection.until - connection.since);
   // The kernel has accepted the connection, so the process on the other side may only be slow.
-  if (connection.question) return {.failure = "it takes connections but has said nothing for " + waited};
-  return {.failure = "a dead route, or a firewall drops packets: no answer within " + waited, .link = LinkEnd::kSilent};
+  if (connection.question) return {.failure = "it accepts connections but has sent nothing for " + waited};
+  return {.failure = "no answer within " + waited + ": the route is dead, or a firewall drops packets",
+          .link = LinkEnd::kSilent};
 }
 
 void Prober::expire(TimePoint now) {
@@ -335,7 +336,7 @@ void Prober::expire(TimePoint now) {
   }
   if (now < *end_) return;
   for (const ProbeTarget& target : waiting_) {
-    finish(target, {.failure = "not tried: the " + seconds_of(limits_.all) + " for all probes were over"});
+    finish(target, {.failure = "not tried: the time for all probes (" + seconds_of(limits_.all) + ") was over"});
   }
   waiting_.clear();
 }

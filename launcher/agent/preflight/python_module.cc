@@ -100,8 +100,8 @@ std::optional<Refused> missing_module(const JobCommon& common, const std::string
   const auto process = start_process(spec);
   if (!process.ok() || exit_code_of(*process) != kNoModule) return std::nullopt;
   return Refused{.exit_code = exit_code::kMissing,
-                 .text = "module " + question->module + " is not there for " + python + " on host " + host +
-                         " (in directory " + common.cwd + "); install it there, or is it another Python that has it?"};
+                 .text = "module " + question->module + " is not installed for " + python + " on host " + host +
+                         " (in folder " + common.cwd + "). Install it, or use the Python that has it"};
 }
 
 }  // namespace distrun::launcher

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "launcher/cli/help/other_launchers_options.h"
 #include "launcher/exit_codes.h"
 #include "runtime/base/setting_values.h"
 
@@ -107,8 +108,8 @@ std::string entries_of(const HelpTopic& topic) {
 }
 
 std::string text_of(const HelpTopic& topic) {
-  return std::string(topic.heading) + "\n\n" + wrapped(topic.text, 0) + entries_of(topic) + "\nMore: docs/" +
-         std::string(topic.page) + "\n";
+  return std::string(topic.heading) + "\n\n" + wrapped(topic.text, 0) + entries_of(topic) + "\nMore: the page \"" +
+         std::string(topic.page) + "\" of the documentation\n";
 }
 
 std::string list_of_topics() {
@@ -166,7 +167,15 @@ HelpAnswer unknown(const std::string& word, const std::string& name) {
           .exit_code = exit_code::kUsage};
 }
 
-HelpAnswer about(const std::string& word) {
+std::string instead_of(const std::string& word, const OtherLaunchersOption& other) {
+  return wrapped(word.substr(0, word.find('=')) + " is not an option of distrun: " + std::string(other.instead) + ".",
+                 0);
+}
+
+HelpAnswer about(const std::string& typed) {
+  const std::string word = in_our_spelling(typed);
+  const OtherLaunchersOption* const other = find_other_launchers_option(word);
+  if (other != nullptr && word.starts_with('-')) return {.text = instead_of(word, *other)};
   const std::string name = without_dashes(word);
   if (word.starts_with('-')) {  // not a topic
     if (const OptionText* option = option_named(name)) return {.text = entry_of(*option)};
@@ -178,6 +187,7 @@ HelpAnswer about(const std::string& word) {
   if (const OptionText* option = option_named(name)) return {.text = entry_of(*option)};
   const auto alias = std::find_if(topics.begin(), topics.end(), [&](const auto& one) { return is_alias(one, name); });
   if (alias != topics.end()) return {.text = text_of(*alias)};
+  if (other != nullptr) return {.text = instead_of(word, *other)};
   return unknown(word, name);
 }
 

@@ -127,8 +127,8 @@ BaseEnvironment base_environment(const Environment& user, const EnvironmentOptio
     } else if (const auto found = user.find(name); found != user.end()) {
       give(name, found->second, "-x");
     } else {
-      out.notes.push_back("-x " + name + ": this variable is not set here, so ranks do not get it; write -x " + name +
-                          "=value to give it one");
+      out.notes.push_back("-x " + name + ": this variable is not set, so ranks do not get it. Write -x " + name +
+                          "=value to set it");
     }
     if (out.variables.contains(name)) out.named.push_back(name);
     std::erase(out.removed, name);
@@ -152,8 +152,8 @@ Result<std::uint16_t> named_master_port(const BaseEnvironment& base) {
   const std::string text = value_of(base.variables, kName);
   const auto port = parse_number(text, 1, 65535);
   if (port) return static_cast<std::uint16_t>(*port);
-  return Status(Errc::kInvalidArgument, in_quotes(text) + " is no port; write -x " + kName +
-                                            "=29500, or leave it away and distrun finds a free one");
+  return Status(Errc::kInvalidArgument, in_quotes(text) + " is not a port. Write -x " + kName +
+                                            "=29500, or leave it out: distrun then finds a free port");
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,
@@ -175,7 +175,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::str
       if (line.size() >= kLongestVariable) {
         return Status(Errc::kInvalidArgument,
                       file + ":" + std::to_string(number) + ": " + name +
-                          " is longer than Linux lets a variable be (128 KiB); put the value into a file of its own");
+                          " is longer than a variable may be in Linux (128 KiB). Write the value into a file");
       }
       out.emplace_back(name, line.substr(equals + 1));
     } else if (const auto found = user.find(name); found != user.end()) {

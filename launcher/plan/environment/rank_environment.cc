@@ -69,7 +69,8 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   add("WORLD_SIZE", size);
   add("LOCAL_RANK", std::to_string(place.local_rank));
   add("LOCAL_WORLD_SIZE", std::to_string(place.local_size));
-  out.push_back({"LOCAL_SIZE", std::to_string(place.local_size), "PyTorch: scripts that do not go by torchrun's name"});
+  out.push_back({"LOCAL_SIZE", std::to_string(place.local_size),
+                 "PyTorch: scripts that read this name instead of LOCAL_WORLD_SIZE"});
   add("NODE_RANK", node);
   add("GROUP_RANK", node);
   add("GROUP_WORLD_SIZE", std::to_string(facts.node.back() + 1));
@@ -83,7 +84,7 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   add("TORCHELASTIC_MAX_RESTARTS", "0");
   out.push_back({"MASTER_ADDR", address_of(facts, 0), "PyTorch: the host of rank 0"});
   out.push_back(
-      {"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host, or the one of -x"});
+      {"MASTER_PORT", port_text(facts.master_port), "PyTorch: a free port on the host of rank 0, or the one of -x"});
 }
 
 // Does not set JAX_COORDINATOR_BIND_ADDRESS. If a script passes its own address, JAX would listen at the variable's
@@ -105,7 +106,7 @@ void add_jax(const JobFacts& facts, int rank, const std::vector<int>& gpus, Vari
   if (gpus.empty()) return;
   std::vector<std::string> numbers;
   for (const int gpu : gpus) numbers.push_back(std::to_string(gpu));
-  out.push_back({"JAX_LOCAL_DEVICE_IDS", join(numbers, ","), "JAX: this rank's of the GPUs that it sees"});
+  out.push_back({"JAX_LOCAL_DEVICE_IDS", join(numbers, ","), "JAX: the GPU of this rank, among those that it sees"});
 }
 
 void add_horovod(const JobFacts& facts, const Place& place, Variables& out) {
@@ -132,11 +133,12 @@ TfRole role_of(const JobFacts& facts, std::size_t rank) {
 void add_gpu(const Options& options, const Binding& binding, const Environment& base, Variables& out) {
   add_default(base, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID", "every rank counts GPUs in the same order"}, out);
   if (binding.own_gpu_only) {
-    out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name,
-                   "MIG mode: a process finds one slice only, so it is this rank's own"});
+    out.push_back(
+        {"CUDA_VISIBLE_DEVICES", binding.gpu_name, "MIG mode: a process can use only one slice, the one of this rank"});
   } else if (sees_own_only(options, binding)) {
-    out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name,
-                   binding.gpus == 1 ? "--gpu-visibility one: this rank's GPU only" : "this rank's GPUs only"});
+    out.push_back(
+        {"CUDA_VISIBLE_DEVICES", binding.gpu_name,
+         binding.gpus == 1 ? "--gpu-visibility one: only the GPU of this rank" : "only the GPUs of this rank"});
   }
 }
 
@@ -201,9 +203,10 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const Options& opt
   add_ours(facts, place, gpus, out);
   add_torch(facts, place, out);
   if (facts.tf_config) {
-    out.push_back({"TF_CONFIG", tf_task(facts, rank), "TensorFlow; --no-tf-config leaves it out", true});
+    out.push_back({"TF_CONFIG", tf_task(facts, rank), "TensorFlow (--no-tf-config leaves it out)", true});
     if (options.frameworks.for_tf()) {
-      out.push_back({"DISTRUN_TF", "1", "the script's strategy reads TF_CONFIG: distrun.tensorflow leaves it there"});
+      out.push_back(
+          {"DISTRUN_TF", "1", "the strategy of the script reads TF_CONFIG, so distrun.tensorflow does not remove it"});
     }
   }
   add_jax(facts, rank, gpus, out);

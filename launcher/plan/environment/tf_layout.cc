@@ -32,25 +32,23 @@ std::set<int> ranks_of(const std::vector<TfRole>& roles, const std::set<std::str
 
 Status check_own_servers(const std::vector<TfRole>& roles) {
   if (!has_servers(roles)) {
-    return {Errc::kInvalidArgument, "--tf-own-servers is for --tf-roles with ps; leave it out, or add ps=1 or more"};
+    return {Errc::kInvalidArgument, "--tf-own-servers needs a ps in --tf-roles. Leave it out, or add ps=1 or more"};
   }
   if (!client_ranks(roles, TfServers::kOwn).empty()) return {};
   return {Errc::kInvalidArgument,
-          "--tf-roles with ps but without chief and worker: nobody would train; add worker=1 or more"};
+          "add worker=1 or more to --tf-roles: it has a ps, but no chief and no worker to train"};
 }
 
 Status check_servers(const std::vector<TfRole>& roles) {
   if (!has_servers(roles)) return {};
   if (count_of(roles, "chief") == 0) {
-    return {
-        Errc::kInvalidArgument,
-        "--tf-roles with ps but without chief: ps and worker ranks run a TensorFlow server, so nobody would run your "
-        "program; add chief=1, or --tf-own-servers if the program runs in every role and its workers train"};
+    return {Errc::kInvalidArgument,
+            "add chief=1 to --tf-roles: ranks of ps and worker run a TensorFlow server, and only the chief runs your "
+            "program. If your program runs in every role and its workers train, add --tf-own-servers"};
   }
   if (count_of(roles, "worker") == 0) {
-    return {
-        Errc::kInvalidArgument,
-        "--tf-roles with ps but without worker: ParameterServerStrategy has nobody to compute; add worker=1 or more"};
+    return {Errc::kInvalidArgument,
+            "add worker=1 or more to --tf-roles: ParameterServerStrategy needs workers that compute"};
   }
   return {};
 }
@@ -95,22 +93,23 @@ Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks, TfS
     const std::size_t sign = std::min(item.find_first_of("=:"), item.size());
     const std::string type(item.substr(0, sign));
     if (std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
-      return role_error(text, start,
-                        in_quotes(type) +
-                            " is no TensorFlow role; write chief, worker, ps or evaluator, each with a number, as in "
-                            "chief=1,worker=2,ps=1");
+      return role_error(
+          text, start,
+          in_quotes(type) +
+              " is not a TensorFlow role. Write chief, worker, ps or evaluator, each with a number, as in "
+              "chief=1,worker=2,ps=1");
     }
     const auto count = sign == item.size() ? 1 : parse_number(item.substr(sign + 1), 1, kMaxRanks);
-    if (!count) return role_error(text, start + sign + 1, "expected a number of tasks from 1 on");
+    if (!count) return role_error(text, start + sign + 1, "expected a number of tasks, 1 or more");
     if (type == "chief" && (*count > 1 || next[type] > 0))
-      return role_error(text, start, "there can be one chief only");
+      return role_error(text, start, "there can be only one chief");
     for (int i = 0; i < *count && static_cast<int>(out.size()) <= ranks; ++i) out.push_back({type, next[type]++});
     start = comma + 1;
   }
   if (static_cast<int>(out.size()) != ranks) {
-    return Status(Errc::kInvalidArgument, "--tf-roles " + in_quotes(text) + " does not give each of the " +
+    return Status(Errc::kInvalidArgument, "--tf-roles " + in_quotes(text) + " must give each of the " +
                                               counted(static_cast<std::size_t>(ranks), "rank") +
-                                              " one role; make the numbers add up to -np");
+                                              " one role. Make the sum of its numbers equal to -np");
   }
   DISTRUN_RETURN_IF_ERROR(servers == TfServers::kOwn ? check_own_servers(out) : check_servers(out));
   return out;
@@ -160,8 +159,8 @@ Status check_tf_layout(const std::vector<TfRole>& roles, const Strategies& scrip
   if (!has_servers(roles) || !script.multi_worker || script.parameter_server) return {};
   return {
       Errc::kInvalidArgument,
-      "--tf-roles with ps, but the script uses MultiWorkerMirroredStrategy: its workers would wait for ever, because "
-      "the ps takes no part; leave out ps, or use ParameterServerStrategy"};
+      "leave out ps in --tf-roles, or use ParameterServerStrategy: the script uses MultiWorkerMirroredStrategy, whose "
+      "workers would wait for the ps for ever"};
 }
 
 }  // namespace distrun::launcher

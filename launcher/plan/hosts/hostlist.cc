@@ -62,7 +62,7 @@ std::optional<Fault> read_range(std::string_view text, Range& out) {
   if (!first) return Fault{0, "expected a number or a range of numbers here, as in [01-04,7]"};
   const auto last = read_number(high);
   if (!last) return Fault{dash + 1, "expected the number at which the range ends, as in [01-04]"};
-  if (*last < *first) return Fault{0, "this range runs backwards; write the smaller number first"};
+  if (*last < *first) return Fault{0, "the first number of this range is the larger one. Write the smaller one first"};
   out = {.first = *first, .last = *last, .width = low.size()};
   return std::nullopt;
 }
@@ -238,7 +238,7 @@ std::optional<Fault> expand_hostlist_item(std::string_view text, std::size_t mos
   Item item;
   if (auto fault = read_item(text, item)) return fault;
   if (longest_name(item) > kMaxHostName) return Fault{0, "a host name has at most 253 characters"};
-  if (count_names(item, most) > most) return Fault{0, "these are more than " + std::to_string(kMaxHosts) + " hosts"};
+  if (count_names(item, most) > most) return Fault{0, "there are more than " + std::to_string(kMaxHosts) + " hosts"};
   do names.push_back(name_at(item));
   while (advance(item.brackets));
   return std::nullopt;

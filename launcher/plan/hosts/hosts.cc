@@ -22,7 +22,7 @@ std::optional<Fault> shifted(std::optional<Fault> fault, std::size_t by) {
 std::optional<Fault> read_slots(std::string_view text, std::size_t column, std::optional<int>& slots) {
   slots = parse_number(text, 1, kMaxRanks);
   if (slots) return std::nullopt;
-  return Fault{column, in_quotes(text) + " is not a number of slots; write a whole number from 1 on, as in host:4"};
+  return Fault{column, in_quotes(text) + " is not a number of slots. Write a whole number, 1 or more, as in host:4"};
 }
 
 // Accepts a zone ("fe80::1%eth0").
@@ -60,14 +60,14 @@ std::optional<Fault> read_bare_address(std::string_view text, std::size_t column
   const std::size_t last = text.rfind(':');
   if (!is_ipv6(text)) {
     return Fault{column, in_quotes(text) +
-                             " is neither host:slots nor an IPv6 address; an address with slots is written "
-                             "with brackets, as in [fe80::1]:4"};
+                             " is neither host:slots nor an IPv6 address. Write an IPv6 address with slots "
+                             "in brackets, as in [fe80::1]:4"};
   }
   if (is_ipv6(text.substr(0, last)) && parse_number(text.substr(last + 1), 1, kMaxRanks)) {
     const std::string address(text.substr(0, last));
     const std::string slots(text.substr(last));
-    return Fault{column + last, "does this belong to the address or is it the number of slots? Write [" +
-                                    std::string(text) + "] or [" + address + "]" + slots};
+    return Fault{column + last, "this may be a part of the address or a number of slots. Write [" + std::string(text) +
+                                    "] or [" + address + "]" + slots};
   }
   out.name = text;
   out.name_column = column;
@@ -112,7 +112,7 @@ class Collector {
     // A list may repeat a range of many names without limit.
     mentions_ += names.size();
     if (mentions_ > kMaxRanks) {
-      return Fault{mention.name_column, "these are more than " + std::to_string(kMaxRanks) + " slots"};
+      return Fault{mention.name_column, "there are more than " + std::to_string(kMaxRanks) + " slots"};
     }
     for (std::string& name : names) {
       if (auto fault = add_one(mention, std::move(name))) return fault;
@@ -146,14 +146,14 @@ class Collector {
     const auto [known, is_new] = index_.emplace(name, found_.size());
     if (is_new) {
       if (found_.size() == kMaxHosts) {
-        return Fault{mention.name_column, "these are more than " + std::to_string(kMaxHosts) + " hosts"};
+        return Fault{mention.name_column, "there are more than " + std::to_string(kMaxHosts) + " hosts"};
       }
       found_.push_back({.host = {.name = std::move(name), .user = mention.host.user}});
     }
     Found& found = found_[known->second];
     // With two users, two agents would both count the GPUs and local ranks of one machine.
     if (found.host.user != mention.host.user) {
-      return Fault{mention.name_column, found.host.name + " is named before with another user"};
+      return Fault{mention.name_column, found.host.name + " was named before with another user"};
     }
     found.with_slots += mention.host.slots.value_or(0);
     found.bare += mention.host.slots ? 0 : 1;
@@ -229,7 +229,7 @@ std::optional<Fault> take_attribute(const Attribute& attribute, HostSlots& host)
   }
   if (attribute.key == "binding") return std::nullopt;  // of Hydra; --bind-to decides here
   return Fault{attribute.column, in_quotes(attribute.key) +
-                                     " is not known here; a line is: host [slots=N] [max_slots=N] [user=NAME], or "
+                                     " is not valid. Write a line as: host [slots=N] [max_slots=N] [user=NAME], or "
                                      "host:N"};
 }
 
@@ -319,7 +319,7 @@ Result<std::vector<HostSlots>> parse_hostfile(std::string_view text, const std::
   }
   auto out = hosts.take();
   if (out.empty()) {
-    return Status(Errc::kInvalidArgument, file + " names no host; write one per line, as in: host1 slots=4");
+    return Status(Errc::kInvalidArgument, file + " names no host. Write one on each line, as in: host1 slots=4");
   }
   return out;
 }

@@ -34,7 +34,7 @@ class ProbedWays {
   std::vector<const ProbedHost*> all_;
   std::vector<std::vector<int>> triers_;
   std::map<std::tuple<int, int, std::size_t>, std::string> results_;
-  const std::string silent_ = "that host has not told what came of it";
+  const std::string silent_ = "that host did not report a result";
 };
 
 ProbedWays::ProbedWays(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
@@ -149,7 +149,8 @@ Diagnosis diagnose(const ProbedWays& reach, const std::vector<int>& without_addr
     return std::find(list.begin(), list.end(), host) != list.end();
   };
   if (!unreached.empty()) {
-    return {"no host reaches " + names(reach, unreached), only([&](auto pair) { return in(unreached, pair.second); })};
+    return {"no other host reaches " + names(reach, unreached),
+            only([&](auto pair) { return in(unreached, pair.second); })};
   }
   std::vector<int> deaf;
   for (const auto& [from, count] : tries) {
@@ -161,7 +162,7 @@ Diagnosis diagnose(const ProbedWays& reach, const std::vector<int>& without_addr
             only([&](auto pair) { return in(deaf, pair.first); })};
   }
   if (!cut.empty()) return {"some hosts do not reach each other", cut};
-  Diagnosis out{"no one address of " + names(reach, without_address) + " is reached by all hosts", {}};
+  Diagnosis out{"no address of " + names(reach, without_address) + " is reachable from all hosts", {}};
   for (const int to : without_address) {
     for (const int from : reach.triers(to)) out.pairs.emplace_back(from, to);
   }
@@ -251,7 +252,8 @@ Result<AddressChoice> choose_addresses(const std::vector<ProbedHost>& hosts, con
   for (int host = 0; host < reach.count(); ++host) {
     auto chosen = choose(reach, host);
     if (reach.triers(host).empty()) {
-      chosen = ChosenAddress{{"lo", "127.0.0.1"}, reach.at(host).name + ": 127.0.0.1 (lo), as it is the only host"};
+      chosen =
+          ChosenAddress{{"lo", "127.0.0.1"}, reach.at(host).name + ": 127.0.0.1 (lo), because it is the only host"};
     }
     if (!chosen) {
       without_address.push_back(host);
@@ -263,11 +265,12 @@ Result<AddressChoice> choose_addresses(const std::vector<ProbedHost>& hosts, con
   }
   if (without_address.empty()) return out;
   const Diagnosis diagnosis = diagnose(reach, without_address);
-  return Status(Errc::kUnsupported,
-                diagnosis.headline + nothing_to_try(reach, without_address) + failed_pairs(reach, diagnosis.pairs) +
-                    "\nThe hosts of a job must reach each other on any TCP port, with large packets too: open the "
-                    "firewall between them, set one MTU on the whole path, or name the network that they share, as in "
-                    "--network eth0 or --network 10.0.0.0/8");
+  return Status(
+      Errc::kUnsupported,
+      diagnosis.headline + nothing_to_try(reach, without_address) + failed_pairs(reach, diagnosis.pairs) +
+          "\nOpen the firewall between the hosts, set the same MTU on the whole path, or name the network that "
+          "they share: --network eth0 or --network 10.0.0.0/8. The hosts of a job must reach each other on "
+          "any TCP port, also with large packets");
 }
 
 }  // namespace distrun::launcher

@@ -102,12 +102,12 @@ Judgement judge(const Candidate& candidate, const NetworkFilter& filter) {
   while (rule < filter.rules.size() && !matches(filter.rules[rule], candidate, *address)) ++rule;
   const bool listed = rule < filter.rules.size();
   const bool asked = listed && asks_for_special(filter.rules[rule], kind);
-  if (kind == AddressKind::kLoopback && !asked) return {.why = "a loopback address: on each host it means that host"};
+  if (kind == AddressKind::kLoopback && !asked) return {.why = "a loopback address, which other hosts cannot reach"};
   // An IPv6 link-local address needs an interface number, which differs between hosts.
   if (kind == AddressKind::kLinkLocal && (!asked || address->v6)) {
-    return {.why = "a link-local address: it works on one cable only"};
+    return {.why = "a link-local address, which works only on one network cable or switch"};
   }
-  if (kind == AddressKind::kNobodys) return {.why = "not an address of one host"};
+  if (kind == AddressKind::kNobodys) return {.why = "not the address of a single host"};
   if (!filter.rules.empty() && !listed) return {.why = "not in --network " + filter.text};
   return {.why = "", .order = {rule, interface_rank(candidate.interface), address->v6, !is_private(*address)}};
 }
@@ -194,8 +194,8 @@ Eligible eligible(const std::vector<Candidate>& candidates, const NetworkFilter&
     if (out.candidates.size() < kMostTried) {
       out.candidates.push_back(*candidate);
     } else {
-      out.rejected.push_back(
-          {*candidate, "this host has " + std::to_string(kMostTried) + " better ones; --network can name it"});
+      out.rejected.push_back({*candidate, "this host has " + std::to_string(kMostTried) +
+                                              " better ones. To use it, name it with --network"});
     }
   }
   return out;

@@ -70,7 +70,7 @@ Status too_many_per_host(const AssignRequest& request, const Counts& slots) {
   return {Errc::kSystem, counted(each, "rank") + " on each host, as --nproc-per-node asks, " +
                              std::string(verb(each, "does", "do")) + " not fit:\n" +
                              table_of(request.hosts, slots, "slots") + sentence(more_slots(request, each)) +
-                             ", ask for fewer on each host, or add --oversubscribe to run several ranks on one slot."};
+                             ", use fewer on each host, or add --oversubscribe to run several ranks on one slot."};
 }
 
 // How many ranks each host gets.
@@ -109,12 +109,11 @@ Result<Counts> share_evenly(const AssignRequest& request, const Counts& slots, i
   }
   if (left == 0) return counts;
   const auto fitting = static_cast<std::size_t>(ranks - left);
-  return Status(Errc::kSystem, counted(static_cast<std::size_t>(ranks), "rank") + " with " + std::to_string(each) +
-                                   " on each host " +
-                                   std::string(verb(static_cast<std::size_t>(ranks), "needs ", "need ")) +
-                                   counted(static_cast<std::size_t>((ranks + each - 1) / each), "host") +
-                                   ", and there " + (slots.size() == 1 ? "is " : "are ") + number(slots.size()) +
-                                   ". Name more hosts, or use fewer ranks (-np " + number(fitting) + ").");
+  return Status(Errc::kSystem,
+                counted(static_cast<std::size_t>(ranks), "rank") + " with " + std::to_string(each) + " on each host " +
+                    std::string(verb(static_cast<std::size_t>(ranks), "needs ", "need ")) +
+                    counted(static_cast<std::size_t>((ranks + each - 1) / each), "host") + ", and the job has " +
+                    number(slots.size()) + ". Name more hosts, or use fewer ranks (-np " + number(fitting) + ").");
 }
 
 int at_most(int max_slots, int count) { return max_slots > 0 ? std::min(max_slots, count) : count; }
@@ -159,9 +158,9 @@ std::string without_ranks(const AssignRequest& request, const Counts& slots, con
                       return static_cast<std::size_t>(count) >= each;
                     });
   return shortened(as_option(idle)) + (idle.size() == 1 ? " gets" : " get") +
-         " no rank: ranks fill host after host, and " + shortened(as_option(used)) +
+         " no rank: ranks fill one host after the other, and " + shortened(as_option(used)) +
          (used.size() == 1 ? " has " : " have ") + counted(filled, "slot") +
-         (fits ? "; --nproc-per-node " + std::to_string(each) + " spreads them" : "");
+         (fits ? ". To spread them, use --nproc-per-node " + std::to_string(each) : "");
 }
 
 void number_ranks(const Counts& counts, Assignment& out) {
@@ -189,7 +188,8 @@ Result<Assignment> assign(const AssignRequest& given) {
   if (request.hosts.empty()) {
     const int slots = request.placement.ranks_per_host > 0 ? request.placement.ranks_per_host : request.placement.ranks;
     if (slots == 0) {
-      return Status(Errc::kInvalidArgument, "how many ranks? Give -np N, or hosts with slots (-H localhost:4)");
+      return Status(Errc::kInvalidArgument,
+                    "the number of ranks is missing: use -np N, or hosts with slots (-H localhost:4)");
     }
     request.hosts.push_back({.name = request.local_name, .slots = slots});
     out.reasons.push_back("no hosts were given: all ranks run on this machine, one slot each");
@@ -200,8 +200,8 @@ Result<Assignment> assign(const AssignRequest& given) {
                              : even ? static_cast<std::size_t>(request.placement.ranks_per_host) * slots.size()
                                     : total(slots);
   if (wanted > static_cast<std::size_t>(kMaxRanks)) {
-    return Status(Errc::kSystem, number(wanted) + " ranks are more than distrun can number; use at most -np " +
-                                     std::to_string(kMaxRanks));
+    return Status(Errc::kSystem,
+                  number(wanted) + " ranks are too many: distrun can start at most -np " + std::to_string(kMaxRanks));
   }
   if (request.placement.ranks == 0 && !even) out.reasons.push_back("-np was not given: one rank for each slot");
   if (even)
@@ -231,8 +231,8 @@ OwnSlots own_slots(const Topology& topology, const PlacementOptions& placement) 
     const int cores = usable_cores(topology);
     const bool limited = cores < count_cores(topology.cpus);
     return {.count = cores,
-            .why = limited ? "one for each core's time that the CPU quota there allows, there are no GPUs"
-                           : "one for each core, there are no GPUs"};
+            .why = limited ? "one for each core that its CPU quota allows; it has no GPUs"
+                           : "one for each core; it has no GPUs"};
   }
   const std::string what = pool.front().slice ? "MIG slice" : "GPU";
   const int each = placement.gpus_per_rank;
@@ -248,7 +248,7 @@ std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::ve
     if (hosts[i].slots) continue;
     OwnSlots own = own_slots(found[i], placement);
     if (hosts[i].without_gpus > 0 && gpu_pool(found[i]).empty()) {
-      own = {.count = hosts[i].without_gpus, .why = "as the allocation says, there are no GPUs"};
+      own = {.count = hosts[i].without_gpus, .why = "as the allocation says; it has no GPUs"};
     }
     const int most = at_most(hosts[i].max_slots, own.count);
     if (most < own.count) own = {.count = most, .why = "its max_slots"};
@@ -301,10 +301,8 @@ std::vector<std::string> machines_named_twice(const std::vector<NamedMachine>& h
       if (host.identity == first.identity) names.push_back(host.name);
     }
     if (names.size() < 2) continue;
-    out.push_back(join(names, ", ") +
-                  " are one machine, where LOCAL_RANK and GPUs would be given out twice: name it once, with all its "
-                  "slots, as in -H " +
-                  names.front() + ":4");
+    out.push_back(join(names, ", ") + " are the same machine. Name it once, with all its slots: -H " + names.front() +
+                  ":4. Otherwise two ranks would get the same LOCAL_RANK and GPU");
   }
   return out;
 }

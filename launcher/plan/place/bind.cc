@@ -160,10 +160,11 @@ void bind_gpu(const Topology& topology, const Pools& pools, bool automatic, Bind
     const Pool& pool = pools[rank];
     const std::set<int> nodes = nodes_of(pool, binding);
     if (nodes.empty()) {
-      binding.cpu_reason = option + (binding.gpu < 0 ? ": not pinned, its task was given no GPU"
-                                                     : ": not pinned, the kernel does not tell which cores are near "
-                                                       "GPU " +
-                                                           binding.gpu_name);
+      binding.cpu_reason =
+          option + (binding.gpu < 0 ? ": not pinned, because its task has no GPU"
+                                    : ": not pinned, because the kernel does not say which cores are near "
+                                      "GPU " +
+                                          binding.gpu_name);
       continue;
     }
     for (const Cpu& cpu : topology.cpus) {
@@ -175,7 +176,7 @@ void bind_gpu(const Topology& topology, const Pools& pools, bool automatic, Bind
       }
     }
     binding.cpu_reason = option + ": " + nodes_text(nodes);
-    if (binding.cpus.empty()) binding.cpu_reason += ", but none of its cores is in the allowed set, so not pinned";
+    if (binding.cpus.empty()) binding.cpu_reason += ", but this process may use none of its cores, so not pinned";
   }
   share_threads(topology, out);
 }
@@ -187,7 +188,7 @@ void limit_threads(const Topology& topology, Bindings& out) {
   for (Binding& binding : out) {
     if (binding.threads <= each) continue;
     binding.threads = each;
-    binding.cpu_reason += "; the CPU quota lets all ranks here use " +
+    binding.cpu_reason += "; the CPU quota lets all ranks of this host use " +
                           counted(static_cast<std::size_t>(topology.quota), "core") + " at a time";
   }
 }
@@ -232,14 +233,14 @@ Status check_gpus(const Share& share, const PlacementOptions& placement, bool ta
   const std::string who = tasks_own ? "a rank's task" : "this host";
   if (placement.bind_to == BindTo::kGpu && pool.empty()) {
     return {Errc::kInvalidArgument,
-            "--bind-to gpu: " + who + " shows no GPU (" + where + "); use --bind-to core, numa or none"};
+            "--bind-to gpu: " + who + " shows no GPU (" + where + "). Use --bind-to core, numa or none"};
   }
   if (placement.gpus_per_rank == 0) return {};
   const std::string option = "--gpus-per-rank " + std::to_string(placement.gpus_per_rank);
   if (has_slices(pool) && placement.gpus_per_rank > 1) {
     return {Errc::kInvalidArgument, option +
-                                        ": the GPUs are in MIG mode, and a process can use one slice only; use "
-                                        "--gpus-per-rank 1"};
+                                        " is not possible: the GPUs are in MIG mode, and a process can use only one "
+                                        "slice. Use --gpus-per-rank 1"};
   }
   const int fit = ranks_for(pool, placement);
   const std::size_t ranks = share.ranks.size();
@@ -247,9 +248,9 @@ Status check_gpus(const Share& share, const PlacementOptions& placement, bool ta
   return {Errc::kInvalidArgument,
           option + ": " + counted(ranks, "rank") + (ranks == 1 ? " needs " : " need ") +
               counted(ranks * static_cast<std::size_t>(placement.gpus_per_rank), "GPU") + " and " + who + " has " +
-              std::to_string(pool.size()) + " (" + where + "); " +
-              (fit > 0 ? "put at most " + counted(static_cast<std::size_t>(fit), "rank") + " here"
-                       : std::string("ask for fewer"))};
+              std::to_string(pool.size()) + " (" + where + "). " +
+              (fit > 0 ? "Place at most " + counted(static_cast<std::size_t>(fit), "rank") + " there"
+                       : std::string("Use fewer GPUs per rank"))};
 }
 
 void choose_gpus(const Share& share, const PlacementOptions& placement, bool tasks_own, Bindings& out) {
@@ -258,7 +259,7 @@ void choose_gpus(const Share& share, const PlacementOptions& placement, bool tas
   for (std::size_t number = 0; number < share.ranks.size(); ++number) {
     Binding& binding = out[share.ranks[number]];
     if (pool.empty()) {
-      binding.gpu_reason = tasks_own ? "its task was given no GPU" : "this host shows no GPU";
+      binding.gpu_reason = tasks_own ? "its task has no GPU" : "this host shows no GPU";
       continue;
     }
     const std::size_t index = number * each % pool.size();
@@ -273,7 +274,7 @@ void choose_gpus(const Share& share, const PlacementOptions& placement, bool tas
     const std::string numbers = each == 1 ? "number " + std::to_string(index)
                                           : "numbers " + std::to_string(index) + "-" + std::to_string(index + each - 1);
     binding.gpu_reason = numbers + " of " + counted(pool.size(), first.slice ? "MIG slice" : "GPU") +
-                         (tasks_own ? " that its task was given" : ", by local rank");
+                         (tasks_own ? " of its task" : ", by local rank");
     if (share.ranks.size() > pool.size()) {
       binding.gpu_reason += "; shared, because there are more ranks than GPUs";
     }
@@ -311,9 +312,9 @@ Result<std::vector<Binding>> bind_ranks(const Topology& topology, int ranks, con
   const bool none = std::all_of(pools.begin(), pools.end(), [](const Pool& pool) { return pool.empty(); });
   const BindTo wanted = automatic ? (none ? BindTo::kNone : BindTo::kGpu) : placement.bind_to;
   if (topology.cpus.empty() || wanted == BindTo::kNone) {
-    const char* why = topology.cpus.empty() ? "not pinned: the kernel tells nothing about cores here"
+    const char* why = topology.cpus.empty() ? "not pinned: the kernel gives no facts about the cores"
                       : automatic           ? "not pinned (the default without GPUs)"
-                                            : "not pinned, as --bind-to none says";
+                                            : "not pinned, because of --bind-to none";
     bind_none(topology, out, why);
   } else if (wanted == BindTo::kCore) {
     bind_core(topology, pools, out);

@@ -31,8 +31,8 @@ std::string tree_reason(const std::vector<int>& starters, int fan_out) {
   const auto here = static_cast<std::size_t>(std::count(starters.begin(), starters.end(), kHeadStarts));
   if (here == starters.size()) return "";
   return "agents: " + std::to_string(here) + " of " + std::to_string(starters.size()) +
-         " are started from here, the others by hosts whose agents are up, at most " + std::to_string(fan_out) +
-         " by each";
+         " are started from this machine, the others by hosts that already have an agent, at most " +
+         std::to_string(fan_out) + " by each";
 }
 
 }  // namespace distrun::launcher

@@ -18,7 +18,7 @@ Found nothing() { return std::optional<Allocation>(); }
 
 Status broken(const std::string& variable, const Status& why) {
   return {Errc::kSystem, variable + " cannot be used: " + why.message() +
-                             "\nName the hosts with -H or --hostfile, or type --no-detect to run on this machine."};
+                             "\nName the hosts with -H or --hostfile, or add --no-detect to run on this machine."};
 }
 
 // The next word of a line and its column; empty at the end.
@@ -40,7 +40,7 @@ std::optional<Fault> read_pair(std::string_view line, std::size_t& column, std::
   const auto count = parse_number(slots, 1, kMaxRanks);
   if (!count) return Fault{column, in_quotes(slots) + " is not a number of slots"};
   column += slots.size();
-  if (hosts.size() == kMaxHosts) return Fault{column, "these are more than " + std::to_string(kMaxHosts) + " hosts"};
+  if (hosts.size() == kMaxHosts) return Fault{column, "there are more than " + std::to_string(kMaxHosts) + " hosts"};
   hosts.push_back({.name = std::string(name), .slots = *count});
   return std::nullopt;
 }
@@ -59,9 +59,8 @@ Result<std::vector<HostSlots>> read_nodefile(const std::string& path, const Read
 // have many versions of these tools, and ssh works on most.
 std::string advice_on_tasks(const std::vector<HostSlots>& hosts, const std::string& launch_with) {
   if (hosts.size() < 2) return {};
-  return "on other hosts ssh starts agents outside of the job, its GPUs and its limits: to have them in it, add "
-         "--launch-with '" +
-         launch_with + "'";
+  return "To keep ranks on other hosts inside the job, with its GPUs and limits, add --launch-with '" + launch_with +
+         "'";
 }
 
 // pbs_tmrsh is no choice: it would put the agents' output into the job's files. Torque has no pbs_attach.
@@ -182,8 +181,9 @@ Found of_hostfile(const std::string& path, std::vector<HostSlots> hosts, const s
 std::string advice_of(const Environment& environment) {
   const std::string agent = value_of(environment, "OMPI_MCA_plm_rsh_agent");
   if (!agent.ends_with("/kubexec.sh")) return {};
-  return "by OMPI_MCA_plm_rsh_agent=" + agent +
-         " its pods are reached without ssh: add --launch-with '/opt/kube/kubectl exec -i {host} -- sh -c {agent}'";
+  return "Add --launch-with '/opt/kube/kubectl exec -i {host} -- sh -c {agent}': these pods have no ssh "
+         "(OMPI_MCA_plm_rsh_agent=" +
+         agent + ")";
 }
 
 Found from_variable(const HostfileVariable& variable, const Environment& environment, const ReadFile& read_file) {
@@ -232,7 +232,7 @@ std::string note_on_ssh(const Allocation& allocation, const std::vector<HostSlot
   const bool concerned = std::any_of(named.begin(), named.end(), [&](const HostSlots& host) {
     return has_host(allocation, host.name) && !names_this_machine(host.name, host.user, own_names);
   });
-  return concerned && !allocation.advice.empty() ? "found " + allocation.source + ": " + allocation.advice : "";
+  return concerned && !allocation.advice.empty() ? "found " + allocation.source + ". " + allocation.advice : "";
 }
 
 }  // namespace
@@ -263,7 +263,8 @@ Reach reach_of_named(const Allocation& allocation, const std::vector<HostSlots>&
   }
   if (others.empty()) return {.launch_with = allocation.launch_with, .launch_with_of = allocation.launch_with_of};
   return {.note = "found " + allocation.source + ", but " + shortened(as_option(others)) +
-                  (others.size() == 1 ? " is" : " are") + " not in it by that name: all hosts are reached by ssh"};
+                  (others.size() == 1 ? " is" : " are") +
+                  " not in it by that name, so distrun reaches all hosts by ssh"};
 }
 
 std::string found_text(const Allocation& allocation) {

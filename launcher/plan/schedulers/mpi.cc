@@ -59,17 +59,16 @@ Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assi
   if (!*component) {
     return Status(Errc::kInvalidArgument,
                   "--mpi=" + plugin +
-                      " starts ranks in one component of a heterogeneous Slurm job, and none has all of " +
+                      " can use one component of a heterogeneous Slurm job, and these hosts are in several: " +
                       shortened(join(assignment.hosts, ",")) +
-                      "; write -H with hosts of one (SLURM_JOB_NODELIST_HET_GROUP_0, ...), or leave --mpi out if the "
-                      "program itself does not use MPI");
+                      ". Use -H with the hosts of one (SLURM_JOB_NODELIST_HET_GROUP_0, ...). If your program does not "
+                      "use MPI, leave out --mpi");
   }
   const std::vector<int> counts = ranks_of_hosts(assignment);
   if (std::any_of(counts.begin(), counts.end(), [&](int count) { return count != counts.front(); })) {
-    return Status(Errc::kInvalidArgument,
-                  "--mpi=" + plugin +
-                      " starts the same number of ranks on each host; choose -np so that it is, with "
-                      "--nproc-per-node, or use --mpi=mpirun");
+    return Status(
+        Errc::kInvalidArgument,
+        "--mpi=" + plugin + " needs the same number of ranks on each host: use --nproc-per-node, or --mpi=mpirun");
   }
   std::vector<std::string> out = {"srun",
                                   "--mpi=" + plugin,
@@ -105,7 +104,7 @@ Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& 
     const std::string& user = assignment.users[i];
     if (user.empty() && assignment.hosts[i].find(':') == std::string::npos) continue;
     return Status(Errc::kInvalidArgument, "--mpi: " + (user.empty() ? "" : user + "@") + assignment.hosts[i] +
-                                              ": MPI's launcher takes hosts by name alone; put users and addresses "
+                                              ": MPI's launcher needs plain host names. Write users and addresses "
                                               "into ~/.ssh/config");
   }
   using Argv = Result<std::vector<std::string>>;

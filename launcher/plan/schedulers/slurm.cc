@@ -34,9 +34,10 @@ std::optional<Fault> read_count(std::string_view text, Counts& counts) {
     const bool closed = text.ends_with(')');
     times = closed ? parse_number(text.substr(open + 2, text.size() - open - 3), 1, kMaxHosts) : std::nullopt;
   }
-  if (!count || !times) return Fault{0, in_quotes(text) + " is not a number for each host, as in 2(x3),1"};
+  if (!count || !times)
+    return Fault{0, in_quotes(text) + " is not a list of numbers, one for each host, as in 2(x3),1"};
   if (counts.size() + static_cast<std::size_t>(*times) > kMaxHosts)
-    return Fault{0, "these are numbers for too many hosts"};
+    return Fault{0, "these numbers are for too many hosts"};
   counts.insert(counts.end(), static_cast<std::size_t>(*times), *count);
   return std::nullopt;
 }
@@ -84,7 +85,7 @@ class Component {
         out.back().slots = (*slots)[i];
       }
     }
-    if (gpus_unknown_) slots_are_ = "one per GPU, without GPUs " + slots_are_;
+    if (gpus_unknown_) slots_are_ = "one per GPU, or " + slots_are_ + " without GPUs";
     return out;
   }
 

@@ -64,7 +64,7 @@ void withdraw_plain(backend::Offer& offer, const backend::Factory& factory, cons
   if (asked.empty() || !offer.available || factory.protects(services)) return;
   if (backend::ranks_here(group, services).size() == group.members.size()) return;
   offer.available = false;
-  offer.reason = asked + " was given, and it sends tensors to other hosts as they are";
+  offer.reason = "it cannot protect tensors between hosts, as " + asked + " demands";
 }
 
 // Marks the backend as failed in the offers of the members where its set-up failed. The next select() then gives that
@@ -180,7 +180,7 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
       return ChosenBackend{std::move(backend), *std::move(selection)};
     }
   }
-  return Status(Errc::kInternal, "every backend failed to be set up and select() went on choosing one");
+  return Status(Errc::kInternal, "a bug in distrun: select() chose a backend although all had failed");
 }
 
 }  // namespace distrun::api

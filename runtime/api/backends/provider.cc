@@ -1,5 +1,6 @@
 #include "runtime/api/backends/provider.h"
 
+#include <sstream>
 #include <utility>
 
 #include "runtime/backend/absent_backend.h"
@@ -67,7 +68,8 @@ Result<std::unique_ptr<backend::Backend>> SetBackends::take(DeviceType device, b
   if (!chosen.ok()) return chosen.status();
   in_use_[static_cast<std::size_t>(device)] = backend::find_factory(factories_, chosen->selection.backend);
   Choice choice{.process_set = process_set, .device = device, .selection = std::move(chosen->selection)};
-  services_.log->info(to_text(choice));
+  std::istringstream lines(to_text(choice));
+  for (std::string line; std::getline(lines, line);) services_.log->info(line);
   if (process_set == 0 && services_.world->rank == 0) warn_of_losers(choice);
   const MutexLock lock(mutex_);
   choices_[process_set].push_back(std::move(choice));
@@ -81,8 +83,7 @@ void SetBackends::warn_of_losers(const Choice& choice) const {
   for (const backend::Loser& loser : choice.selection.losers) {
     const bool asked_for = choice.device == kHost && loser.code == LoserCode::kUnmetSetting;
     if (!asked_for && loser.code != LoserCode::kSetUpFailed) continue;
-    services_.log->warning(loser.backend + " is not used, " + loser.reason + "; " + choice.selection.backend +
-                           " is used instead");
+    services_.log->warning("using " + choice.selection.backend + ", not " + loser.backend + ": " + loser.reason);
   }
 }
 

@@ -57,7 +57,7 @@ std::string to_text(const Choice& choice) {
   std::string text = "process set " + std::to_string(choice.process_set) + ": " + std::string(name_of(choice.device)) +
                      ": " + choice.selection.backend + " (" + choice.selection.reason + ")";
   for (const backend::Loser& loser : choice.selection.losers) {
-    text += "; not " + loser.backend + ": " + loser.reason;
+    text += "\n  not " + loser.backend + ": " + loser.reason;
   }
   return text;
 }

@@ -46,7 +46,7 @@ std::int32_t report_exception() noexcept {
     return report(g_out_of_memory);
   } catch (const std::exception& error) {
     try {
-      return report({Errc::kInternal, std::string("a bug in distrun: ") + error.what()});
+      return report({Errc::kInternal, std::string("a bug in distrun, please report it: ") + error.what()});
     } catch (const std::bad_alloc&) {
       return report(g_out_of_memory);
     }

@@ -36,7 +36,7 @@ Status check_struct(const T* value, const char* what) {
   if (value == nullptr) return {Errc::kInvalidArgument, std::string(what) + " is NULL"};
   if (value->struct_size < sizeof(std::uint32_t) || value->struct_size > 4096) {
     return {Errc::kInvalidArgument, std::string(what) + ".struct_size is " + std::to_string(value->struct_size) +
-                                        "; set it to sizeof the struct (DISTRUN_INIT)"};
+                                        ". Set it to the size of the struct (DISTRUN_INIT)"};
   }
   return {};
 }
@@ -48,8 +48,8 @@ std::int32_t guarded(const Body& body) {
     if (in_forked_child()) {
       return report(
           {Errc::kNotInitialized,
-           "distrun was called in a forked child; only the process that called init may use it (start workers "
-           "by exec, as Python's spawn method does, or call distrun in the parent)"});
+           "distrun was called in a forked child, but only the process that called init may use it. Start workers "
+           "by the method spawn of Python's multiprocessing, or call distrun in the parent"});
     }
     return report(body());
   } catch (const std::exception&) {

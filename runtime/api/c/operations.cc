@@ -52,7 +52,8 @@ Status refuse(const distrun_op& op, const std::string& text) {
 
 Status check_shape(const distrun_op& op) {
   if (op.ndim > kMaxDims) {
-    return refuse(op, std::to_string(op.ndim) + " dimensions; at most " + std::to_string(kMaxDims));
+    return refuse(op, "it has " + std::to_string(op.ndim) + " dimensions, and at most " + std::to_string(kMaxDims) +
+                          " are allowed");
   }
   if (op.ndim > 0 && op.shape == nullptr) return refuse(op, "shape is NULL");
   std::int64_t bytes = static_cast<std::int64_t>(distrun::size_of(static_cast<distrun::DType>(op.dtype)));
@@ -62,7 +63,7 @@ Status check_shape(const distrun_op& op) {
     if (op.shape[i] == 0) {
       empty = true;
     } else if (bytes > std::numeric_limits<std::int64_t>::max() / op.shape[i]) {
-      return refuse(op, "the shape has more bytes than an address space");
+      return refuse(op, "its shape is too large for the memory of a process");
     } else {
       bytes *= op.shape[i];
     }
@@ -92,13 +93,13 @@ Status check_op(const distrun_op& op, std::uint32_t size) {
     return refuse(op, "unknown device type " + std::to_string(op.device_type));
   }
   if (op.device_type == 1 && (op.device_index < 0 || op.device_index > std::numeric_limits<std::int16_t>::max())) {
-    return refuse(op, "there is no device number " + std::to_string(op.device_index));
+    return refuse(op, "no device has the number " + std::to_string(op.device_index));
   }
   // Both are 0 if the caller did not set them. A caller that wants a result of 0 can set one of them to 0.
   if (traits_of(op).reduces && op.prescale == 0 && op.postscale == 0) {
-    return refuse(op, "prescale and postscale are 0, so the result would be 0: set both, to 1.0 for none");
+    return refuse(op, "prescale and postscale are 0. Set them to 1.0, or the result would be 0");
   }
-  if (has_splits(op, size) && op.splits == nullptr) return refuse(op, "splits is NULL, num_splits is not 0");
+  if (has_splits(op, size) && op.splits == nullptr) return refuse(op, "splits is NULL, but num_splits is not 0");
   return check_shape(op);
 }
 
@@ -158,7 +159,7 @@ const distrun_op& op_at(const distrun_op* ops, std::uint64_t index) {
 Status check_count(std::uint64_t count) {
   if (count <= kMaxCount) return {};
   return {Errc::kInvalidArgument,
-          "count is " + std::to_string(count) + "; one call takes at most " + std::to_string(kMaxCount)};
+          "count is " + std::to_string(count) + ", and one call takes at most " + std::to_string(kMaxCount)};
 }
 
 Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t count, distrun_handle** handles) {
@@ -168,7 +169,7 @@ Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t co
   DISTRUN_RETURN_IF_ERROR(check_count(count));
   if (ops->struct_size < kOpV1) {
     return {Errc::kInvalidArgument, "ops[0].struct_size is " + std::to_string(ops->struct_size) +
-                                        "; set it to sizeof(distrun_op) (DISTRUN_INIT)"};
+                                        ". Set it to sizeof(distrun_op) (DISTRUN_INIT)"};
   }
   std::vector<Submission> submissions;
   submissions.reserve(count);
@@ -206,7 +207,7 @@ struct GivenHandles {
       handles.push_back(from[i]);
       places.push_back(i);
     }
-    if (handles.empty() && count > 0 && from != nullptr) return {Errc::kInvalidArgument, "all the handles are NULL"};
+    if (handles.empty() && count > 0 && from != nullptr) return {Errc::kInvalidArgument, "all handles are NULL"};
     return collect(handles.data(), handles.size(), operations);
   }
   [[nodiscard]] distrun::engine::Engine& engine() const { return *handles.front()->engine; }
@@ -214,8 +215,7 @@ struct GivenHandles {
 
 Status check_done(const distrun_handle* handle) {
   if (handle == nullptr) return {Errc::kInvalidArgument, "the handle is NULL"};
-  if (!handle->operation->done())
-    return {Errc::kInvalidArgument, "the operation is still in flight; wait for it first"};
+  if (!handle->operation->done()) return {Errc::kInvalidArgument, "the operation has not ended yet. Wait for it first"};
   return {};
 }
 
@@ -235,7 +235,8 @@ Status collect(distrun_handle* const* handles, std::uint64_t count, std::vector<
   for (std::uint64_t i = 0; i < count; ++i) {
     if (handles[i] == nullptr) return {Errc::kInvalidArgument, "handle " + std::to_string(i) + " is NULL"};
     if (handles[i]->engine != handles[0]->engine) {
-      return {Errc::kInvalidArgument, "the handles belong to different sessions; wait for each session's own"};
+      return {Errc::kInvalidArgument,
+              "the handles belong to different sessions. Wait for those of one session at a time"};
     }
     out.push_back(handles[i]->operation);
   }
@@ -248,7 +249,7 @@ extern "C" {
 
 int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count, distrun_handle** handles) {
   return guarded([&]() -> Status {
-    if (session == nullptr) return {Errc::kNotInitialized, "distrun has not been initialized; call init first"};
+    if (session == nullptr) return {Errc::kNotInitialized, "distrun is not initialized. Call init first"};
     return enqueue(session, ops, count, handles);
   });
 }

@@ -27,7 +27,7 @@ extern "C" {
 
 int32_t distrun_describe_by(distrun_session* session, distrun_describer describer) {
   return guarded([&]() -> Status {
-    if (session == nullptr) return {Errc::kNotInitialized, "distrun has not been initialized; call init first"};
+    if (session == nullptr) return {Errc::kNotInitialized, "distrun is not initialized. Call init first"};
     distrun::engine::ProgramProbe::Describe describe;
     if (describer != nullptr) {
       describe = [describer](distrun::net::ProgramState& state) {

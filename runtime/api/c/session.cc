@@ -49,7 +49,7 @@ class SessionClaim {
 
 Status check_session(const distrun_session* session) {
   if (session != nullptr) return {};
-  return {Errc::kNotInitialized, "distrun has not been initialized; call init first"};
+  return {Errc::kNotInitialized, "distrun is not initialized. Call init first"};
 }
 
 Status take_settings(const distrun_options& options, std::vector<std::string>& overrides) {
@@ -59,7 +59,7 @@ Status take_settings(const distrun_options& options, std::vector<std::string>& o
   }
   for (uint32_t i = 0; i < options.num_settings; ++i) {
     if (options.settings[i] == nullptr) {
-      return {Errc::kInvalidArgument, "options.settings[" + std::to_string(i) + "] is NULL; write it as name=value"};
+      return {Errc::kInvalidArgument, "options.settings[" + std::to_string(i) + "] is NULL. Write it as name=value"};
     }
     overrides.emplace_back(options.settings[i]);
   }
@@ -108,9 +108,10 @@ int32_t distrun_init(const distrun_options* options, distrun_session** session) 
     // Only one at a time: a process is one rank, and a rank joins its job once.
     SessionClaim claim;
     if (!claim.taken()) {
-      return {Errc::kInvalidArgument,
-              "a session is open in this process; use that one (distrun_current), or shut it down and close it before "
-              "another init"};
+      return {
+          Errc::kInvalidArgument,
+          "this process has a session already. Use it (distrun_current), or shut it down and close it before another "
+          "init"};
     }
     *session = nullptr;  // not earlier: `session` may point to the session that is open
     std::vector<std::string> overrides;

@@ -21,10 +21,10 @@ namespace {
 std::string program_key(const char* key) { return std::string("program/") + key; }
 
 Result<distrun::net::Store*> store_of(const distrun_session* session, const char* key) {
-  if (session == nullptr) return Status(Errc::kNotInitialized, "distrun has not been initialized; call init first");
+  if (session == nullptr) return Status(Errc::kNotInitialized, "distrun is not initialized. Call init first");
   if (key == nullptr) return Status(Errc::kInvalidArgument, "the key is NULL");
   distrun::net::Store* store = session->session->job().store();
-  if (store == nullptr) return Status(Errc::kUnsupported, "a world of one has no store");
+  if (store == nullptr) return Status(Errc::kUnsupported, "a job of one rank has no store");
   return store;
 }
 

@@ -16,7 +16,7 @@ extern "C" {
 
 int32_t distrun_watch_open(distrun_session* session, distrun_watch** watch) {
   return guarded([&]() -> Status {
-    if (session == nullptr) return {Errc::kNotInitialized, "distrun has not been initialized; call init first"};
+    if (session == nullptr) return {Errc::kNotInitialized, "distrun is not initialized. Call init first"};
     if (watch == nullptr) return {Errc::kInvalidArgument, "watch is NULL"};
     *watch = std::make_unique<distrun_watch>(session->session->engine()).release();
     return {};

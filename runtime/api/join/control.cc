@@ -87,10 +87,10 @@ Result<Control> choose_control(const ControlOptions& options, TimePoint deadline
     answers = answers_of_all(options, "control made", made, deadline);
     if (!answers.ok()) return answers.status();
     refusal = refusal_of_any(*answers);
-    if (refusal.empty()) return Control{*std::move(plane), "shm: all ranks share one host's memory"};
+    if (refusal.empty()) return Control{*std::move(plane), "shm: all ranks share the memory of one host"};
   }
   if (options.setting == "shm") {
-    return Status(Errc::kUnsupported, "control=shm was set, but shared memory is not to be had: " + refusal);
+    return Status(Errc::kUnsupported, "control=shm is not possible here: " + refusal);
   }
   auto plane = net::connect_tcp_control({.world = &options.world,
                                          .key = options.key,

@@ -48,7 +48,7 @@ struct ControlOptions {
 
 struct Control {
   std::unique_ptr<net::ControlPlane> plane;  // null in a job of one rank
-  std::string reason = "none: a world of one rank";
+  std::string reason = "none: the job has one rank";
 };
 
 // Collective over the job.

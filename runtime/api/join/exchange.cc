@@ -48,11 +48,11 @@ std::string pack(const std::vector<int>& missing, const std::vector<std::string>
 Status missing_error(const std::vector<int>& missing, const std::string& topic) {
   std::string names;
   for (const int rank : missing) names += (names.empty() ? "" : ", ") + std::to_string(rank);
-  return Status(
-      ErrorInfo{.code = Errc::kTimeout,
-                .message = (missing.size() == 1 ? "rank " : "ranks ") + names + " did not come in time (" + topic +
-                           "); still starting, stopped, or stuck before init? start_timeout sets how long to wait",
-                .ranks = missing});
+  return Status(ErrorInfo{.code = Errc::kTimeout,
+                          .message = (missing.size() == 1 ? "rank " : "ranks ") + names +
+                                     " did not call init() in time (step: " + topic +
+                                     "). Did it stop before? If it only starts slowly, set a longer --start-timeout",
+                          .ranks = missing});
 }
 
 Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expected, const std::string& topic) {
@@ -60,12 +60,12 @@ Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expe
   Gathered got;
   fields(reader, got);
   const auto& [missing, distinct, own] = got;
-  if (missing.empty() && own.size() != expected) reader.fail("the list has not one entry per member");
+  if (missing.empty() && own.size() != expected) reader.fail("it has not one entry per member");
   const auto is_missing = [count = distinct.size()](std::uint32_t place) { return place >= count; };
   if (std::any_of(own.begin(), own.end(), is_missing)) {
-    reader.fail("an entry of the list is not there");
+    reader.fail("an entry is missing");
   }
-  DISTRUN_RETURN_IF_ERROR(reader.finish("the members' list"));
+  DISTRUN_RETURN_IF_ERROR(reader.finish("the list of members"));
   if (!missing.empty()) return missing_error(missing, topic);
   std::vector<std::string> blobs;
   blobs.reserve(own.size());
@@ -93,7 +93,7 @@ Result<std::string> fetch(net::Store& store, const std::string& topic, TimePoint
   if (!all.ok()) return all;
   net::WireReader reader(net::as_bytes(*all));
   const std::uint32_t parts = reader.u32();
-  if (!reader.ok() || parts == 0 || parts > kMaxParts) return Status(Errc::kProtocol, "the members' list is damaged");
+  if (!reader.ok() || parts == 0 || parts > kMaxParts) return Status(Errc::kProtocol, "the list of members is damaged");
   all->erase(0, sizeof(parts));
   for (std::uint32_t part = 1; part < parts; ++part) {
     const Result<std::string> more = store.get(part_key(topic, part), deadline);
@@ -113,7 +113,7 @@ std::string written(Duration patience) {
 Result<double> patience_of(const std::string& text) {
   net::WireReader reader(net::as_bytes(text));
   const double seconds = reader.f64();
-  DISTRUN_RETURN_IF_ERROR(reader.finish("member 0's patience"));
+  DISTRUN_RETURN_IF_ERROR(reader.finish("the time limit of member 0"));
   return seconds;
 }
 

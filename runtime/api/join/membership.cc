@@ -16,7 +16,7 @@ constexpr std::size_t kMaxText = 4096;
 constexpr std::size_t kMaxSettings = 256;
 constexpr std::size_t kMaxNamed = 8;  // number of hosts in one warning
 constexpr const char* kInstall =
-    "install the same everywhere (pip needs --force-reinstall where the version is the same)";
+    "install the same build on all hosts (pip needs --force-reinstall if the version is the same)";
 
 struct Introduction {
   std::string version;
@@ -47,13 +47,15 @@ Introduction introduce(const net::World& world, const Settings& settings, std::s
 Status adopt(const Introduction& leader, Settings& settings, std::vector<std::string>& warnings) {
   for (const auto& [name, value] : leader.job_settings) {
     if (std::ranges::find(setting_rows(), name, &SettingRow::name) == setting_rows().end()) {
-      return {Errc::kProtocol, "rank 0 on " + leader.host + " has a setting " + name +
-                                   " which this rank's distrun does not know: their builds differ; " + kInstall};
+      return {Errc::kProtocol,
+              "rank 0 on " + leader.host + " has a setting " + name + ", which this rank does not know: " + kInstall};
     }
     const std::string mine = value_of(settings, name);
     if (mine == value) continue;
-    warnings.push_back("setting " + name + "=" + mine + " is replaced by rank 0's " + name + "=" + value +
-                       "; give all ranks the same value");
+    warnings.push_back("give all ranks the same value of " + name + ": rank 0 has " + value + ", this rank has " +
+                       mine +
+                       ". The value "
+                       "of rank 0 is used");
     DISTRUN_RETURN_IF_ERROR(set_by_name(settings, name, value, "rank 0"));
   }
   return {};
@@ -69,7 +71,8 @@ std::string host_list(const std::vector<std::string>& hosts) {
 // For rank 0. This is a warning and no error: builds of one version mostly work together, and a job may mix them on
 // purpose.
 std::string other_builds(const std::vector<std::string>& hosts, const std::string& own_host) {
-  return "another build of distrun than rank 0's on " + own_host + " is on " + host_list(hosts) + "; " + kInstall;
+  return "the build of distrun on " + host_list(hosts) + " differs from that of rank 0 on " + own_host + ": " +
+         kInstall;
 }
 
 }  // namespace
@@ -91,9 +94,9 @@ Result<Membership> agree_on_membership(net::Store& store, const net::World& worl
     if (!introduction.ok()) return introduction.status().with_context("rank " + std::to_string(rank));
     if (introduction->version != DISTRUN_VERSION_TEXT) {
       return Status(Errc::kProtocol, "rank " + std::to_string(rank) + " on " + introduction->host + " runs distrun " +
-                                         introduction->version + ", rank " + std::to_string(world.rank) + " on " +
+                                         introduction->version + ", and rank " + std::to_string(world.rank) + " on " +
                                          world.host + " runs " + DISTRUN_VERSION_TEXT +
-                                         "; install one version everywhere");
+                                         ". Install one version on all hosts");
     }
     if (rank == 0) DISTRUN_RETURN_IF_ERROR(adopt(*introduction, settings, membership.warnings));
     membership.hosts.push_back(introduction->host);
@@ -113,8 +116,8 @@ std::string unshared_hosts(const std::vector<std::string>& hosts, const std::vec
     if (std::ranges::find(unshared, hosts[rank]) == unshared.end()) unshared.push_back(hosts[rank]);
   }
   if (unshared.empty()) return {};
-  return "the ranks of " + host_list(unshared) + " share no memory with others of their host and reach them by " +
-         "sockets, which is slower (" + first + ")";
+  return "the ranks of " + host_list(unshared) + " cannot share memory on their host. They use sockets, which are " +
+         "slower (" + first + ")";
 }
 
 }  // namespace distrun::api

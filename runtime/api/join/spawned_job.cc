@@ -124,15 +124,16 @@ Result<SpawnedJob> reach_store(net::World& world, const net::Meeting& meeting, T
     }
     if (Clock::now() >= deadline) break;
     if (silent && each == kOneAddress && log != nullptr) {
-      log->warning("rank 0 does not answer yet; it is tried until start_timeout is over:" + tried);
+      log->warning("rank 0 does not answer yet. distrun tries it until --start-timeout is over:" + tried);
     }
   }
-  return Status(ErrorInfo{.code = Errc::kRankLost,
-                          .message = "rank 0 cannot be reached at any of its host's addresses; is there a network "
-                                     "between the hosts, without a firewall?" +
-                                     tried,
-                          .ranks = {0},
-                          .usable = false});
+  return Status(ErrorInfo{
+      .code = Errc::kRankLost,
+      .message = "rank 0 cannot be reached at any address of its host. Check the network between the hosts, and "
+                 "its firewall" +
+                 tried,
+      .ranks = {0},
+      .usable = false});
 }
 
 Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline,

@@ -29,7 +29,7 @@ Result<Block> BlockPool::take(std::size_t bytes) {
   // Last resort: free the spare blocks and allocate the exact size.
   free_all();
   const CuResult again = calls_.cuda.allocate_plain(&memory, bytes);
-  DISTRUN_RETURN_IF_ERROR(calls_.check_memory(again, "cuMemAlloc", bytes, "on their way"));
+  DISTRUN_RETURN_IF_ERROR(calls_.check_memory(again, "cuMemAlloc", bytes, "of a tensor on its way"));
   return Block{.memory = reinterpret_cast<std::byte*>(memory), .bytes = bytes};
 }
 

@@ -12,9 +12,10 @@ Status check_gpu(const Loader& loader) {
   for (const char* node : kDeviceNodes) {
     if (loader.exists(node)) return {};
   }
-  return {Errc::kUnsupported,
-          "no NVIDIA GPU: /dev/nvidiactl is not there; install the NVIDIA driver, or start the container with its GPUs "
-          "(docker: --gpus all)"};
+  return {
+      Errc::kUnsupported,
+      "no NVIDIA GPU: /dev/nvidiactl does not exist. Install the NVIDIA driver, or start the container with its GPUs "
+      "(docker: --gpus all)"};
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ Result<CudaApi> load_driver(const Loader& loader) {
 #undef DISTRUN_CUDA_FUNCTION
   if (lost.empty()) return cuda;
   return Status(Errc::kUnsupported,
-                std::string(kDriver) + " has no " + lost + "; install a driver of CUDA 11.2 or newer (460 or newer)");
+                std::string(kDriver) + " has no " + lost + ". Install a driver of CUDA 11.2 or newer (460 or newer)");
 }
 
 }  // namespace distrun::backend::cuda_parts

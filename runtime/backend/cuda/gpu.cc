@@ -75,8 +75,8 @@ Result<std::unique_ptr<Mark>> Gpu::mark(CuStream callers) {
   DISTRUN_RETURN_IF_ERROR(calls_.check(calls_.cuda.stream_is_capturing(callers, &capturing), "cuStreamIsCapturing"));
   if (capturing != kCuCaptureNone) {
     return Status(Errc::kUnsupported,
-                  "the stream is being captured into a CUDA graph, which cannot hold an operation between ranks; "
-                  "submit outside of the capture");
+                  "the stream is being captured into a CUDA graph, which cannot contain an operation between ranks. "
+                  "Submit it outside the capture");
   }
   auto event = take_event();
   if (!event.ok()) return event.status();

@@ -28,7 +28,7 @@ Batch take_batch(std::span<const Piece>& pieces, const Batch& like) {
 Status Kernels::load(CuStream stream) {
   stream_ = stream;
   if (const Status status = calls_.check(calls_.cuda.load_module(&module_, image_), "cuModuleLoadData"); !status.ok()) {
-    return {status.code(), status.message() + "; distrun's kernels are for GPUs of compute capability 7.5 and newer"};
+    return {status.code(), status.message() + ". The kernels of distrun need a GPU of compute capability 7.5 or newer"};
   }
   for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
     for (const std::string kind : {"pack", "unpack", "combine"}) {

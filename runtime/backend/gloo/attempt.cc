@@ -18,7 +18,7 @@ constexpr char kEnd = 'e';
 constexpr std::size_t kUsualBytes = 4096;
 
 Status store_failed(std::int32_t code) {
-  return {static_cast<Errc>(code), "the job's store does not answer (code " + std::to_string(code) + ")"};
+  return {static_cast<Errc>(code), "the store of the job does not answer (code " + std::to_string(code) + ")"};
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ Result<std::vector<std::string>> Attempt::exchange(const Result<std::string>& mi
     auto value = get(std::to_string(member), deadline);
     if (!value.ok()) {
       const bool late = value.status().code() == Errc::kTimeout;
-      return late ? Status(Errc::kTimeout, rank + " has not told its addresses in time") : value.status();
+      return late ? Status(Errc::kTimeout, rank + " has not sent its addresses in time") : value.status();
     }
     if (value->empty() || value->front() != kHas) {
       return Status(Errc::kSystem, rank + ": " + value->substr(std::min<std::size_t>(1, value->size())));
@@ -84,7 +84,7 @@ Result<std::string> Attempt::get(const std::string& of, TimePoint deadline) cons
     std::uint64_t size = 0;
     const std::int32_t code =
         spec_.store->get(spec_.store->context, name.c_str(), seconds, value.data(), value.size(), &size);
-    if (code == DISTRUN_BACKEND_TIMEOUT) return Status(Errc::kTimeout, "nobody has set " + name + " in time");
+    if (code == DISTRUN_BACKEND_TIMEOUT) return Status(Errc::kTimeout, "no rank has set " + name + " in time");
     if (code != DISTRUN_BACKEND_OK) return store_failed(code);
     const bool whole = size <= value.size();
     value.resize(size);

@@ -114,9 +114,9 @@ Result<std::string> Try::listen(std::shared_ptr<::gloo::transport::Device>& devi
   } catch (const std::system_error& error) {
     const bool limited = error.code() == std::errc::resource_unavailable_try_again;
     return Status(Errc::kSystem,
-                  "Gloo cannot listen for the others: " + plain(error.what()) + (limited ? kProcessLimit : ""));
+                  "Gloo cannot listen for connections: " + plain(error.what()) + (limited ? kProcessLimit : ""));
   } catch (const std::exception& error) {
-    return Status(Errc::kSystem, "Gloo cannot listen for the others: " + plain(error.what()));
+    return Status(Errc::kSystem, "Gloo cannot listen for connections: " + plain(error.what()));
   }
   std::string all;
   for (const std::string& address : mine_) all += address;
@@ -133,9 +133,10 @@ Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint d
     const std::string& all = (*told)[member];  // its addresses have equal length, and it has none for itself
     const std::size_t length = mine_[member].size();
     if (all.size() != length * (spec_.num_members - 1)) {
-      return {Errc::kUnsupported, "rank " + std::to_string(spec_.members[member]) +
-                                      " tells addresses of another form: is its libgloo of another version? Install "
-                                      "the same one on all hosts, or choose another backend with --backend"};
+      return {Errc::kUnsupported,
+              "rank " + std::to_string(spec_.members[member]) +
+                  " has another version of libgloo. Install the same version on all hosts, or choose another backend "
+                  "with --backend"};
     }
     theirs_[member] = all.substr(length * (index < member ? index : index - 1), length);
   }
@@ -157,8 +158,8 @@ Attempt::Outcome Try::hear(Duration share) {
   const auto late = [&outcome] { return !outcome.status.ok() && outcome.status.code() == Errc::kTimeout; };
   if (late() && busy_with_ < 0) outcome = attempt_.wait(Clock::now() + kForTheOthers);
   if (!late()) return outcome;
-  attempt_.fail(busy_with_ < 0 ? Status(Errc::kTimeout, "not all members were connected in " + seconds_text(share))
-                               : about_member("nothing has come over it in " + seconds_text(share)),
+  attempt_.fail(busy_with_ < 0 ? Status(Errc::kTimeout, "not all members could connect in " + seconds_text(share))
+                               : about_member("nothing came over it in " + seconds_text(share)),
                 true);
   return attempt_.wait(Clock::now() + kForTheOthers);
 }
@@ -217,12 +218,12 @@ Result<Connections> connect_members(const distrun_backend_group_spec& spec, cons
     if (outcome.status.ok()) return one.take();
     if (!outcome.again) return outcome.status.with_context("gloo did not connect the ranks");
     if (number < kTries) continue;
-    return Status(outcome.status.code(),
-                  "gloo did not connect the ranks in " + std::to_string(kTries) +
-                      " tries, each at other ports; the last one: " + outcome.status.message() +
-                      ". Does a firewall stand between these hosts, or does somebody else connect to every port that "
-                      "opens (a scanner)? Let the job's hosts alone reach each other's ports, choose another network "
-                      "with --network, or --backend tcp, which drops strangers and waits on");
+    return Status(
+        outcome.status.code(),
+        "gloo did not connect the ranks in " + std::to_string(kTries) +
+            " tries, each with other ports. Use --backend tcp, choose another network with --network, or open "
+            "the firewall between these hosts (a port scanner disturbs too). The last try: " +
+            outcome.status.message());
   }
 }
 

@@ -43,11 +43,10 @@ void capabilities(const distrun_backend_group_spec*, distrun_backend_capabilitie
   out->ops = distrun::backend::gloo_plugin::kKinds;
   out->dtypes = plugin::kAllDTypes;
   out->devices = 1U << DISTRUN_BACKEND_CPU;
-  plugin::put_text(other.empty()
-                       ? "ranks by TCP, through libgloo"
-                       : "the program has loaded " + other +
-                             " with global symbols, and its Gloo would be mixed with libgloo; load it without "
-                             "RTLD_GLOBAL, or after distrun's init, or take another backend",
+  plugin::put_text(other.empty() ? "ranks by TCP, through libgloo"
+                                 : "the program has loaded " + other +
+                                       " with global symbols, which would mix its Gloo with libgloo. Load it without "
+                                       "RTLD_GLOBAL, load it after init(), or use another backend",
                    out->reason, sizeof(out->reason));
 }
 

@@ -72,7 +72,7 @@ Result<std::vector<Connection>> connections() {
     std::from_chars(name.data(), name.data() + name.size(), number);
     if (const auto ends = ends_of(number)) found.push_back({.number = number, .ends = *ends});
   }
-  if (error) return Status(Errc::kSystem, "/proc/self/fd cannot be read: " + error.message());
+  if (error) return Status(Errc::kSystem, "cannot read /proc/self/fd: " + error.message());
   return found;
 }
 
@@ -104,8 +104,8 @@ Result<Sockets> Sockets::of(::gloo::Context& context) {
     }
     if (mine.valid()) continue;
     return Status(Errc::kSystem, "the connection of Gloo's pair with member " + std::to_string(member) +
-                                     " was not found: it has ended, or this libgloo works in another way than those "
-                                     "that distrun knows; choose another backend with --backend");
+                                     " was not found: it has ended, or distrun does not know this version of libgloo. "
+                                     "Choose another backend with --backend");
   }
   return sockets;
 }

@@ -84,7 +84,7 @@ Status verify_pairs(const std::shared_ptr<::gloo::Context>& context, const plugi
     Block expected{};
     DISTRUN_RETURN_IF_ERROR(proof(host, member, self, theirs[member], drawn[member], expected));
     if (!equal(expected, proofs[member])) {
-      return {Errc::kProtocol, "whoever is at its other end does not belong to this job"};
+      return {Errc::kProtocol, "the other end does not belong to this job"};
     }
   }
   return {};

@@ -71,7 +71,7 @@ Result<Layout> find_layout(const GroupSpec& group, const Services& services, Tim
   for (const int rank : *first) {
     const auto found = std::ranges::lower_bound(group.members, rank);
     if (found == group.members.end() || *found != rank) {
-      return Status(Errc::kProtocol, "rank " + std::to_string(rank) + " is no member of group " + group.id);
+      return Status(Errc::kProtocol, "rank " + std::to_string(rank) + " is not a member of group " + group.id);
     }
     members.push_back(static_cast<std::size_t>(found - group.members.begin()));
   }
@@ -120,14 +120,14 @@ class HierarchicalFactory final : public Factory {
       offer.nothing_to_do = offer.reason = kOneHost;
     } else if (between == nullptr) {
       offer.absence = Absence::kUnmetSetting;
-      offer.reason = "between_hosts=" + name + " was set, and there is no such backend here";
+      offer.reason = "--between-hosts " + name + ": this backend does not exist here";
     } else {
       const Offer theirs = between->offer(group, services);
       offer.capabilities = hierarchical::hierarchical_capabilities(theirs.capabilities);
       offer.reason = obstacle(theirs);
       const std::string asked = asked_protection(services);
       if (offer.reason.empty() && !asked.empty() && !between->protects(services)) {
-        offer.reason = "it does not protect what it sends, as " + asked + " asks for";
+        offer.reason = "it cannot protect tensors between hosts, as " + asked + " demands";
       }
       offer.available = offer.reason.empty();
       offer.absence = Absence::kUnmetSetting;
@@ -136,7 +136,7 @@ class HierarchicalFactory final : public Factory {
       if (has_gpus) offer.capabilities.devices |= 1U << static_cast<unsigned>(DeviceType::kCuda);
       const std::string inside = has_gpus ? "shared memory (for tensors on GPUs nccl)" : "shared memory";
       offer.reason = offer.available ? inside + " inside the hosts, " + name + " between them"
-                                     : "between_hosts=" + name + " was set, and that cannot be had: " + offer.reason;
+                                     : "--between-hosts " + name + " is not available: " + offer.reason;
     }
     return offer;
   }
@@ -144,7 +144,8 @@ class HierarchicalFactory final : public Factory {
   [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
                                                         TimePoint deadline) const override {
     auto layout = find_layout(group, services, deadline);
-    if (!layout.ok()) return layout.status().with_context("The backend hierarchical cannot serve group " + group.id);
+    if (!layout.ok())
+      return layout.status().with_context("the backend hierarchical cannot be used for group " + group.id);
     hierarchical::Parts parts{.device = group.device, .layout = *std::move(layout), .members = group.members.size()};
     parts.across = chosen_between(services).offer(group, services).capabilities;
     parts.piece_bytes = group.device == DeviceType::kCpu ? piece_bytes_ : kOnDevice * piece_bytes_;

@@ -14,7 +14,7 @@ Result<cuda_parts::Gpus*> gpus() {
   if (only != nullptr) return only;
   const char* const image = cuda_parts::kernel_image();
   if (image == nullptr) {
-    return Status(Errc::kUnsupported, "this build has no kernels for GPUs; build it where nvcc is");
+    return Status(Errc::kUnsupported, "this build has no kernels for GPUs. Build it on a machine with nvcc");
   }
   const auto driver = cuda_parts::load_driver(cuda_parts::system_loader());
   if (!driver.ok()) return driver.status();

@@ -24,12 +24,13 @@ Result<std::string> read(const distrun_backend_group_spec& spec, const std::stri
   std::uint64_t size = 0;
   const int code = spec.store->get(spec.store->context, key.c_str(), seconds, text.data(), text.size(), &size);
   if (code == DISTRUN_BACKEND_OK) return std::string(text.data(), std::min<std::uint64_t>(size, text.size()));
-  return Status(code == DISTRUN_BACKEND_TIMEOUT ? Errc::kTimeout : Errc::kSystem, "mpi: nobody has set " + key);
+  return Status(code == DISTRUN_BACKEND_TIMEOUT ? Errc::kTimeout : Errc::kSystem, "mpi: no rank has set " + key);
 }
 
 Status write(const distrun_backend_group_spec& spec, const std::string& key, const std::string& text) {
   const int code = spec.store->set(spec.store->context, key.c_str(), text.data(), text.size());
-  return code == DISTRUN_BACKEND_OK ? Status() : Status(Errc::kSystem, "mpi: the job's store did not take " + key);
+  return code == DISTRUN_BACKEND_OK ? Status()
+                                    : Status(Errc::kSystem, "mpi: the store of the job did not accept " + key);
 }
 
 // Computes the result on the first member. It is ok if all members came to the step with an ok status.
@@ -40,7 +41,7 @@ Status collect(const distrun_backend_group_spec& spec, const std::string& step, 
   for (std::uint64_t member = 1; member < spec.num_members; ++member) {
     const std::string who = "rank " + std::to_string(spec.members[member]);
     const auto said = read(spec, step + "/" + std::to_string(member), seconds_until(until));
-    if (!said.ok() && silent.ok()) silent = said.status().with_context(who + " did not come in time");
+    if (!said.ok() && silent.ok()) silent = said.status().with_context(who + " did not answer in time");
     if (said.ok() && !said->empty() && told.ok()) told = Status(Errc::kUnsupported, who + ": " + *said);
   }
   return told.ok() ? silent : told;
@@ -66,11 +67,12 @@ Status agree(const distrun_backend_group_spec& spec, const std::string& step, co
 // The error for a launcher that belongs to another MPI than the library. Such a library treats each process as a job of
 // its own.
 Status other_worlds(const Process& process, const std::string& what) {
-  return {Errc::kUnsupported,
-          process.library_name() + ", which is the MPI found here, " + what +
-              ": their launcher belongs to another MPI, or there were several of it; start them all "
-              "with one mpirun of that MPI, or with distrun --mpi (--mpi=hydra for MPICH and Intel "
-              "MPI), or have the library of the launcher's MPI in LD_LIBRARY_PATH"};
+  return {
+      Errc::kUnsupported,
+      process.library_name() + " " + what +
+          ": the launcher belongs to another MPI, or ran several times. Start all ranks with one mpirun of this MPI, "
+          "or with distrun --mpi (--mpi=hydra for MPICH and Intel MPI). Or put the library of the launcher's MPI into "
+          "LD_LIBRARY_PATH"};
 }
 
 // Exchanges the MPI ranks of the members through the job's store. MPI's tasks may be in another order than distrun's
@@ -90,7 +92,7 @@ Result<std::vector<int>> exchange_ranks(const Process& process, const distrun_ba
     int rank = -1;
     std::from_chars(text->data(), text->data() + text->size(), rank);
     if (rank < 0 || rank >= place.size) {
-      return Status(Errc::kSystem, "member " + std::to_string(member) + " did not say where it is in MPI's world");
+      return Status(Errc::kSystem, "member " + std::to_string(member) + " did not send its rank in MPI's world");
     }
     ranks.push_back(rank);
   }
@@ -161,7 +163,7 @@ MpiGroup::~MpiGroup() {
 Status MpiGroup::usable() const {
   if (Status why = aborted_.why(); !why.ok()) return why;
   if (!process_.abandoned()) return {};
-  return {Errc::kAborted, "mpi: an operation of another group was given up, and MPI cannot go on after that"};
+  return {Errc::kAborted, "mpi: an operation of another group was given up, and MPI cannot continue after that"};
 }
 
 void MpiGroup::start(const distrun_backend_operation& operation, std::uint64_t token) {

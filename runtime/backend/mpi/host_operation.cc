@@ -123,7 +123,7 @@ Status HostOperation::exchange() {
   const std::size_t bytes = count_ * unit_;
   const auto count = static_cast<int>(count_);
   exchanged_.reset(new (std::nothrow) std::byte[bytes * static_cast<std::size_t>(channel_.members)]);
-  if (!exchanged_) return {Errc::kOutOfMemory, "no memory for what the other members send"};
+  if (!exchanged_) return {Errc::kOutOfMemory, "no memory for the data of the other members"};
   requests_.reserve(2 * static_cast<std::size_t>(channel_.members));
   for (int member = 0; member < channel_.members; ++member) {
     if (member == channel_.index) continue;

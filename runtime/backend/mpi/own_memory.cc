@@ -39,7 +39,7 @@ Status OwnMemory::take(const Channel& channel, distrun_backend_operation& operat
   result_bytes_ = received(channel, operation) * unit;
   const std::size_t input_bytes = segment_.count * unit;
   const std::size_t output_at = in_place ? 0 : (input_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  auto memory = make_buffer(output_at + result_bytes_, "an operation's copy; MPI and the program share this process");
+  auto memory = make_buffer(output_at + result_bytes_, "the copy of an operation");
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);
   if (input_bytes > 0 && (is_root || !casts)) std::memcpy(memory_.get(), segment_.input, input_bytes);

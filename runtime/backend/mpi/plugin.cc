@@ -28,15 +28,14 @@ Process& process() {
 // Why this MPI cannot move GPU tensors, with the cure. Ok if it can.
 Status gpu_tensors() {
   if (process().gpu_aware()) return distrun::backend::mpi_plugin::gpus_usable();
-  return {
-      distrun::Errc::kUnsupported,
-      "this MPI does not say that it is GPU-aware (MPIX_Query_cuda_support; Open MPI 5 says so after MPI_Init only); "
-      "install one that is built with CUDA"};
+  return {distrun::Errc::kUnsupported,
+          "this MPI does not report that it is GPU-aware (MPIX_Query_cuda_support; Open MPI 5 reports it only after "
+          "MPI_Init). Install one that is built with CUDA"};
 }
 
 std::string description(const Status& gpus) {
   const std::string& file = process().library().file;
-  return file + (gpus.ok() ? ", CPU tensors, and CUDA tensors since it is GPU-aware"
+  return file + (gpus.ok() ? ", CPU tensors, and CUDA tensors because it is GPU-aware"
                            : ", CPU tensors; no CUDA tensors: " + gpus.message());
 }
 

@@ -21,7 +21,7 @@ Status nccl_status(const NcclApi& nccl, NcclComm comm, NcclResult code, const ch
   const char* detail = nccl.last_error(comm);
   std::string text = std::string(call) + ": " + (what == nullptr ? "error " + std::to_string(code) : what);
   if (detail != nullptr && *detail != '\0') text += " (" + std::string(detail) + ")";
-  return {Errc::kSystem, "nccl: " + text + "; NCCL_DEBUG=WARN tells more"};
+  return {Errc::kSystem, "nccl: " + text + ". NCCL_DEBUG=WARN shows more"};
 }
 
 Result<bool> Communicator::exchange_id() {
@@ -30,14 +30,14 @@ Result<bool> Communicator::exchange_id() {
     DISTRUN_RETURN_IF_ERROR(check(nccl_.get_unique_id(&id_), "ncclGetUniqueId"));
     if (spec_.members == 1) return true;
     if (store.set(store.context, kIdKey, &id_, sizeof(id_)) == DISTRUN_BACKEND_OK) return true;
-    return Status(Errc::kSystem, "nccl: the job's store did not take the communicator's id");
+    return Status(Errc::kSystem, "nccl: the store of the job did not accept the id of the communicator");
   }
   std::uint64_t size = 0;
   const int code = store.get(store.context, kIdKey, kStoreSlice, &id_, sizeof(id_), &size);
   if (code == DISTRUN_BACKEND_OK && size == sizeof(id_)) return true;
   if (code == DISTRUN_BACKEND_TIMEOUT && Clock::now() < deadline_) return false;
   return Status(code == DISTRUN_BACKEND_TIMEOUT ? Errc::kTimeout : Errc::kSystem,
-                "nccl: the group's first member did not give the communicator's id within " +
+                "nccl: the first member of the group did not send the id of the communicator within " +
                     std::to_string(static_cast<int>(spec_.seconds)) + " s");
 }
 
@@ -59,13 +59,13 @@ Result<bool> Communicator::connect() {
   if (!*done && Clock::now() >= deadline_) {
     return Status(Errc::kTimeout, "nccl: the members did not connect within " +
                                       std::to_string(static_cast<int>(spec_.seconds)) +
-                                      " s; NCCL_DEBUG=INFO shows which way they try");
+                                      " s. NCCL_DEBUG=INFO shows how they try to connect");
   }
   return done;
 }
 
 Result<bool> Communicator::settled() {
-  if (comm_ == nullptr) return Status(Errc::kSystem, "nccl: the communicator is gone");
+  if (comm_ == nullptr) return Status(Errc::kSystem, "nccl: the communicator has ended");
   NcclResult state = kNcclSuccess;
   DISTRUN_RETURN_IF_ERROR(check(nccl_.async_error(comm_, &state), "ncclCommGetAsyncError"));
   DISTRUN_RETURN_IF_ERROR(check(state, "the communicator failed"));

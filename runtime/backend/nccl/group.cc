@@ -30,9 +30,9 @@ Status NcclGroup::choose_lane(const distrun_backend_operation& operation) {
   }
   if (operation.kind == DISTRUN_BACKEND_BARRIER || lane->gpu().index() == operation.device_index) return {};
   return {Errc::kSystem,
-          "nccl: this rank's tensors of the process set are on cuda:" + std::to_string(lane->gpu().index()) +
+          "nccl: the tensors of this rank in the process set are on cuda:" + std::to_string(lane->gpu().index()) +
               ", and this one is on cuda:" + std::to_string(operation.device_index) +
-              "; use one GPU per rank and process set"};
+              ". Use one GPU per rank and process set"};
 }
 
 void NcclGroup::start(const distrun_backend_operation& operation, std::uint64_t token) {

@@ -129,7 +129,7 @@ void Lane::take_new() {
     gives_up = std::exchange(give_up_, false);
   }
   if (!gives_up) return;
-  for (const Leaving& one : leaving_) fail(*one.party, {Errc::kAborted, "The job was aborted."});
+  for (const Leaving& one : leaving_) fail(*one.party, {Errc::kAborted, "the job was aborted"});
 }
 
 void Lane::take_back_failed() {
@@ -140,7 +140,7 @@ void Lane::take_back_failed() {
     }
   }
   for (const Leaving& one : leaving_) {
-    if (has_tasks(*one.party)) fail(*one.party, {Errc::kAborted, "The group was closed."});
+    if (has_tasks(*one.party)) fail(*one.party, {Errc::kAborted, "the group was closed"});
     // Its peers will not close their communicators with it.
     if (const Status why = one.party->aborted.why(); !why.ok()) fail(*one.party, why);
   }

@@ -31,8 +31,8 @@ std::string version_text(int version) {
 
 Status load_nccl(const Loader& loader, Libraries& libraries) {
   constexpr const char* kCure =
-      "install the package nvidia-nccl-cu12 (nvidia-nccl-cu13 for CUDA 13) into this Python environment, or, where it "
-      "has none, have the library's folder in LD_LIBRARY_PATH (LD_PRELOAD goes before both)";
+      "install the package nvidia-nccl-cu12 (nvidia-nccl-cu13 for CUDA 13) into this Python environment. Without "
+      "Python, put the folder of the library into LD_LIBRARY_PATH";
   std::string why;
   void* library = open_nccl(loader, why);
   if (library == nullptr) return missing(why, kNccl, kCure);
@@ -44,8 +44,8 @@ Status load_nccl(const Loader& loader, Libraries& libraries) {
   if (libraries.nccl.get_version != nullptr) libraries.nccl.get_version(&libraries.nccl_version);
   libraries.nccl_text = version_text(libraries.nccl_version);
   if (lost.empty() && libraries.nccl_version >= kNcclLeastVersion) return {};
-  return {Errc::kUnsupported, std::string(kNccl) + " is " + libraries.nccl_text +
-                                  ", and 2.14 is the first that can be aborted at any time; " + kCure};
+  return {Errc::kUnsupported,
+          std::string(kNccl) + " is " + libraries.nccl_text + ", and distrun needs 2.14 or newer: " + kCure};
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ std::int32_t answer(const Status& status, char* error, std::uint64_t error_size)
 Status check_version(std::uint32_t version, const distrun_backend_host* host) {
   if (version == DISTRUN_BACKEND_VERSION && host->struct_size >= sizeof(distrun_backend_host)) return {};
   return {Errc::kUnsupported,
-          "this plug-in is of another version of distrun than libdistrun.so; install them together"};
+          "this plug-in and libdistrun.so are from different versions of distrun. Install both from one version"};
 }
 
 }  // namespace distrun::backend::plugin

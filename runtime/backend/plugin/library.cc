@@ -16,21 +16,21 @@ constexpr std::string_view kSuffix = ".so";
 constexpr std::size_t kLeastTable = offsetof(distrun_backend_table, device);  // size of the first version's table
 
 Status check_table(const distrun_backend_table* table, const std::string& name) {
-  if (table == nullptr) return {Errc::kUnsupported, "distrun_backend_open() gave no table"};
+  if (table == nullptr) return {Errc::kUnsupported, "distrun_backend_open() returned no table"};
   if (table->version != DISTRUN_BACKEND_VERSION) {
     return {Errc::kUnsupported, "it was built for version " + std::to_string(table->version) +
-                                    " of the plug-in interface and this distrun has version " +
-                                    std::to_string(DISTRUN_BACKEND_VERSION) + "; build it again"};
+                                    " of the plug-in interface, and this distrun has version " +
+                                    std::to_string(DISTRUN_BACKEND_VERSION) + ". Build it again"};
   }
   if (table->struct_size < kLeastTable) return {Errc::kUnsupported, "its table is too short"};
   if (table->name == nullptr || name != table->name) {
-    return {Errc::kUnsupported, "it calls itself '" + std::string(table->name == nullptr ? "" : table->name) +
-                                    "', and its file must then be named libdistrun_backend_" +
+    return {Errc::kUnsupported, "its name is '" + std::string(table->name == nullptr ? "" : table->name) +
+                                    "', so its file must be named libdistrun_backend_" +
                                     std::string(table->name == nullptr ? "NAME" : table->name) + ".so"};
   }
   const bool complete = table->capabilities != nullptr && table->create_group != nullptr && table->start != nullptr &&
                         table->abort != nullptr && table->destroy != nullptr;
-  return complete ? Status() : Status(Errc::kUnsupported, "a function that must be there is missing in its table");
+  return complete ? Status() : Status(Errc::kUnsupported, "a required function is missing in its table");
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ std::string Library::name_of_file(const std::string& path) {
 Result<std::shared_ptr<const Library>> Library::load(const std::string& path) {
   const std::string name = name_of_file(path);
   if (name.empty()) {
-    return Status(Errc::kInvalidArgument, "the plug-in file '" + path + "' is not named libdistrun_backend_NAME.so");
+    return Status(Errc::kInvalidArgument, "the plug-in file '" + path + "' must be named libdistrun_backend_NAME.so");
   }
   std::shared_ptr<Library> library(new Library(path));  // the constructor is private
   DISTRUN_RETURN_IF_ERROR(library->open(name));
@@ -62,7 +62,7 @@ Status Library::open(const std::string& name) {
     return {Errc::kUnsupported, why == nullptr ? path_ + " cannot be loaded" : why};
   }
   void* symbol = ::dlsym(handle_, "distrun_backend_open");
-  if (symbol == nullptr) return {Errc::kUnsupported, path_ + " exports no distrun_backend_open()"};
+  if (symbol == nullptr) return {Errc::kUnsupported, path_ + " has no function distrun_backend_open()"};
   auto* open_plugin = reinterpret_cast<distrun_backend_open_function*>(symbol);
   std::array<char, 512> error{};
   const distrun_backend_table* table = nullptr;

@@ -83,12 +83,12 @@ Plugins load_plugins(const Settings& settings, const std::string& folder) {
     const std::string name = Library::name_of_file(file);
     if (name.empty()) {
       plugins.warnings.push_back("The plug-in file '" + file +
-                                 "' of DISTRUN_PLUGINS is ignored: it is not named libdistrun_backend_NAME.so.");
+                                 "' of DISTRUN_PLUGINS is ignored: it must be named libdistrun_backend_NAME.so.");
       continue;
     }
     if (!taken.insert(name).second) {
-      plugins.warnings.push_back("The plug-in file '" + file + "' is ignored: there is a backend '" + name +
-                                 "' already.");
+      plugins.warnings.push_back("The plug-in file '" + file + "' is ignored: another backend has the name '" + name +
+                                 "'.");
       continue;
     }
     auto library = Library::load(file);

@@ -32,7 +32,7 @@ class PluginBackend final : public Backend {
   ~PluginBackend() override {
     if (watched_fd_ >= 0) wait_set_->remove(watched_fd_);
     if (worker_ && group_.host().any_in_flight()) {
-      abort({Errc::kAborted, "The group was closed while operations were in flight."});
+      abort({Errc::kAborted, "the group was closed while operations were in flight"});
     }
     worker_.reset();
     group_.destroy();  // before operations_, which the plug-in may still read
@@ -172,7 +172,7 @@ Offer offer_of(const Library& library, const GroupSpec& group, const Services& s
 
 Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& library, Device device, void* stream) {
   const distrun_backend_device* table = library->device();
-  if (table == nullptr) return Status(Errc::kUnsupported, library->path() + " knows no devices");
+  if (table == nullptr) return Status(Errc::kUnsupported, library->path() + " has no devices");
   void* mark = nullptr;
   std::array<char, 512> error{};
   const int code = table->mark(device.index, stream, &mark, error.data(), error.size());

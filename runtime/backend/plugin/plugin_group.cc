@@ -123,7 +123,8 @@ Status PluginGroup::create(TimePoint deadline) {
     group_ = nullptr;
     return status_of(code, text_of(error.data(), error.size(), library_->path() + " could not make the group"));
   }
-  return group_ != nullptr ? Status() : Status(Errc::kInternal, library_->path() + " made no group and no error");
+  return group_ != nullptr ? Status()
+                           : Status(Errc::kInternal, library_->path() + " returned neither a group nor an error");
 }
 
 Status PluginGroup::start(const PluginOperation& operation, std::uint64_t token) {
@@ -131,8 +132,8 @@ Status PluginGroup::start(const PluginOperation& operation, std::uint64_t token)
   const int code = library_->table().start(group_, operation.get(), token);
   if (code == DISTRUN_BACKEND_OK) return {};
   host_.forget(token);
-  return status_of(code, "The backend " + std::string(library_->table().name) +
-                             " refused the operation; choose another one with --backend.");
+  return status_of(code, "the backend " + std::string(library_->table().name) +
+                             " refused the operation. Choose another one with --backend");
 }
 
 bool PluginGroup::try_now(const PluginOperation& operation) {
@@ -146,7 +147,7 @@ bool PluginGroup::progress() { return has_progress() && library_->table().progre
 
 Result<Memory> PluginGroup::allocate(Device device, std::size_t bytes, std::span<const std::byte> element) {
   const distrun_backend_device* table = library_->device();
-  if (table == nullptr) return Status(Errc::kUnsupported, library_->path() + " knows no devices");
+  if (table == nullptr) return Status(Errc::kUnsupported, library_->path() + " has no devices");
   void* memory = nullptr;
   std::array<char, 512> error{};
   const int code =

@@ -39,7 +39,7 @@ class SelfBackend final : public Backend {
   Status start(const Operation& operation, std::uint64_t token) override {
     if (aborted_.requested()) return aborted_.why();
     if (operation.device.type != DeviceType::kCpu) {
-      return {Errc::kUnsupported, "The backend self works on CPU memory only; copy the tensor to the CPU first."};
+      return {Errc::kUnsupported, "the backend self needs tensors in CPU memory. Copy the tensor to the CPU first"};
     }
     queue_.push_back({operation, token});
     return {};
@@ -93,7 +93,7 @@ class SelfFactory final : public Factory {
     return {.backend = "self",
             .available = alone,
             .reason = alone ? "the group has one rank"
-                            : "serves groups of one rank only; this one has " + std::to_string(group.members.size()),
+                            : "it is for one rank only, and this group has " + std::to_string(group.members.size()),
             .score = alone ? kSelfScore : 0,
             .capabilities = self_capabilities()};
   }
@@ -101,8 +101,8 @@ class SelfFactory final : public Factory {
   [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services&,
                                                         TimePoint) const override {
     if (group.members.size() != 1) {
-      return Status(Errc::kUnsupported, "The backend self serves groups of one rank only; group " + group.id + " has " +
-                                            std::to_string(group.members.size()) + ".");
+      return Status(Errc::kUnsupported, "the backend self is for one rank only, and group " + group.id + " has " +
+                                            std::to_string(group.members.size()));
     }
     return std::unique_ptr<Backend>(std::make_unique<SelfBackend>());
   }

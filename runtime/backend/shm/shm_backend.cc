@@ -51,7 +51,7 @@ ShmBackend::ShmBackend(const ShmOptions& options)
 Status ShmBackend::start(const Operation& operation, std::uint64_t token) {
   if (aborted_.requested()) return aborted_.why();
   if (operation.device.type != DeviceType::kCpu) {
-    return {Errc::kUnsupported, "The backend shm works on CPU memory only; copy the tensor to the CPU first."};
+    return {Errc::kUnsupported, "the backend shm needs tensors in CPU memory. Copy the tensor to the CPU first"};
   }
   const Plan plan = plan_of(operation, members_.size(), slot_bytes_, crowded_);
   if (plan.path == Path::kTiny) {

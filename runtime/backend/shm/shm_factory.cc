@@ -65,7 +65,7 @@ class ShmFactory final : public Factory {
   [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
                                                         TimePoint deadline) const override {
     if (const std::string why_not = obstacle(group, services); !why_not.empty()) {
-      return Status(Errc::kUnsupported, "The backend shm cannot serve group " + group.id + ": " + why_not + ".");
+      return Status(Errc::kUnsupported, "the backend shm cannot be used for group " + group.id + ": " + why_not);
     }
     const Settings settings = services.settings != nullptr ? *services.settings : Settings{};
     const std::size_t slot = shm::slot_bytes_of(settings.shm_window, group.members.size());

@@ -80,8 +80,8 @@ Status Mesh::listen(const Services& services) {
   if (!listener.ok()) return listener.status();
   const std::string& address = (*listener)->address();
   if (address.size() > kAddressBytes) return {Errc::kSystem, address + " is not a numeric address"};
-  auto places = net::make_room(size_ - 1, "an alltoall needs a connection to each of the group's other " +
-                                              std::to_string(size_ - 1) + " members");
+  auto places = net::make_room(
+      size_ - 1, "an alltoall needs a connection to each of the other " + std::to_string(size_ - 1) + " members");
   if (!places.ok()) return places.status();
   places_to_connect_ = *std::move(places);
   for (std::size_t i = 0; i < awaited_; ++i) {
@@ -119,9 +119,9 @@ std::size_t Mesh::member(int rank) const {
 std::string Mesh::refusal(int rank) const {
   const std::size_t peer = member(rank);
   if (peer == size_ || peer == index_ || !connects(peer, index_, size_)) {
-    return "rank " + std::to_string(rank) + " does not belong here";
+    return "rank " + std::to_string(rank) + " must not connect here";
   }
-  return here_[peer] ? "rank " + std::to_string(rank) + " has come already" : std::string();
+  return here_[peer] ? "rank " + std::to_string(rank) + " is connected already" : std::string();
 }
 
 void Mesh::on_listener() {

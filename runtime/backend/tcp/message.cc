@@ -15,7 +15,7 @@ void fields(V& v, net::Ref<V, Header> header) {
   std::uint32_t magic = kMagic;
   auto dtype = static_cast<std::uint16_t>(header.dtype);
   std::uint32_t reserved = 0;
-  v(magic).check(magic == kMagic, "no message starts here");
+  v(magic).check(magic == kMagic, "it does not begin as a message of distrun");
   v.one_of(header.kind, kNumMessageKinds).one_of(header.op, kNumOpKinds);
   v(dtype).check(dtype < kNumDTypes, "unknown dtype");
   if constexpr (V::kReads) header.dtype = static_cast<DType>(v.ok() ? dtype : 0);
@@ -58,7 +58,7 @@ std::string to_string(const Header& header) {
 
 Status malformed(int rank, const Status& why) {
   return Status(ErrorInfo{.code = Errc::kProtocol,
-                          .message = "tcp: rank " + std::to_string(rank) + " sent what is no message of distrun: " +
+                          .message = "tcp: rank " + std::to_string(rank) + " sent a malformed message: " +
                                      why.message() + ". Does its program write to a descriptor that it has closed?",
                           .ranks = {rank},
                           .cause = "a malformed message",
@@ -71,7 +71,7 @@ Status wrong_message(int rank, const Header& got, const Header& expected) {
                           .message = "tcp: rank " + std::to_string(rank) + " sent " + to_string(got) + " where " +
                                      to_string(expected) +
                                      " was expected: the ranks do not run the same operations in the same order. "
-                                     "This is a bug in distrun; please report it.",
+                                     "This is a bug in distrun, please report it.",
                           .ranks = {rank},
                           .cause = "a message out of order",
                           .usable = false,

@@ -66,7 +66,7 @@ Status connect_right(const Seat& seat, Ring& ring) {
 
 Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) {
   const auto accept = [&seat](const net::Hello& hello) {
-    return hello.from == seat.left() ? std::string() : "only rank " + std::to_string(seat.left()) + " belongs here";
+    return hello.from == seat.left() ? std::string() : "only rank " + std::to_string(seat.left()) + " may connect here";
   };
   // If a neighbour dies before it connects, the store reports it: its requests fail when the job ends.
   const auto news = [&seat] {

@@ -200,8 +200,9 @@ void RingExchange::read_against_stream() {
   if (header.ok() && header->kind != MessageKind::kData) {
     on_farewell(*header, right_);
   } else {
-    set_failure(malformed(
-        right_.peer, header.ok() ? Status(Errc::kProtocol, "data against the ring's direction") : header.status()));
+    set_failure(malformed(right_.peer, header.ok()
+                                           ? Status(Errc::kProtocol, "data came against the direction of the ring")
+                                           : header.status()));
   }
 }
 

@@ -20,8 +20,8 @@ Io unmoved(int error) {
 }  // namespace
 
 Status memory_fault(Access access) {
-  const std::string text = access == Access::kRead ? "read; was the file that it maps cut?"
-                                                   : "written; does it map a file for reading only?";
+  const std::string text = access == Access::kRead ? "read. Was the file that it maps cut?"
+                                                   : "written. Does it map a file that is read-only?";
   return Status(ErrorInfo{.code = Errc::kSystem,
                           .message = "tcp: the memory of a tensor cannot be " + text,
                           .cause = "unusable memory",
@@ -37,13 +37,12 @@ Status broken_seal(Io io, int peer) {
                   .cause = "no record numbers left",
                   .usable = false});
   }
-  return Status(
-      ErrorInfo{.code = Errc::kProtocol,
-                .message = "tcp: bytes that " + rank + " sent were changed on the way: a record's tag is wrong",
-                .ranks = {peer},
-                .cause = "bytes that it sent were changed on the way",
-                .usable = false,
-                .link = LinkEnd::kTampered});
+  return Status(ErrorInfo{.code = Errc::kProtocol,
+                          .message = "tcp: data of " + rank + " was changed on the way (the tag of a record is wrong)",
+                          .ranks = {peer},
+                          .cause = "its data was changed on the way",
+                          .usable = false,
+                          .link = LinkEnd::kTampered});
 }
 
 void MessageWriter::protect(net::RecordCipher* cipher) {

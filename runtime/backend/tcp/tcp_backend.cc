@@ -42,7 +42,7 @@ Status TcpBackend::start(const Operation& operation, std::uint64_t token) {
   if (!failed_.ok()) return failed_;
   if (abort_.requested()) return abort_.why();
   if (operation.device.type != DeviceType::kCpu) {
-    return {Errc::kUnsupported, "The backend tcp works on CPU memory only; copy the tensor to the CPU first."};
+    return {Errc::kUnsupported, "the backend tcp needs tensors in CPU memory. Copy the tensor to the CPU first"};
   }
   const bool exchanges = operation.kind == OpKind::kAlltoall && group_.members.size() > 1;
   const Status status = exchanges ? start_exchange(operation, token) : ring_.start(operation, token, next_sequence_++);

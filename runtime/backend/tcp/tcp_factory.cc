@@ -21,7 +21,7 @@ class TcpFactory final : public Factory {
     const bool alone = group.members.size() == 1;
     return {.backend = "tcp",
             .available = true,
-            .reason = alone ? "one rank: nothing to send" : "TCP works between any hosts that reach each other",
+            .reason = alone ? "one rank: nothing to send" : "TCP works between all hosts",
             .score = alone ? kTcpScoreAlone : kTcpScore,
             .capabilities = tcp::tcp_capabilities()};
   }

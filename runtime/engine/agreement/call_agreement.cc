@@ -22,7 +22,7 @@ void CallAgreement::called(int rank, Call call, TimePoint now, const Status& ref
   std::vector<int> takers = takers_of(call);
   const bool takes_part = takers.empty() || std::find(takers.begin(), takers.end(), rank) != takers.end();
   if (!takes_part || (call.members_only && !members_.are_ranks(takers))) {
-    return decisions_.protocol_error(rank, members_.hosts(), describe(call) + ", of which it is no member");
+    return decisions_.protocol_error(rank, members_.hosts(), "the call " + describe(call) + " without being a member");
   }
   calls_.add(rank, std::move(call), std::move(takers), now, refused);
 }
@@ -63,7 +63,7 @@ void CallAgreement::add_set(CallBoard::Next call) {
   const std::vector<int> ranks = call.call.ranks;
   if (!members_.are_ranks(ranks)) {
     return end_call(
-        call, Status(Errc::kInvalidArgument, describe(call.call) + " is refused: name each rank once, from 0 to " +
+        call, Status(Errc::kInvalidArgument, describe(call.call) + " is not valid: name each rank once, from 0 to " +
                                                  std::to_string(members_.world_size() - 1)));
   }
   const bool members_only = call.call.members_only;
@@ -78,12 +78,12 @@ void CallAgreement::set_made(int rank, int set, const Status& result) {
   const auto found = making_.find(set);
   if (found == making_.end() || !member || found->second.reported[*member]) {
     return decisions_.protocol_error(
-        rank, members_.hosts(), "the outcome of making process set " + std::to_string(set) + " which it was not asked");
+        rank, members_.hosts(), "a result for process set " + std::to_string(set) + " that rank 0 did not ask for");
   }
   MakingSet& making = found->second;
   making.reported[*member] = true;
   if (making.failed.ok() && !result.ok()) {
-    making.failed = result.with_context("process set " + std::to_string(set) + " could not be made on " +
+    making.failed = result.with_context("process set " + std::to_string(set) + " cannot be made on " +
                                         describe_ranks(std::span(&rank, 1), members_.hosts()));
   }
   if (--making.missing > 0) return;
@@ -155,11 +155,13 @@ bool CallAgreement::fail_joined(const CallBoard::Waiting& waiting, TimePoint now
   if (waiting.unordered || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
   calls_.refuse(
       waiting.number,
-      Status(ErrorInfo{.code = Errc::kInvalidArgument,
-                       .message = waiting.what + " waits for " + describe_ranks(waiting.missing, members_.hosts()) +
-                                  " in join (out of data), which waits for the ranks that call; make the " +
-                                  "same calls on every rank before any of them calls join",
-                       .ranks = waiting.missing}));
+      Status(ErrorInfo{
+          .code = Errc::kInvalidArgument,
+          .message =
+              waiting.what + " waits for " + describe_ranks(waiting.missing, members_.hosts()) +
+              ", which called join() and wait for the other ranks. Make the same calls on every rank before any " +
+              "of them calls join()",
+          .ranks = waiting.missing}));
   return true;
 }
 
@@ -171,9 +173,9 @@ void CallAgreement::end_unfinishable(const CallBoard::Waiting& waiting, TimePoin
   const auto& ranks = gone.empty() ? waiting.missing : gone;
   if (waiting.reported == waiting.counts) decisions_.report({wait_of(waiting)});
   decisions_.abort({.code = gone.empty() ? Errc::kTimeout : Errc::kRankLeft,
-                    .message = waiting.what + " can not end: " + describe_ranks(ranks, members_.hosts()) +
-                               (gone.empty() ? " did not take part within stall_shutdown_time" : " left the job") +
-                               "; make the same calls on every rank that takes part",
+                    .message = waiting.what + " cannot end: " + describe_ranks(ranks, members_.hosts()) +
+                               (gone.empty() ? " did not take part within --stall-shutdown-time" : " left the job") +
+                               ". Make the same calls on every rank that takes part",
                     .ranks = ranks,
                     .host = members_.hosts().at(static_cast<std::size_t>(ranks.front())),
                     .cause = gone.empty() ? "stalled" : "left",

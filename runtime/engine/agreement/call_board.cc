@@ -216,11 +216,11 @@ void CallBoard::fail_circle(const Calls& calls, const std::vector<std::string>& 
     parties.push_back({.call = &open->call, .ranks = ascending(open->made)});
     members_alone = members_alone || !open->takers.empty();
   }
-  ErrorInfo error = difference(std::move(parties),
-                               members_alone ? "calls that ranks make together wait for one another: "
-                                             : "a call that all ranks make together differs: ",
-                               hosts)
-                        .info();
+  ErrorInfo error =
+      difference(
+          std::move(parties),
+          members_alone ? "ranks wait for each other in different calls: " : "ranks make different calls: ", hosts)
+          .info();
   error.message += "make the same calls in the same order on every rank";
   if (members_alone) error.message += " that takes part";
   fail(calls, Status(std::move(error)));

@@ -36,7 +36,7 @@ void Coordinator::set_made(int rank, int set, const Status& result) {
 
 void Coordinator::leave(int rank) {
   if (finished()) return;
-  if (!members_.leave(rank)) return decisions_.protocol_error(rank, members_.hosts(), "that it leaves, twice");
+  if (!members_.leave(rank)) return decisions_.protocol_error(rank, members_.hosts(), "two messages that it leaves");
   decisions_.append(entry::Left{.rank = rank});
   tensors_.left();
 }
@@ -44,7 +44,7 @@ void Coordinator::leave(int rank) {
 void Coordinator::drained(int rank) {
   if (finished() || members_.drained(rank)) return;
   decisions_.protocol_error(rank, members_.hosts(),
-                            "that nothing is in flight there any more, before it left or twice");
+                            "a message that it has no operations any more, twice or before it left");
 }
 
 Actions Coordinator::act(std::span<const int> busy, bool hold) {

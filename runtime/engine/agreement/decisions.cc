@@ -9,7 +9,7 @@ namespace distrun::engine {
 void Decisions::protocol_error(int rank, const std::vector<std::string>& hosts, const std::string& what) {
   abort({.code = Errc::kProtocol,
          .message = describe_ranks(std::span(&rank, 1), hosts) + " sent " + what +
-                    ", which a sound member never does; this is a bug in distrun",
+                    ". This is a bug in distrun, please report it",
          .ranks = {rank},
          .usable = false});
 }

@@ -66,7 +66,7 @@ void TensorAgreement::add(int rank, SubmissionEvent event) {
   const auto member = members_.position(rank, event.set);
   if (!member || members_.has_left(rank)) {
     return decisions_.protocol_error(rank, members_.hosts(),
-                                     "tensor '" + std::string(event.name) + "' of a process set that it is not in");
+                                     "tensor '" + std::string(event.name) + "' for a process set without this rank");
   }
   // A join must never fail as a tensor does: it would be freed while this code still uses it.
   const bool joins = event.signature->kind == OpKind::kJoin;
@@ -272,7 +272,7 @@ void TensorAgreement::remove_set(int set) {
     fail(*tensor, Status(ErrorInfo{.code = Errc::kInvalidArgument,
                                    .message = "tensor '" + tensor->name + "': its process set was removed before " +
                                               describe_ranks(missing, members_.hosts()) +
-                                              " submitted it; submit it on all members first",
+                                              " submitted it. Submit it on all members first",
                                    .tensor = tensor->name,
                                    .ranks = missing}));
   }
@@ -283,8 +283,9 @@ void TensorAgreement::remove_set(int set) {
     group = drop ? groups_.erase(group) : std::next(group);
   }
   for (PendingTensor* tensor : grouped) {
-    fail(*tensor, Status(Errc::kInvalidArgument, "tensor '" + tensor->name + "': its process set was removed before " +
-                                                     "the rest of its group was submitted on all members"));
+    fail(*tensor, Status(Errc::kInvalidArgument,
+                         "tensor '" + tensor->name + "': its process set was removed before " +
+                             "all members submitted the rest of its group. Submit the whole group first"));
   }
   ids_.erase_set(set);
   joined_.forget(set);
@@ -307,7 +308,7 @@ void TensorAgreement::check_left(PendingTensor& tensor) {
   error.host = members_.hosts().at(static_cast<std::size_t>(gone.front()));
   error.message = std::string(name_of(tensor.signature.kind)) + " '" + tensor.name +
                   "' can never run: " + describe_ranks(gone, members_.hosts()) +
-                  " left the job without submitting it; submit the same tensors on every rank before shutdown";
+                  " left the job without submitting it. Submit the same tensors on every rank before shutdown";
   if (members_.left_of(waiting).size() == waiting.size()) return fail(tensor, Status(std::move(error)));
   decisions_.abort(std::move(error));
 }

@@ -105,7 +105,7 @@ ErrorInfo deadlock_error(const std::vector<net::RankWait>& waits, const std::vec
                          const std::vector<std::string>& hosts, Duration limit) {
   ErrorInfo error{.code = Errc::kTimeout, .usable = false};
   error.cause = "stalled";
-  error.message = "deadlock: for " + seconds_text(limit) + " every rank has waited for others, and no wait can end: ";
+  error.message = "deadlock: every rank has waited for others for " + seconds_text(limit) + ", and no wait can end: ";
   std::set<int> named;
   std::size_t shown = 0;
   const auto add = [&](const std::string& text) {
@@ -125,7 +125,7 @@ ErrorInfo deadlock_error(const std::vector<net::RankWait>& waits, const std::vec
         (operation.empty() ? "" : " in " + operation));
   }
   if (shown > kWaitsShown) error.message += "; and " + std::to_string(shown - kWaitsShown) + " more waits";
-  error.message += "; make the same calls in the same order on every rank (--deadlock-time 0 lets ranks wait)";
+  error.message += ". Make the same calls in the same order on every rank (--deadlock-time 0 lets them wait)";
   // Begins with ranks that others miss: the launcher tells the others that the first one is lost.
   if (!waits.empty()) error.ranks = waits.front().missing;
   for (int rank = 0; rank < static_cast<int>(operations.size()); ++rank) {

@@ -92,7 +92,7 @@ void FailureDetector::suspect_silent_leader(int gone, TimePoint now) {
   error.host = hosts_.empty() ? "" : hosts_.front();
   error.message = describe_ranks(std::span(&leader, 1), hosts_) + " did not answer for " + seconds_text(kGrace) +
                   " (stopped, overloaded or unreachable), and " + describe_ranks(std::span(&gone, 1), hosts_) +
-                  " has gone, perhaps for that reason";
+                  " has ended, perhaps for that reason";
   suspect_until({.rank = leader, .error = std::move(error), .until = now + kGrace, .silent = true});
 }
 

@@ -41,9 +41,10 @@ Result<Fd> open_timeline(const std::string& path) {
   Folder::Opened out{.error = errno};
   if (folder.valid()) out = folder.open_to_write(std::filesystem::path(path).filename(), O_TRUNC);
   if (out.refused) {
-    return Status(Errc::kSystem, "timeline: '" + path +
-                                     "' is a link or no plain file, and others may write in its directory; remove it, "
-                                     "or name a file in a directory of your own");
+    return Status(Errc::kSystem,
+                  "timeline: '" + path +
+                      "' is a link or not a plain file, and other users may write in its folder. Remove it, or "
+                      "name a file in a folder of your own");
   }
   if (!out.file.valid()) return errno_status("timeline: cannot write '" + path + "'", out.error);
   return std::move(out.file);
@@ -132,7 +133,7 @@ Status TimelineFile::write(int rank, const std::vector<TimelineEvent>& events, s
 
 Status TimelineFile::end_at_limit(std::int64_t at_ns) {
   const std::string why = "has reached timeline_max_size (" + show_bytes(limit_) +
-                          "); --timeline-max-size sets another size, or 0 for no limit";
+                          "). For another limit use --timeline-max-size; 0 means none";
   DISTRUN_RETURN_IF_ERROR(mark("THE TIMELINE ENDS HERE", "the file " + why, at_ns));
   return {Errc::kSystem, "timeline: '" + path_ + "' " + why};
 }

@@ -69,7 +69,7 @@ Status TimelineWriter::State::write(const Batch& batch, const Dropped& lost) con
   try {
     DISTRUN_RETURN_IF_ERROR(file->write(batch.rank, batch.events, batch.offset_ns));
     if (lost.events == 0) return {};
-    return file->mark(std::to_string(lost.events) + " EVENTS DROPPED", "they came faster than the disk took them",
+    return file->mark(std::to_string(lost.events) + " EVENTS DROPPED", "they came faster than the disk can write them",
                       lost.at_ns);
   } catch (const std::exception& error) {
     return {Errc::kOutOfMemory, std::string("timeline: ") + error.what()};
@@ -129,7 +129,7 @@ Status TimelineWriter::write(int rank, std::vector<TimelineEvent> events, std::i
   if (events.empty()) return {};
   const std::size_t bytes = bytes_of(events);
   const MutexLock lock(state_->mutex);
-  if (state_->finished) return {Errc::kShutDown, "timeline: '" + path_ + "' has been finished"};
+  if (state_->finished) return {Errc::kShutDown, "timeline: '" + path_ + "' is finished already"};
   if (!state_->failure.ok()) return std::exchange(state_->failure, {});
   if (state_->ending) return {};
   if (state_->bytes + bytes > kMostQueued) {
@@ -167,7 +167,7 @@ Status TimelineWriter::finish(TimePoint deadline) {
   }
   thread_.detach();
   return {Errc::kTimeout,
-          "timeline: '" + path_ + "' is not complete: its disk (is it reachable?) has not taken the rest in time"};
+          "timeline: '" + path_ + "' is not complete: its disk did not write the rest in time. Is it reachable?"};
 }
 
 }  // namespace distrun::engine

@@ -151,10 +151,9 @@ bool Watchdog::warns_itself(const Work& in_flight, TimePoint now) const {
 std::string Watchdog::warning_text(const std::optional<OldestWork>& work, TimePoint now) const {
   const std::string silence = silence_text(now);
   if (!work || !work->running) return silence + (work ? " while " + work->what + " waits" : "");
-  const std::string nobody = options_.rank == 0 ? "all ranks that could be asked answer" : "rank 0 answers";
+  const std::string nobody = options_.rank == 0 ? "all other ranks answer" : "rank 0 answers";
   return work->what + " has been running for " + seconds_text(now - work->since) +
-         (work->on_gpu ? ", or has waited for what this rank's GPU does before it; " : "; ") +
-         (silence.empty() ? nobody : silence);
+         (work->on_gpu ? ", or waits for earlier work of this GPU; " : "; ") + (silence.empty() ? nobody : silence);
 }
 
 // The time for which all silent ranks have been silent.
@@ -184,8 +183,8 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
   const bool late = over(work, now);
   if (!late) answered_overdue_ = 0;
   std::string what = late ? work->what + " has not completed for " + seconds_text(now - work->since) +
-                                ", longer than stall_shutdown_time"
-                          : "another rank has waited longer than stall_shutdown_time";
+                                ", longer than --stall-shutdown-time"
+                          : "another rank has waited longer than --stall-shutdown-time";
   if (!ending_.ok()) {
     if (silent_.empty()) return ending_;
     what = ending_.message();

@@ -206,12 +206,12 @@ std::vector<std::byte> encode(const Frame& frame) {
 Result<Frame> decode(std::span<const std::byte> bytes) {
   WireReader r(bytes);
   if (const std::uint8_t format = r.u8(); r.ok() && format != kFormat) {
-    return Status(Errc::kProtocol, "a peer's engine speaks format " + std::to_string(format) + ", this one " +
-                                       std::to_string(kFormat) + "; install the same distrun version on all hosts");
+    return Status(Errc::kProtocol, "another version of distrun sent it (format " + std::to_string(format) + ", not " +
+                                       std::to_string(kFormat) + "). Install the same version on all hosts");
   }
   Frame frame{.capabilities = r.u32(), .epoch = r.u32(), .index = r.u64()};
   variants(r, frame.messages);
-  if (Status status = r.finish("a control frame"); !status.ok()) return status;
+  if (Status status = r.finish("a control message"); !status.ok()) return status;
   return frame;
 }
 

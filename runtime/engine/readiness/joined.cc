@@ -11,10 +11,10 @@ namespace {
 std::string obstacle(const Signature& signature, std::span<const int> joined) {
   const OpTraits& traits = traits_of(signature.kind);
   if (!traits.lost_by_join.empty()) return std::string(traits.lost_by_join);
-  if (traits.has_root && std::ranges::find(joined, signature.root) != joined.end()) return "it is the root";
+  if (traits.has_root && std::ranges::find(joined, signature.root) != joined.end()) return "one of them is the root";
   const bool sums = signature.reduce == ReduceOp::kSum || signature.reduce == ReduceOp::kAverage;
   if (traits.reduces && !sums && signature.prescale != 1.0) {
-    return "a neutral element does not survive the prescale factor";
+    return "it has a prescale factor, and it is not a sum or an average";
   }
   return {};
 }
@@ -40,8 +40,8 @@ Status check_joined(const PendingTensor& tensor, const std::vector<std::string>&
   const std::string kind(name_of(tensor.signature.kind));
   return Status(ErrorInfo{.code = Errc::kInvalidArgument,
                           .message = "tensor '" + tensor.name + "': " + kind + " cannot run after " +
-                                     describe_ranks(tensor.excused, hosts) + " joined (ran out of data): " + why +
-                                     "; do this operation on every rank before any of them calls join",
+                                     describe_ranks(tensor.excused, hosts) + " called join(): " + why +
+                                     ". Do this operation on every rank before any of them calls join()",
                           .tensor = tensor.name,
                           .ranks = tensor.excused});
 }

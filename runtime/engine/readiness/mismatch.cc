@@ -146,14 +146,14 @@ std::optional<ErrorInfo> check_agreed(const Signature& signature, const Mismatch
   const bool by_rows = traits.output == OpOutput::kGathered || traits.output == OpOutput::kShare;
   if (by_rows && signature.shape.empty()) {
     error.message = "tensor '" + error.tensor + "': " + std::string(name_of(signature.kind)) +
-                    " of a tensor with 0 dimensions is not defined; give it a first dimension (reshape(1))";
+                    " of a tensor with 0 dimensions is not possible. Give it a first dimension: reshape(1)";
     return error;
   }
   const auto& members = *context.members;
   if (traits.has_root && std::find(members.begin(), members.end(), signature.root) == members.end()) {
     error.message = "tensor '" + error.tensor + "': " + std::string(traits.name) + " root rank " +
                     std::to_string(signature.root) + " is not in the process set (" +
-                    describe_ranks(members, *context.hosts) + "); name a rank of the set";
+                    describe_ranks(members, *context.hosts) + "). Name a rank of the set";
     return error;
   }
   return std::nullopt;

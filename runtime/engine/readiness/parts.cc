@@ -21,20 +21,20 @@ std::string fault_of(const SplitsOf& one, std::size_t members) {
   const auto count = static_cast<std::int64_t>(members);
   if (one.splits.empty()) {
     if (one.rows % count == 0) return {};
-    return std::to_string(one.rows) + " rows, which cannot be shared equally among " + std::to_string(members) +
-           " ranks; give splits";
+    return std::to_string(one.rows) + " rows, which cannot be divided equally among " + std::to_string(members) +
+           " ranks: pass splits";
   }
   const std::string given = "the splits " + splits_text(one.splits) + ", ";
   if (one.splits.size() != members) {
-    return given + std::to_string(one.splits.size()) + " of them; give one for each of the " + std::to_string(members) +
-           " ranks of the process set";
+    return "the " + std::to_string(one.splits.size()) + " splits " + splits_text(one.splits) +
+           ": pass one for each of the " + std::to_string(members) + " ranks of the process set";
   }
   std::int64_t left = one.rows;
   for (const std::int64_t split : one.splits) {
-    if (split < 0) return given + "one of which is negative; give numbers of rows";
+    if (split < 0) return given + "one of them negative: pass numbers of rows";
     if (split > left) {
-      return given + "which are more than the tensor's " + std::to_string(one.rows) +
-             " rows; make them add up to dimension 0";
+      return given + "more than the tensor's " + std::to_string(one.rows) +
+             " rows: make their sum equal to dimension 0";
     }
     left -= split;
   }
@@ -49,8 +49,8 @@ std::optional<ErrorInfo> check_number(std::span<const SplitsOf> members, const M
   const std::string most = std::to_string(all_equal ? kMaxAlltoallMembers : kMaxSplitMembers);
   return ErrorInfo{.code = Errc::kInvalidArgument,
                    .message = "tensor '" + std::string(context.tensor) + "': an alltoall " +
-                              (all_equal ? "" : "with unequal splits ") + "goes among at most " + most +
-                              " ranks, not " + std::to_string(count) + "; " +
+                              (all_equal ? "" : "with unequal splits ") + "is possible among at most " + most +
+                              " ranks, not " + std::to_string(count) + ": " +
                               (all_equal ? "" : "send equal shares or ") + "use process sets of at most " + most +
                               " ranks",
                    .tensor = std::string(context.tensor)};

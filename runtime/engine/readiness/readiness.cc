@@ -131,15 +131,16 @@ std::vector<SplitsOf> splits_of(const PendingTensor& tensor) {
 std::optional<ErrorInfo> check_possible(const PendingTensor& tensor) {
   const std::string subject = "tensor '" + tensor.name + "': ";
   if (tensor.refusing > 0 && tensor.refusing + tensor.excused.size() == tensor.members->size()) {
-    return ErrorInfo{.code = Errc::kUnsupported,
-                     .message = subject + "its group runs all or none, and one part of it cannot: " + tensor.refusal,
-                     .tensor = tensor.name};
+    return ErrorInfo{
+        .code = Errc::kUnsupported,
+        .message = subject + "the tensors of a group run together, and one of them cannot run: " + tensor.refusal,
+        .tensor = tensor.name};
   }
   const Signature& signature = tensor.signature;
   if (!rows_differ_by_right(signature.kind) || sum_of_rows(tensor.first_dims, signature)) return std::nullopt;
   return ErrorInfo{.code = Errc::kInvalidArgument,
-                   .message = subject + "what the ranks give to the " + std::string(name_of(signature.kind)) +
-                              " is larger than memory can be; move less at once",
+                   .message = subject + "the result of the " + std::string(name_of(signature.kind)) +
+                              " is larger than memory can be. Move less data at once",
                    .tensor = tensor.name};
 }
 

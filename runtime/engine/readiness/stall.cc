@@ -122,7 +122,7 @@ Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, cons
   std::sort(error.ranks.begin(), error.ranks.end());
   error.host = hosts.at(static_cast<std::size_t>(error.ranks.front()));
   error.message = "tensor '" + tensor.name + "': " + party(tensor) + ", but " + party(rival) +
-                  "; call the same operation, on as many tensors, under one name on every rank";
+                  ". Call the same operation with the same name, on the same number of tensors, on every rank";
   return Status(std::move(error));
 }
 
@@ -203,7 +203,7 @@ std::string Resumed::take_text() {
   const Resumed taken = std::exchange(*this, {});
   const std::string more =
       taken.count_ > kNamesShown ? " and " + std::to_string(taken.count_ - kNamesShown) + " more" : "";
-  return taken.names_ + more + " went on after " + seconds_text(taken.longest_);
+  return taken.names_ + more + " continued after " + seconds_text(taken.longest_);
 }
 
 ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string>& hosts, TimePoint now) {
@@ -212,7 +212,7 @@ ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string
   error.cause = "stalled";
   error.message = name_text(tensor) + set_text(tensor, hosts) + " has waited " + seconds_text(now - tensor.first) +
                   " for " + describe_ranks(error.ranks, hosts) +
-                  " to submit it, longer than stall_shutdown_time; see what those ranks are doing";
+                  " to submit it, longer than --stall-shutdown-time. Look at what those ranks do";
   return error;
 }
 

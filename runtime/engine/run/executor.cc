@@ -15,7 +15,7 @@ bool concerns_only_the_tensor(const Status& status) {
 Status no_backend(const ProcessSet& set, DeviceType device) {
   return {Errc::kUnsupported, "process set " + std::to_string(set.id) + " has no backend for device " +
                                   std::string(name_of(device)) +
-                                  "; move the tensor to the cpu or install a backend for the device"};
+                                  ". Move the tensor to the CPU, or install a backend for the device"};
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ std::size_t row_elements(const Tensor& tensor) {
 Status wrong_sizes(std::size_t sizes, const ProcessSet& set, const Tensor& tensor) {
   return {Errc::kProtocol, "the decision log gives " + std::to_string(sizes) + " sizes for an " +
                                std::string(name_of(tensor.signature().kind)) + " of " +
-                               std::to_string(set.members.size()) + " ranks; this is a bug in distrun"};
+                               std::to_string(set.members.size()) +
+                               " ranks. This is a bug in distrun, please report it"};
 }
 
 // For a backend that does not scale. The inputs are scaled before it runs, its results afterwards by finish_part(). A
@@ -47,7 +48,8 @@ void take_scales(backend::Operation& operation) {
 // Makes the output of an operation whose rows come from all members. `dims`: number of rows of each member.
 Status make_output(Tensor& tensor, backend::Backend& backend, const std::vector<std::int64_t>& dims) {
   const auto rows = sum_of_rows(dims, tensor.signature());
-  if (!rows) return {Errc::kProtocol, "the decision log has sizes that no memory has; this is a bug in distrun"};
+  if (!rows)
+    return {Errc::kProtocol, "the decision log has impossible sizes. This is a bug in distrun, please report it"};
   Shape shape = tensor.signature().shape;
   shape.front() = *rows;
   Output& output = tensor.output();

@@ -26,7 +26,7 @@ void say_submitted(const Tensor& tensor, const std::string& refusal, std::vector
 }
 
 Status broken(const std::string& what) {
-  return {Errc::kProtocol, "the decision log names " + what + "; this is a bug in distrun"};
+  return {Errc::kProtocol, "the decision log names " + what + ". This is a bug in distrun, please report it"};
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ Result<TensorPtr> Member::take(TensorKey key) {
 Result<TensorPtr> Member::take_or_stand_in(TensorKey key, const Signature* signature) {
   if (!joined_.contains(key.set) || announced_.contains(key)) return take(key);
   if (signature == nullptr)
-    return broken("tensor '" + std::string(key.name) + "', of which a joined rank knows nothing");
+    return broken("tensor '" + std::string(key.name) + "' without its description, for a rank that has joined");
   const auto gpu = gpus_.find(key.set);
   return make_stand_in(key.set, key.name, *signature, gpu == gpus_.end() ? own_gpu_ : gpu->second);
 }

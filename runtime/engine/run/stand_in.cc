@@ -66,8 +66,7 @@ Status fill_stand_in(Tensor& tensor, backend::Backend& backend) {
   if (traits_of(signature.kind).reduces) element = neutral_element(signature.reduce, signature.dtype);
   auto memory = backend.allocate(tensor.submission().device, payload_bytes(signature), element);
   if (!memory.ok()) {
-    return memory.status().with_context("what stands in for tensor '" + tensor.submission().name +
-                                        "' of the ranks that have not joined yet");
+    return memory.status().with_context("the data of a joined rank for tensor '" + tensor.submission().name + "'");
   }
   tensor.own(*std::move(memory));
   return {};

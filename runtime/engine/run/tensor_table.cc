@@ -25,8 +25,9 @@ Status check_shape(const Submission& submission) {
                                   std::to_string(submission.shape.size()));
   }
   if (!fits_in_memory(submission.shape, submission.dtype)) {
-    return refuse(submission, "shape " + to_string(submission.shape) +
-                                  " has a negative dimension or is larger than memory can be; pass the tensor's shape");
+    return refuse(submission,
+                  "shape " + to_string(submission.shape) +
+                      " has a negative dimension or is larger than memory can be. Pass the shape of the tensor");
   }
   return {};
 }
@@ -47,21 +48,24 @@ std::size_t output_bytes(const Submission& submission, std::size_t members, std:
 
 Status check_memory(const Submission& submission, std::size_t members, std::size_t index) {
   if (!moves_data(submission.kind) || num_elements(submission.shape) == 0) return {};
-  if (submission.input == nullptr) return refuse(submission, "the input is a null pointer; pass the tensor's memory");
+  if (submission.input == nullptr)
+    return refuse(submission, "the input is a null pointer. Pass the memory of the tensor");
   const std::size_t out_bytes = output_bytes(submission, members, index);
   if (out_bytes == 0) return {};
   const bool in_place_goes = traits_of(submission.kind).output == OpOutput::kAsInput;
   if (submission.output == nullptr) {
-    return refuse(submission, in_place_goes ? "the output is a null pointer; pass the output's memory (the input's for "
-                                              "in place)"
-                                            : "the output is a null pointer; pass memory for this rank's share");
+    return refuse(submission, in_place_goes
+                                  ? "the output is a null pointer. Pass the memory of the output, which may be "
+                                    "that of the input"
+                                  : "the output is a null pointer. Pass memory for the share of this rank");
   }
   const auto* in = static_cast<const std::byte*>(submission.input);
   const auto* out = static_cast<const std::byte*>(submission.output);
   const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);
   if ((in != out || !in_place_goes) && in < out + out_bytes && out < in + bytes) {
-    return refuse(submission, in_place_goes ? "input and output overlap; make them the same memory or separate memory"
-                                            : "input and output overlap; give the share memory of its own");
+    return refuse(submission, in_place_goes
+                                  ? "input and output overlap. Use the same memory for both, or separate memory"
+                                  : "input and output overlap. Use separate memory for the share");
   }
   return {};
 }
@@ -105,7 +109,7 @@ Result<std::map<std::pair<int, int>, GroupTag>> tags_of(std::span<const Submissi
   for (auto& [group, list] : names) {
     if (list.size() > kMaxGroup) {
       return Status(Errc::kInvalidArgument, "group " + std::to_string(group.second) + " has " +
-                                                std::to_string(list.size()) + " tensors; at most " +
+                                                std::to_string(list.size()) + " tensors, and at most " +
                                                 std::to_string(kMaxGroup) + " can run together");
     }
     if (list.size() > 1) tags[group] = tag_of(std::move(list));
@@ -119,18 +123,18 @@ Status TensorTable::check_set(const Submission& submission) const {
   const auto set = sets_.find(submission.process_set);
   if (set == sets_.end()) {
     return refuse(submission, "process set " + std::to_string(submission.process_set) +
-                                  " does not exist (never added, or removed); add it on all ranks first");
+                                  " does not exist. Add it on all ranks first");
   }
   const auto& members = set->second;
   const auto own = std::find(members.begin(), members.end(), rank_);
   if (own == members.end()) {
     return refuse(submission, "rank " + std::to_string(rank_) + " is not a member of process set " +
-                                  std::to_string(submission.process_set) + "; only its members may submit to it");
+                                  std::to_string(submission.process_set) + ", and only its members may submit to it");
   }
   if (joining_.contains(submission.process_set) && submission.kind != OpKind::kJoin) {
     return refuse(submission, "rank " + std::to_string(rank_) + " has joined process set " +
                                   std::to_string(submission.process_set) +
-                                  " (ran out of data); wait for join to return before submitting to it again");
+                                  ". Wait until join() returns before you submit to it again");
   }
   return check_memory(submission, members.size(), static_cast<std::size_t>(own - members.begin()));
 }
@@ -141,13 +145,13 @@ Status TensorTable::check_device(const Submission& submission) const {
   if (submission.device.type != DeviceType::kCuda) return {};
   const auto found = gpus_.find(submission.process_set);
   if (found == gpus_.end() || found->second == submission.device.index) return {};
-  return refuse(submission,
-                "it is on cuda:" + std::to_string(submission.device.index) + ", and rank " + std::to_string(rank_) +
-                    "'s tensors of process set " + std::to_string(submission.process_set) +
-                    " are on cuda:" + std::to_string(found->second) +
-                    "; use one GPU per rank and process set (distrun_process_set_add_by_members, in Python "
-                    "add_process_set(ranks, members_only=True), makes another one of the same ranks, for the tensors "
-                    "on another GPU)");
+  return refuse(
+      submission,
+      "it is on cuda:" + std::to_string(submission.device.index) + ", and rank " + std::to_string(rank_) +
+          "'s tensors of process set " + std::to_string(submission.process_set) +
+          " are on cuda:" + std::to_string(found->second) +
+          ". Use one GPU per rank and process set. For another GPU, make another process set of the same ranks: "
+          "add_process_set(ranks, members_only=True), in C distrun_process_set_add_by_members");
 }
 
 Status TensorTable::check(const Submission& submission) const {
@@ -155,12 +159,12 @@ Status TensorTable::check(const Submission& submission) const {
     return refuse(submission, "a name has 1 to " + std::to_string(kMaxNameBytes) + " bytes");
   }
   if (submission.kind == OpKind::kJoin && submission.name != kJoinName) {
-    return refuse(submission, "a join is named '" + std::string(kJoinName) + "' on every rank");
+    return refuse(submission, "the name of a join must be '" + std::string(kJoinName) + "'");
   }
   if (submission.kind != OpKind::kJoin && submission.name == kJoinName) {
-    return refuse(submission, "this is the name of every join; choose another one");
+    return refuse(submission, "this name is reserved for join(). Choose another one");
   }
-  if (submission.splits.size() > kMaxSplits) return refuse(submission, "more splits than a job has ranks");
+  if (submission.splits.size() > kMaxSplits) return refuse(submission, "it has more splits than a job can have ranks");
   DISTRUN_RETURN_IF_ERROR(check_shape(submission));
   DISTRUN_RETURN_IF_ERROR(check_set(submission));
   DISTRUN_RETURN_IF_ERROR(check_device(submission));
@@ -168,7 +172,7 @@ Status TensorTable::check(const Submission& submission) const {
     return Status(ErrorInfo{.code = Errc::kDuplicateName,
                             .message = "tensor '" + submission.name + "' is already in flight on rank " +
                                        std::to_string(rank_) +
-                                       "; wait for it before submitting the name again, or use another name",
+                                       ". Wait for it before you submit this name again, or use another name",
                             .tensor = submission.name,
                             .ranks = {rank_}});
   }
@@ -185,7 +189,7 @@ Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> s
   for (const Submission& one : submissions) {
     Signature signature = signature_of(one);
     if (const auto tag = tags->find({one.process_set, one.group}); tag != tags->end()) {
-      if (one.kind == OpKind::kJoin) return refuse(one, "a join stands alone; submit it without a group");
+      if (one.kind == OpKind::kJoin) return refuse(one, "a join cannot be in a group. Submit it alone");
       signature.group = tag->second;
     }
     tensors.push_back(std::make_shared<Tensor>(one, std::move(signature), now));
@@ -270,7 +274,7 @@ Status TensorTable::close_set(int set) {
   MutexLock lock(mutex_);
   if (set == 0) return {Errc::kInvalidArgument, "the global process set 0 cannot be removed"};
   if (sets_.erase(set) == 0) {
-    return {Errc::kInvalidArgument, "process set " + std::to_string(set) + " does not exist; it cannot be removed"};
+    return {Errc::kInvalidArgument, "process set " + std::to_string(set) + " does not exist, so it cannot be removed"};
   }
   return {};
 }

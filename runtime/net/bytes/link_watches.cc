@@ -26,10 +26,10 @@ std::string text_of_end(int fd, LinkEnd end, Duration limit) {
     case LinkEnd::kLargeSilent:
       return std::string(kLargeMessagesLost) + " (from " + here + " to " + there + ")";
     case LinkEnd::kUnfinished:
-      return "a message from " + there + " has begun and was not whole after " + seconds +
-             "; has its process written to a descriptor that it had closed?";
+      return "a message from " + there + " began and was not complete after " + seconds +
+             ". Does its program write to a descriptor that it has closed?";
     default:
-      return there + " has acknowledged nothing of what " + here + " has sent to it for " + seconds;
+      return there + " has acknowledged nothing that " + here + " sent for " + seconds;
   }
 }
 

@@ -17,8 +17,8 @@ Result<std::vector<Fd>> make_room(std::size_t count, const std::string& need) {
   for (std::size_t i = 0; i < count; ++i) {
     places.emplace_back(i == 0 ? ::eventfd(0, EFD_CLOEXEC) : ::fcntl(places.front().get(), F_DUPFD_CLOEXEC, 0));
     if (places.back().valid()) continue;
-    return Status(Errc::kSystem, need + ", and only " + std::to_string(i) +
-                                     " more files may be opened; raise `ulimit -Hn`, which is " +
+    return Status(Errc::kSystem, need + ", but it can open only " + std::to_string(i) +
+                                     " more files. Raise the limit `ulimit -Hn`, which is " +
                                      std::to_string(limit.rlim_max));
   }
   return places;

@@ -419,7 +419,7 @@ Result<Fd> begin_connect_to_peer_of(int fd) {
   SocketAddress remote{.storage = {}, .size = sizeof(sockaddr_storage)};
   if (::getpeername(fd, remote.get(), &remote.size) != 0) return errno_status("getpeername failed", errno);
   const Address address = numeric(remote);
-  if (address.host.empty()) return Status(Errc::kSystem, "no TCP connection");
+  if (address.host.empty()) return Status(Errc::kSystem, "this is not a TCP connection");
   return begin_connect(address);
 }
 
@@ -437,7 +437,7 @@ bool ends_share_address(int fd) {
 
 std::string remote_text(int fd) {
   SocketAddress remote{.storage = {}, .size = sizeof(sockaddr_storage)};
-  if (::getpeername(fd, remote.get(), &remote.size) != 0) return "a process that has gone";
+  if (::getpeername(fd, remote.get(), &remote.size) != 0) return "a process that has ended";
   if (remote.storage.ss_family == AF_UNIX) {
     return "a local process (pid " + std::to_string(unix_peer_pid(fd)) + ")";
   }

@@ -76,7 +76,7 @@ double WireReader::f64() { return std::bit_cast<double>(u64()); }
 std::span<const std::byte> WireReader::view(std::size_t limit) {
   const std::size_t size = u32();
   if (size > limit) {
-    fail("a value of " + std::to_string(size) + " bytes where at most " + std::to_string(limit) + " are allowed");
+    fail("a value has " + std::to_string(size) + " bytes, and at most " + std::to_string(limit) + " are allowed");
     return {};
   }
   return take(size);
@@ -97,7 +97,7 @@ std::string WireReader::string(std::size_t limit) {
 std::size_t WireReader::list_count(std::size_t limit, std::size_t min_item_bytes) {
   const std::size_t count = u32();
   if (count > limit) {
-    fail("a list of " + std::to_string(count) + " items where at most " + std::to_string(limit) + " are allowed");
+    fail("a list has " + std::to_string(count) + " items, and at most " + std::to_string(limit) + " are allowed");
     return 0;
   }
   // Checked before memory is reserved: the remaining bytes cannot hold this many items.
@@ -119,10 +119,9 @@ std::vector<int> WireReader::i32s(std::size_t limit) {
 Status WireReader::finish(std::string_view message) {
   if (ok() && !rest_.empty()) fail(std::to_string(rest_.size()) + " bytes too many at its end");
   if (ok()) return {};
-  return {Errc::kProtocol, std::string(where_.empty() ? message : std::string_view(where_)) +
-                               " from the wire is malformed (if builds of distrun differ, install the same "
-                               "everywhere): " +
-                               fault_};
+  return {Errc::kProtocol,
+          std::string(where_.empty() ? message : std::string_view(where_)) +
+              " is malformed (if builds of distrun differ, install one build on all hosts): " + fault_};
 }
 
 }  // namespace distrun::net

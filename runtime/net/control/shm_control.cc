@@ -216,7 +216,7 @@ class ShmControl final : public ControlPlane {
 
 Status check_size(std::size_t size) {
   if (size <= kMaxMessage) return {};
-  return {Errc::kInvalidArgument, "a control message of " + std::to_string(size) + " bytes is over 16 MiB"};
+  return {Errc::kInvalidArgument, "a control message of " + std::to_string(size) + " bytes is larger than 16 MiB"};
 }
 
 Status ShmControl::send(int to, std::span<const std::byte> message) {

@@ -278,8 +278,8 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
       if (socket.status().code() != Errc::kTimeout) return socket.status();
       ErrorInfo info = socket.status().info();
       info.ranks = missing_of(members, sockets);
-      info.message = "waiting for rank(s) " + ranks_text(info.ranks) + " on the control plane '" + options.name +
-                     "': " + info.message;
+      info.message = "waiting for rank(s) " + ranks_text(info.ranks) + " to connect (control plane '" + options.name +
+                     "'): " + info.message;
       return Status(std::move(info));
     }
     const std::size_t index = index_of((*socket)->peer().from);

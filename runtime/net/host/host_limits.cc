@@ -101,17 +101,17 @@ Status check_memory(std::uint64_t bytes, const std::string& sysroot) {
   rlimit file_size{};
   if (::getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur != RLIM_INFINITY && bytes > file_size.rlim_cur)
     return {Errc::kOutOfMemory, need + "the file size limit (ulimit -f) is " + std::to_string(file_size.rlim_cur) +
-                                    " bytes and counts for shared memory; raise it"};
+                                    " bytes, and it counts for shared memory too. Raise it"};
   for (const ControlGroup& group : groups_of(sysroot, "memory")) {
     const auto room = room_in(group);
     if (room && room->bytes < bytes)
       return {Errc::kOutOfMemory,
-              need + std::to_string(room->bytes) + " bytes are left below " + room->where + "; raise it"};
+              need + "only " + std::to_string(room->bytes) + " bytes are left of " + room->where + ". Raise it"};
   }
   const auto available_kib = number_in(sysroot + "/proc/meminfo", "MemAvailable:");
   if (available_kib && *available_kib * 1024 < bytes)
-    return {Errc::kOutOfMemory, need + std::to_string(*available_kib * 1024) + " bytes of memory are available (" +
-                                    sysroot + "/proc/meminfo)"};
+    return {Errc::kOutOfMemory, need + "only " + std::to_string(*available_kib * 1024) +
+                                    " bytes of memory are available (" + sysroot + "/proc/meminfo)"};
   return {};
 }
 

@@ -51,7 +51,7 @@ std::vector<Fd> descriptors_in(msghdr& message) {
 Status lost(int rank) {
   ErrorInfo info;
   info.code = Errc::kRankLost;
-  info.message = "rank " + std::to_string(rank) + " of this host ended while memory was being shared";
+  info.message = "rank " + std::to_string(rank) + " of this host ended while ranks shared memory";
   info.ranks = {rank};
   return Status(std::move(info));
 }
@@ -117,7 +117,8 @@ Result<WithFds> receive_with_fds(int socket, std::size_t limit, TimePoint deadli
       got.fds = descriptors_in(message);
       got.bytes.resize(static_cast<std::size_t>(count));
       if ((message.msg_flags & MSG_CTRUNC) != 0)
-        return Status(Errc::kSystem, "descriptors from a rank of this host did not fit; raise ulimit -n");
+        return Status(Errc::kSystem,
+                      "this process cannot open the descriptors of a rank of this host. Raise ulimit -n");
       if ((message.msg_flags & MSG_TRUNC) != 0) return Status(Errc::kProtocol, "a packet is longer than announced");
       return got;
     }

@@ -33,15 +33,16 @@ Result<SharedMemory> SharedMemory::create(const std::string& name, std::size_t b
   DISTRUN_RETURN_IF_ERROR(check_memory(rounded));
   memory.fd_.reset(::memfd_create(("distrun:" + name).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_.valid())
-    return errno_status("memfd_create was refused (" + describe(name, bytes) + "; a container's seccomp profile?)",
-                        errno);
+    return errno_status(
+        "the system refuses memfd_create for " + describe(name, bytes) + " (a seccomp profile of the container?)",
+        errno);
   int failed = 0;
   do {
     failed = ::fallocate(memory.fd_.get(), 0, 0, static_cast<off_t>(rounded)) == 0 ? 0 : errno;
   } while (failed == EINTR);
-  if (failed != 0) return errno_status(describe(name, bytes) + " cannot be reserved (a memory limit?)", failed);
+  if (failed != 0) return errno_status("cannot reserve " + describe(name, bytes) + " (a memory limit?)", failed);
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, kSizeSeals) != 0)
-    return errno_status(describe(name, bytes) + " cannot be sealed", errno);
+    return errno_status("cannot seal " + describe(name, bytes), errno);
   DISTRUN_RETURN_IF_ERROR(memory.map(bytes));
   return memory;
 }
@@ -55,8 +56,8 @@ Result<SharedMemory> SharedMemory::adopt(Fd memfd, std::size_t bytes) {
   const bool whole = static_cast<std::size_t>(info.st_size) == whole_pages(bytes) && bytes > 0 &&
                      static_cast<std::size_t>(info.st_blocks) * 512 >= bytes;
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || !whole)
-    return Status(Errc::kProtocol, "received shared memory is not the sealed, reserved " + std::to_string(bytes) +
-                                       " bytes that were announced; are all ranks of one distrun version?");
+    return Status(Errc::kProtocol, "the shared memory of another rank is not the " + std::to_string(bytes) +
+                                       " bytes that it announced. Use one version of distrun on all ranks");
   DISTRUN_RETURN_IF_ERROR(memory.map(bytes));
   return memory;
 }
@@ -65,12 +66,12 @@ Status SharedMemory::map(std::size_t bytes) {
   const std::size_t rounded = whole_pages(bytes);
   void* const data = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
   if (data == MAP_FAILED)
-    return errno_status(std::to_string(bytes) + " bytes of shared memory cannot be mapped (ulimit -v?)", errno);
+    return errno_status("cannot map " + std::to_string(bytes) + " bytes of shared memory (ulimit -v?)", errno);
   data_ = static_cast<std::byte*>(data);
   size_ = bytes;
   mapped_ = rounded;
   if (::madvise(data, rounded, MADV_DONTFORK) != 0)
-    return errno_status("shared memory cannot be kept out of forked children (MADV_DONTFORK)", errno);
+    return errno_status("cannot keep shared memory out of forked children (MADV_DONTFORK)", errno);
   return {};
 }
 

@@ -23,13 +23,12 @@ constexpr int kKeySeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRI
 
 // There are two causes, and the descriptor does not show which: a wrapper closed it, or another process read it first.
 constexpr const char* kClosed =
-    "the descriptor that distrun hands down is closed here. Something between distrun and this program may have closed "
-    "it, as conda run, sudo, docker run and Python's subprocess do: activate the environment before distrun, start "
-    "distrun inside of the container, pass descriptors on (close_fds=False). Else a process of this rank has used it: "
-    "it is read once, by the first process of a rank: ";
+    "this descriptor is closed. If conda run, sudo, docker run or Python's subprocess starts this program, activate "
+    "the environment before distrun, start distrun inside the container, or use close_fds=False. If another process of "
+    "this rank has read the key already, ";
 
 Status refused_key(const std::string& variable, const std::string& value, const std::string& why) {
-  return {Errc::kInvalidArgument, variable + "=" + value + " cannot be used for the job's key: " + why};
+  return {Errc::kInvalidArgument, "cannot read the key of the job from " + variable + "=" + value + ": " + why};
 }
 
 bool is_sealed(int fd) {
@@ -54,14 +53,13 @@ Result<Fd> open_memory(int path, const std::string& value) {
   struct stat info {};
   if (errno == EACCES && ::fstat(path, &info) == 0) {
     return refused_key("DISTRUN_KEY_FD", value,
-                       "it is for user " + std::to_string(info.st_uid) +
-                           ", who started distrun, and this process runs as user " + std::to_string(::geteuid()) +
-                           "; start distrun as that user");
+                       "user " + std::to_string(info.st_uid) + " started distrun, and this process runs as user " +
+                           std::to_string(::geteuid()) + ". Start distrun as that user");
   }
   if (errno == ENOENT) {
-    return refused_key("DISTRUN_KEY_FD", value, "it is opened through /proc, which is not mounted here; mount it");
+    return refused_key("DISTRUN_KEY_FD", value, "/proc is not mounted. Mount it");
   }
-  return errno_status("the job's key cannot be opened", errno);
+  return errno_status("cannot open the key of the job", errno);
 }
 
 // True for sealed memory, and for a pipe that holds one key and has no writer any more.
@@ -82,7 +80,7 @@ Result<JobKey> read_key(int fd, const std::string& variable, const std::string& 
   if (n < 0 && errno == ESPIPE) n = ::read(fd, bytes, sizeof(bytes));
   Result<JobKey> key = n == static_cast<ssize_t>(JobKey::kBytes)
                            ? JobKey::from_bytes(bytes, JobKey::kBytes)
-                           : Result<JobKey>(refused_key(variable, value, "it does not hold exactly 32 bytes"));
+                           : Result<JobKey>(refused_key(variable, value, "it does not have exactly 32 bytes"));
   sodium_memzero(bytes, sizeof(bytes));
   return key;
 }
@@ -114,17 +112,18 @@ Result<JobKey> key_from_file(const std::string& path, const std::string& named) 
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid() && errno == ELOOP) {
     return refused_key(named, path,
-                       "it is a link, as a Kubernetes secret is; make a file of it: install -m 600 " + path + " FILE");
+                       "it is a link, like a Kubernetes secret. Copy it to a file: install -m 600 " + path + " FILE");
   }
-  if (!fd.valid()) return errno_status(named + "=" + path + " cannot be opened", errno);
+  if (!fd.valid()) return errno_status("cannot open " + named + "=" + path, errno);
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return errno_status(named + "=" + path + " cannot be examined", errno);
+  if (::fstat(fd.get(), &info) != 0) return errno_status("cannot examine " + named + "=" + path, errno);
   if (!S_ISREG(info.st_mode)) return refused_key(named, path, "it is not a regular file");
   if (info.st_uid != ::geteuid()) {
-    return refused_key(named, path, "it belongs to another user; make a file of it: install -m 600 " + path + " FILE");
+    return refused_key(named, path,
+                       "it belongs to another user. Copy it to a file of yours: install -m 600 " + path + " FILE");
   }
   if ((info.st_mode & 077) != 0) {
-    return refused_key(named, path, "others may read or write it: run chmod 600 on it");
+    return refused_key(named, path, "other users may read or write it. Run chmod 600 on it");
   }
   return read_key(fd.get(), named, path);
 }
@@ -140,11 +139,11 @@ JobKey JobKey::generate() {
 
 Result<JobKey> JobKey::from_bytes(const unsigned char* data, std::size_t size) {
   if (size != kBytes) {
-    return Status(Errc::kInvalidArgument, "a job's key has 32 bytes, not " + std::to_string(size));
+    return Status(Errc::kInvalidArgument, "the key of a job has 32 bytes, not " + std::to_string(size));
   }
   if (::sodium_is_zero(data, size) != 0) {
     return Status(Errc::kInvalidArgument,
-                  "a job's key is not 32 zero bytes, which anybody guesses: make one with head -c 32 /dev/urandom");
+                  "the key has only zero bytes, which anybody can guess. Make one: head -c 32 /dev/urandom > FILE");
   }
   JobKey key;
   std::memcpy(key.bytes_, data, kBytes);
@@ -156,9 +155,10 @@ Result<JobKey> JobKey::from_environment(const Environment& environment) {
   if (const auto file = environment.find("DISTRUN_KEY_FILE"); file != environment.end()) {
     return key_from_file(file->second, file->first);
   }
-  return Status(Errc::kInvalidArgument,
-                "neither DISTRUN_KEY_FD nor DISTRUN_KEY_FILE is set, so this process has no key of the job: start it "
-                "with distrun");
+  return Status(
+      Errc::kInvalidArgument,
+      "start this program with distrun: neither DISTRUN_KEY_FD nor DISTRUN_KEY_FILE is set, so it has no key of "
+      "the job");
 }
 
 // Close-on-exec: the agent clears the flag in the rank only. A program that never reads its key passes the descriptor

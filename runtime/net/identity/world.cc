@@ -42,18 +42,19 @@ std::optional<int> to_number(std::string_view text) {
 
 Status bad_world(const std::string& text) {
   return {Errc::kInvalidArgument,
-          text + "; these variables are written by the launcher: start the program with `distrun -np N program`"};
+          text + ". Start the program with `distrun -np N program`, which sets these variables"};
 }
 
 Status check_range(const char* variable, int value, int limit) {
   if (value >= 0 && value < limit) return {};
-  return bad_world(std::string(variable) + "=" + std::to_string(value) + " is not within 0 to " +
+  return bad_world(std::string(variable) + "=" + std::to_string(value) + " is not a number from 0 to " +
                    std::to_string(limit - 1));
 }
 
 Status check(const World& world) {
   if (world.size < 1 || world.size > kMaxRanks) {
-    return bad_world("DISTRUN_SIZE=" + std::to_string(world.size) + " is not within 1 to " + std::to_string(kMaxRanks));
+    return bad_world("DISTRUN_SIZE=" + std::to_string(world.size) + " is not a number from 1 to " +
+                     std::to_string(kMaxRanks));
   }
   DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_RANK", world.rank, world.size));
   DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_LOCAL_SIZE", world.local_size - 1, world.size));

@@ -16,8 +16,8 @@ namespace distrun::net {
 // all variables that make distrun refuse such a process: --mimic and --mpi set more. Only the command distrun removes
 // those.
 inline constexpr const char* kHowAlone =
-    "start what is to be alone as `distrun --no-detect -np 1 program`, or without the variables DISTRUN_*, WORLD_SIZE, "
-    "TF_CONFIG and JAX_NUM_PROCESSES";
+    "start a program that is not a rank with `distrun --no-detect -np 1 program`, or without the variables DISTRUN_*, "
+    "WORLD_SIZE, TF_CONFIG and JAX_NUM_PROCESSES";
 
 struct World {
   int rank = 0;

@@ -17,8 +17,8 @@ constexpr std::size_t kMaxAddress = 45;
 constexpr std::size_t kHexKey = 2 * JobKey::kBytes;
 
 Status bad_meeting(const std::string& why) {
-  return {Errc::kProtocol, "what rank 0 told through the launcher's exchange cannot be used: " + why +
-                               "; do all ranks run the same version of distrun?"};
+  return {Errc::kProtocol, "rank 0 sent facts about the job that this rank cannot read (" + why +
+                               "). Use the same version of distrun on all ranks"};
 }
 
 bool is_numeric(const std::string& address) {
@@ -72,9 +72,9 @@ std::string to_word(const Meeting& meeting) {
 }
 
 Result<Meeting> parse_meeting(std::string_view word) {
-  if (take_until(word, '/') != kMark) return bad_meeting("it does not begin with " + std::string(kMark));
+  if (take_until(word, '/') != kMark) return bad_meeting("they do not begin with " + std::string(kMark));
   const std::string job_id(take_until(word, '/'));
-  if (job_id.size() > kMaxJobId || job_id != plain(job_id)) return bad_meeting("the job's name");
+  if (job_id.size() > kMaxJobId || job_id != plain(job_id)) return bad_meeting("the name of the job");
   auto key = parse_key(take_until(word, '/'));
   if (!key.ok()) return key.status();
   Meeting out{.job_id = job_id, .key = *key, .addresses = {}, .port = 0};

@@ -22,8 +22,8 @@ constexpr const Family& kSlurm = kFamilies[2];
 constexpr const char* kTorchSize = "WORLD_SIZE";
 
 constexpr const char* kCure =
-    "; start the program with `distrun -np N program`, or as one step of the launcher, with nothing in between that "
-    "changes its variables";
+    ". Start the program with `distrun -np N program`. Or start it directly with srun or mpirun, and let nothing "
+    "change its variables";
 
 std::string variable_text(const Environment& environment, const char* variable) {
   const auto found = environment.find(variable);
@@ -43,7 +43,7 @@ Result<std::optional<int>> number(const Environment& environment, const char* va
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > kMaxTasks) {
-    return refuse(shown(environment, variable) + " is not a number of tasks, as a launcher writes it" + kCure);
+    return refuse(shown(environment, variable) + " is not a number of tasks" + kCure);
   }
   return std::optional<int>(value);
 }
@@ -64,13 +64,13 @@ Result<Stated> read(const Environment& environment, const Family& family) {
   out.rank = *rank;
   out.size = *size;
   if (!out.size && out.rank.value_or(0) > 0 && &family != &kSlurm) {
-    return refuse(shown(environment, family.rank) + " says that another launcher started several tasks, but " +
-                  family.size + " is missing" + kCure);
+    return refuse(shown(environment, family.rank) + " is set by another launcher, but " + family.size + " is missing" +
+                  kCure);
   }
   if (!out.several()) return out;
   if (!out.rank) {
-    return refuse(shown(environment, family.size) + " says that another launcher started several tasks, but " +
-                  family.rank + " is missing" + kCure);
+    return refuse(shown(environment, family.size) + " is set by another launcher, but " + family.rank + " is missing" +
+                  kCure);
   }
   if (*out.rank < *out.size) return out;
   return refuse(shown(environment, family.rank) + " is not below " + shown(environment, family.size) + kCure);
@@ -80,12 +80,11 @@ Result<Stated> read(const Environment& environment, const Family& family) {
 // null.
 Status contradiction(const Environment& environment, const char* one, const char* other, const Family* outer) {
   const std::string without = outer == nullptr ? std::string("Start")
-                                               : "Remove the variables of the outer one (`env -u " +
+                                               : "Remove the variables of the outer launcher (`env -u " +
                                                      std::string(outer->rank) + " -u " + outer->size + "`), or start";
-  return refuse(
-      shown(environment, one) + " and " + shown(environment, other) +
-      " contradict each other: two launchers are mixed, and it is not clear which of them started the ranks. " +
-      without + " the program with `distrun -np N program`");
+  return refuse(shown(environment, one) + " and " + shown(environment, other) +
+                " come from two launchers, and it is not clear which of them started the ranks. " + without +
+                " the program with `distrun -np N program`");
 }
 
 Status agree(const Environment& environment, const Stated& chosen, const Stated& other) {
@@ -124,20 +123,19 @@ Result<std::optional<Stated>> choose(const Environment& environment, bool& any) 
 }
 
 Status no_exchange(const Environment& environment, const Family& family) {
-  const std::string seen = shown(environment, family.size) + " shows that another launcher started several tasks, but ";
+  const std::string seen = shown(environment, family.size) + ": another launcher started several tasks, but ";
   if (&family == &kSlurm) {
-    return refuse(seen +
-                  "srun gives them no way to find each other (neither PMIX_RANK nor PMI_FD is set). Start them with "
-                  "`srun --mpi=pmi2` or `srun --mpi=pmix` (`srun --mpi=list` shows what there is), or type "
-                  "`distrun program` inside the allocation, without srun");
+    return refuse(
+        seen +
+        "they cannot find each other (neither PMIX_RANK nor PMI_FD is set). Use `srun --mpi=pmi2` or `srun "
+        "--mpi=pmix`; `srun --mpi=list` shows which one exists. Or type `distrun program` inside the allocation, "
+        "without srun");
   }
   if (!variable_text(environment, "PMI_PORT").empty()) {
-    return refuse(seen + "it speaks PMI over a port (" + shown(environment, "PMI_PORT") +
-                  "), which distrun does not: leave mpiexec's option -pmi-port away, or start the program with "
-                  "`distrun -np N program`");
+    return refuse(seen + "distrun cannot use PMI over a port (" + shown(environment, "PMI_PORT") +
+                  "). Leave out the option -pmi-port of mpiexec, or start the program with `distrun -np N program`");
   }
-  return refuse(seen + "neither PMIX_RANK with PMIX_NAMESPACE nor PMI_FD is set, so the ranks cannot find each other" +
-                kCure);
+  return refuse(seen + "they cannot find each other (neither PMIX_RANK with PMIX_NAMESPACE nor PMI_FD is set)" + kCure);
 }
 
 Result<std::optional<OtherLauncher>> with_exchange(const Environment& environment, const Stated& stated) {
@@ -170,8 +168,7 @@ Result<std::optional<OtherLauncher>> pmix_alone(const Environment& environment) 
   const std::string name_space = variable_text(environment, "PMIX_NAMESPACE");
   if (!name_space.empty()) return std::optional<OtherLauncher>({.rank = **rank, .size = 0, .job = name_space});
   if (**rank == 0) return std::optional<OtherLauncher>();
-  return refuse(shown(environment, "PMIX_RANK") +
-                " says that another launcher started several tasks, but PMIX_NAMESPACE is missing" + kCure);
+  return refuse(shown(environment, "PMIX_RANK") + " is set by another launcher, but PMIX_NAMESPACE is missing" + kCure);
 }
 
 // torchrun and similar launchers leave the rendezvous to the program, so distrun has no exchange to join with. The name
@@ -181,17 +178,15 @@ Status refuse_torch(const Environment& environment, const std::optional<OtherLau
   const int size = read.ok() ? read->value_or(1) : 1;
   if (size <= 1) return {};
   if (!found) {
-    return refuse(shown(environment, kTorchSize) +
-                  " shows that another launcher started several tasks, but the job's DISTRUN_* variables are missing: "
-                  "each task would believe that it is rank 0 of 1. Start the program with `distrun -np N program`, or "
-                  "remove " +
-                  kTorchSize +
-                  " (and TF_CONFIG and JAX_NUM_PROCESSES where they name several) to run one process alone");
+    return refuse("start the program with `distrun -np N program`: " + shown(environment, kTorchSize) +
+                  " is set, but the DISTRUN_* variables are missing, so each process would be rank 0 of 1. To run one "
+                  "process alone, unset " +
+                  kTorchSize + ", TF_CONFIG and JAX_NUM_PROCESSES");
   }
   if (found->size != 0 && size != found->size) {
-    return refuse(shown(environment, kTorchSize) + " contradicts the " + std::to_string(found->size) +
-                  " tasks of the launcher around it: start one level of processes, with `distrun -np N program` or "
-                  "without torchrun");
+    return refuse(shown(environment, kTorchSize) + " differs from the " + std::to_string(found->size) +
+                  " tasks of srun or mpirun. Use only one launcher: `distrun -np N program`, or no torchrun under the "
+                  "other one");
   }
   return {};
 }

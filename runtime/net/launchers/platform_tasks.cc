@@ -79,12 +79,11 @@ Status not_one_of_several(const Environment& environment) {
   const auto tasks = platform_tasks(environment);
   if (!tasks) return {};
   return {Errc::kInvalidArgument,
-          tasks->variable + " names " + std::to_string(tasks->count) +
-              " tasks, but the job's DISTRUN_* variables are missing: each task would believe that it is rank 0 of 1. "
-              "Start the program with `distrun -np N program`, or on a platform that starts the command on each host "
-              "with `distrun agent --connect HOST:PORT --key-file FILE` on each and `distrun --agents N --listen PORT "
-              "--key-file FILE program` on one; or remove " +
-              named(environment) + " to run one process alone"};
+          "start the program with `distrun -np N program`: " + tasks->variable + " names " +
+              std::to_string(tasks->count) +
+              " tasks, but the DISTRUN_* variables are missing, so each process would be rank 0 of 1. If your platform "
+              "starts a command on each host, see `distrun help agent`. To run one process alone, unset " +
+              named(environment)};
 }
 
 }  // namespace distrun::net

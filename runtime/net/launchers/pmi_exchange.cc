@@ -53,7 +53,7 @@ Status Pmi::send(const std::string& line, TimePoint deadline) const {
     const ssize_t n = ::send(fd_.get(), line.data() + done, line.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) done += static_cast<std::size_t>(n);
     if (n >= 0 || errno == EINTR) continue;
-    if (errno != EAGAIN) return errno_status("PMI: the launcher is gone (PMI_FD)", errno);
+    if (errno != EAGAIN) return errno_status("PMI: the launcher has ended (PMI_FD)", errno);
     DISTRUN_RETURN_IF_ERROR(wait_ready(fd_.get(), POLLOUT, deadline));
   }
   return {};
@@ -68,8 +68,8 @@ Result<std::string> Pmi::receive(TimePoint deadline) const {
     if (n == 1 && c == '\n') return line;
     if (n == 1) line += c;
     if (n == 1 || (n < 0 && errno == EINTR)) continue;
-    if (n == 0) return Status(Errc::kSystem, "PMI: the launcher is gone (PMI_FD ends)");
-    if (errno != EAGAIN) return errno_status("PMI: the launcher is gone (PMI_FD)", errno);
+    if (n == 0) return Status(Errc::kSystem, "PMI: the launcher has ended (PMI_FD ends)");
+    if (errno != EAGAIN) return errno_status("PMI: the launcher has ended (PMI_FD)", errno);
     DISTRUN_RETURN_IF_ERROR(wait_ready(fd_.get(), POLLIN, deadline));
   }
   return Status(Errc::kProtocol, "PMI: a line has more than " + std::to_string(kMaxPmiLine) + " bytes");
@@ -84,14 +84,14 @@ Result<Reply> Pmi::ask(const std::string& line, const std::string& answer, TimeP
   const auto code = reply->find("rc");
   if (reply->at("cmd") == answer && (code == reply->end() || code->second == "0")) return reply;
   return Status(Errc::kProtocol, "PMI: the launcher answers '" + line.substr(0, line.find(' ')) + "' with '" + *text +
-                                     "'; start the program with `distrun -np N program`");
+                                     "'. Start the program with `distrun -np N program`");
 }
 
 Result<std::string> Pmi::share(const std::string& text, TimePoint deadline) {
   const auto space = ask("cmd=get_my_kvsname\n", "my_kvsname", deadline);
   if (!space.ok()) return space.status();
   const auto named = space->find("kvsname");
-  if (named == space->end()) return Status(Errc::kProtocol, "PMI: the launcher names no space for the ranks' keys");
+  if (named == space->end()) return Status(Errc::kProtocol, "PMI: the launcher gives no name space (kvsname)");
   const std::string where = " kvsname=" + named->second + " key=" + kPmiKey;
   if (rank_ == 0) {
     DISTRUN_RETURN_IF_ERROR(ask("cmd=put" + where + " value=" + text + "\n", "put_result", deadline).status());
@@ -99,8 +99,8 @@ Result<std::string> Pmi::share(const std::string& text, TimePoint deadline) {
   const auto all = ask("cmd=barrier_in\n", "barrier_out", deadline);
   if (all.status().code() == Errc::kTimeout) {
     return Status(Errc::kTimeout,
-                  "some ranks did not come to init in time, and PMI does not tell which: every rank that mpiexec or "
-                  "srun starts must call it; start_timeout sets how long to wait");
+                  "some ranks did not call init() in time; PMI does not say which. Every rank that mpiexec or srun "
+                  "starts must call it. To wait longer, set start_timeout");
   }
   if (!all.ok()) return all.status();
   auto reply = ask("cmd=get" + where + "\n", "get_result", deadline);
@@ -114,11 +114,11 @@ Result<std::unique_ptr<SpawnerExchange>> open_pmi(int fd, int rank, TimePoint de
   struct stat info {};
   const std::string name = "PMI_FD=" + std::to_string(fd);
   if (::fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode)) {
-    return Status(Errc::kInvalidArgument,
-                  name +
-                      " is not a socket of this process: only the program that mpiexec or srun starts has it, and what "
-                      "that starts with its descriptors open (in Python close_fds=False). Start the program itself as "
-                      "the task, or with `distrun -np N program`");
+    return Status(
+        Errc::kInvalidArgument,
+        name +
+            " is not open in this process. Start this program directly with mpiexec or srun, start it with open "
+            "descriptors (close_fds=False in Python), or use `distrun -np N program`");
   }
   Fd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
   if (!copy.valid()) return errno_status(name + " cannot be duplicated", errno);

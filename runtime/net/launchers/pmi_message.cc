@@ -18,7 +18,7 @@ Result<std::map<std::string, std::string>> parse_pmi(std::string_view line) {
     } else if (last != nullptr) {
       *last += " " + std::string(word);
     } else {
-      return Status(Errc::kProtocol, "PMI: a message begins with '" + std::string(word) + "', which is no name=value");
+      return Status(Errc::kProtocol, "PMI: a message begins with '" + std::string(word) + "', which is not name=value");
     }
   }
   if (!out.contains("cmd")) return Status(Errc::kProtocol, "PMI: a message has no cmd");

@@ -41,10 +41,9 @@ Result<pmix::Functions> load(const std::vector<std::string>& folders) {
   void* library = open_library(folders);
   if (library == nullptr) {
     const char* why = ::dlerror();
-    return Status(Errc::kUnsupported, std::string("the launcher that started this rank speaks PMIx (PMIX_RANK is "
-                                                  "set), but ") +
+    return Status(Errc::kUnsupported, std::string("the launcher of this rank uses PMIx (PMIX_RANK is set), but ") +
                                           kLibrary + " cannot be loaded: " + (why == nullptr ? "" : why) +
-                                          ". Put the folder of the launcher's own libpmix.so.2 on LD_LIBRARY_PATH, "
+                                          ". Put the folder of the launcher's libpmix.so.2 into LD_LIBRARY_PATH, "
                                           "install libpmix2, or start the program with `distrun -np N program`");
   }
   pmix::Functions out;
@@ -53,7 +52,7 @@ Result<pmix::Functions> load(const std::vector<std::string>& folders) {
                         find(library, "PMIx_Get_nb", out.get) && find(library, "PMIx_Fence_nb", out.fence) &&
                         find(library, "PMIx_Error_string", out.error_text);
   if (complete) return out;
-  return Status(Errc::kUnsupported, std::string(kLibrary) + " lacks functions of PMIx 2");
+  return Status(Errc::kUnsupported, std::string(kLibrary) + " lacks functions of PMIx 2. Install a newer libpmix2");
 }
 
 // The state of one request. A thread of the library may answer after the caller has given up, so both own it.
@@ -99,7 +98,7 @@ class Pmix final : public SpawnerExchange {
  private:
   Status failed(const std::string& what, int status) const {
     return {Errc::kSystem, "PMIx: " + what + ": " + call_.error_text(status) + " (" + std::to_string(status) +
-                               "); start the program with `distrun -np N program`"};
+                               "). Start the program with `distrun -np N program`"};
   }
   Result<Context> wait(const std::string& what, TimePoint deadline, const std::function<int(Context*)>& ask) const;
   Result<Context> get(std::uint32_t rank, const char* key, TimePoint deadline) const;
@@ -117,9 +116,10 @@ Status Pmix::open(int rank) {
   }
   open_ = true;
   if (self_.rank == static_cast<std::uint32_t>(rank)) return {};
-  return {Errc::kInvalidArgument, "PMIx says that this is rank " + std::to_string(self_.rank) +
-                                      ", the variables that it is rank " + std::to_string(rank) +
-                                      ": two launchers are mixed; start the program with `distrun -np N program`"};
+  return {Errc::kInvalidArgument, "this is rank " + std::to_string(self_.rank) + " for PMIx, but rank " +
+                                      std::to_string(rank) +
+                                      " in the variables: two launchers are mixed. Start the program with `distrun -np "
+                                      "N program`"};
 }
 
 // `ask` passes its argument to the library as the callback's context, and returns the library's immediate status.
@@ -134,8 +134,8 @@ Result<Context> Pmix::wait(const std::string& what, TimePoint deadline, const st
   const bool come = answer->come.wait_until(lock, deadline, [&] { return answer->status.has_value(); });
   if (!come || answer->status == pmix::kTimedOut) {
     return Status(Errc::kTimeout,
-                  "some ranks did not come to init in time, and PMIx does not tell which: every rank that the launcher "
-                  "starts must call it; start_timeout sets how long to wait");
+                  "some ranks did not call init() in time; PMIx does not say which. Every rank that the launcher "
+                  "starts must call it. To wait longer, set start_timeout");
   }
   if (*answer->status != pmix::kSuccess) return failed(what, *answer->status);
   return answer;

@@ -63,7 +63,7 @@ Result<bool> FrameOpener::next(std::vector<std::byte>& out) {
     if (end_ - begin_ < kLengthBytes + length) return false;
     const auto sealed = std::span<const std::byte>(buffer_).subspan(begin_ + kLengthBytes, length);
     if (!cipher_.decrypt({}, sealed, frame_)) {
-      return broken_stream(LinkEnd::kTampered, "a record's tag is wrong: it was changed on the way");
+      return broken_stream(LinkEnd::kTampered, "data was changed on the way (the tag of a record is wrong)");
     }
     begin_ += kLengthBytes + length;
     ++records_;

@@ -122,7 +122,7 @@ std::vector<std::byte> Handshake::encode_hello() const {
 
 Status Handshake::on_preamble(std::span<const std::byte> bytes) {
   if (!std::equal(kHandshakeMagic.begin(), kHandshakeMagic.end(), bytes.begin())) {
-    return fail(Errc::kProtocol, "the other side does not speak distrun's protocol");
+    return fail(Errc::kProtocol, "the other side is not a process of distrun");
   }
   WireReader reader(bytes.subspan(kHandshakeMagic.size()));
   const std::uint32_t version = reader.u32();
@@ -130,17 +130,18 @@ Status Handshake::on_preamble(std::span<const std::byte> bytes) {
   const bool responder = role_ == NoiseHandshake::Role::kResponder;
   if (version != kProtocolVersion) {
     if (responder) emit_preamble({});  // so that the other side can name both versions too
-    return fail(Errc::kProtocol, "the other side speaks version " + std::to_string(version) +
-                                     " of distrun's protocol and this process version " +
-                                     std::to_string(kProtocolVersion) + ": install the same distrun everywhere");
+    return fail(Errc::kProtocol, "install the same version of distrun on all hosts: the other side uses version " +
+                                     std::to_string(version) + " of the protocol, and this process version " +
+                                     std::to_string(kProtocolVersion));
   }
   if (length == 0 && !responder) {
     return fail(Errc::kProtocol,
-                "the other side refused this process's key or job id: it belongs to another job, or an old address or "
-                "key was used");
+                "the other side belongs to another job: it refused the key or job id. Is the address or the key an old "
+                "one?");
   }
   if (length < kNoiseKeyBytes + kNoiseTagBytes || length > kMaxNoiseMessage) {
-    return fail(Errc::kProtocol, "the other side sent a handshake message of " + std::to_string(length) + " bytes");
+    return fail(Errc::kProtocol,
+                "the other side sent a malformed handshake message (" + std::to_string(length) + " bytes)");
   }
   want(Step::kNoise, length);
   return {};
@@ -172,7 +173,8 @@ Status Handshake::on_record_length(std::span<const std::byte> bytes) {
   const bool responder = role_ == NoiseHandshake::Role::kResponder;
   const std::size_t longest = (responder ? 0 : kMaxRefusal + 4) + kNoiseTagBytes;
   if (length < kNoiseTagBytes || length > longest) {
-    return fail(Errc::kProtocol, "the other side sent a handshake record of " + std::to_string(length) + " bytes");
+    return fail(Errc::kProtocol,
+                "the other side sent a malformed handshake record (" + std::to_string(length) + " bytes)");
   }
   want(Step::kRecord, length);
   return {};
@@ -181,7 +183,7 @@ Status Handshake::on_record_length(std::span<const std::byte> bytes) {
 Status Handshake::on_record(std::span<const std::byte> bytes) {
   std::vector<std::byte> plain;
   if (!session_->receive.decrypt({}, bytes, plain)) {
-    return fail(Errc::kProtocol, "the other side replayed an old handshake or a byte of it was changed on the way");
+    return fail(Errc::kProtocol, "the other side repeated an old handshake, or a byte was changed on the way");
   }
   want(Step::kNothing, 0);
   if (role_ == NoiseHandshake::Role::kResponder) {
@@ -210,7 +212,7 @@ Status Handshake::read_hello(std::span<const std::byte> payload) {
 std::string Handshake::mismatch() const {
   if (peer_.version != self_.version) {
     return who(self_.from) + " runs distrun " + self_.version + " and " + who(peer_.from) + " runs distrun " +
-           peer_.version + ": install the same distrun everywhere";
+           peer_.version + ". Install the same version on all hosts";
   }
   const bool responder = role_ == NoiseHandshake::Role::kResponder;
   if (responder ? peer_.to != self_.from : (peer_.from != self_.to || peer_.to != self_.from)) {

@@ -172,7 +172,7 @@ std::vector<std::byte> NoiseHandshake::write_message(std::span<const std::byte> 
 Result<std::vector<std::byte>> NoiseHandshake::read_message(std::span<const std::byte> message) {
   DISTRUN_CHECK(!failed_ && !finished() && !my_turn_to_write(), "a handshake message is read out of turn");
   failed_ = true;
-  const Status refused(Errc::kProtocol, "the other side does not hold this job's key");
+  const Status refused(Errc::kProtocol, "the other side does not have the key of this job");
   if (message.size() < kNoiseKeyBytes + kNoiseTagBytes || message.size() > kNoiseMaxMessage) return refused;
   std::memcpy(remote_.data(), message.data(), kNoiseKeyBytes);
   if (role_ == Role::kInitiator && remote_ == public_) return refused;  // this side's own message, reflected

@@ -14,7 +14,7 @@
 namespace distrun::net {
 namespace {
 
-Status went_away(int error) { return errno_status("the other side went away in the handshake", error); }
+Status went_away(int error) { return errno_status("the other side closed the connection in the handshake", error); }
 
 // A new socket has room for these few hundred bytes.
 Status send_whole(int fd, const std::vector<std::byte>& bytes) {

@@ -271,7 +271,7 @@ Listener::Step Listener::advance(Stranger& stranger, const AcceptFunction& accep
     // A new socket has room for these few hundred bytes. A peer that has filled it is not a peer of this job.
     const ssize_t sent = ::send(stranger.fd.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (!fed.ok() || sent != static_cast<ssize_t>(output.size())) {
-      why = fed.ok() ? "it takes no answer" : fed.message();
+      why = fed.ok() ? "it does not read the answer" : fed.message();
       return Step::kDrop;
     }
   }
@@ -303,8 +303,9 @@ void Listener::drop(std::map<std::uint64_t, Stranger>::iterator it, const std::s
 void Listener::report(int fd, const std::string& why) {
   ++unreported_;
   if (log_ == nullptr || now_ < silent_until_) return;
-  std::string line = "turned " + remote_text(fd) + " away from " + address_text_ + " (" + self_.purpose + "): " + why;
-  if (unreported_ > 1) line += " (and " + std::to_string(unreported_ - 1) + " others since the last such line)";
+  std::string line =
+      "refused a connection of " + remote_text(fd) + " to " + address_text_ + " (" + self_.purpose + "): " + why;
+  if (unreported_ > 1) line += " (and " + std::to_string(unreported_ - 1) + " more since the last such line)";
   log_->warning(line);
   unreported_ = 0;
   silent_until_ = now_ + kLogInterval;

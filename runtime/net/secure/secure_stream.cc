@@ -47,7 +47,7 @@ Status SecureStream::broken(const Status& why) const {
 Status SecureStream::send_frame(std::span<const std::byte> frame) {
   if (frame.size() > kMaxFrame) {
     return {Errc::kInvalidArgument,
-            "a message of " + std::to_string(frame.size()) + " bytes to " + name_ + " is above the limit of 16 MiB"};
+            "a message of " + std::to_string(frame.size()) + " bytes to " + name_ + " is larger than 16 MiB"};
   }
   if (!send_error_.ok()) return send_error_;
   if (sent_ > kCompactAbove) {

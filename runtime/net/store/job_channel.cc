@@ -10,7 +10,7 @@ ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, b
   // Without distrun's launcher, the host of a rank that ends in init() is unknown.
   error.message = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host) +
                   (left ? " left the job while others still needed it: " : " was lost: ") + error.cause +
-                  "; the job cannot go on, see that rank's output";
+                  ". The job ends; see the output of that rank";
   return error;
 }
 

@@ -232,7 +232,7 @@ Result<StoreReply> SocketStoreClient::wait_for_reply(Waiter& waiter, const Store
     }
     if (Clock::now() >= deadline) {
       const bool got = request.kind == StoreRequest::Kind::kGet;
-      return Status(Errc::kTimeout, got ? "store: nobody has set '" + request.key + "' in time"
+      return Status(Errc::kTimeout, got ? "store: no rank has set '" + request.key + "' in time"
                                         : "store: " + server_ + " did not answer in time");
     }
     const short events = wants_write ? POLLIN | POLLOUT : POLLIN;
@@ -316,12 +316,12 @@ void SocketStoreClient::lose(const Status& how) {
   ErrorInfo info{.code = Errc::kRankLost, .usable = false, .link = how.info().link};
   if (keeper_ < 0) {
     // This rank reports itself. If the launcher is gone, every rank does this.
-    info.message = server_ + " is gone, or the network to it: " + how.message();
+    info.message = server_ + " has ended, or the network to it is broken: " + how.message();
     info.ranks = {own_rank_};
     info.host = own_host_;
     info.cause = "its connection to the launcher ended";
   } else {
-    info.message = server_ + " is gone: " + how.message();
+    info.message = server_ + " has ended: " + how.message();
     info.ranks = {keeper_};
     info.cause = "its process ended";
   }

@@ -106,16 +106,16 @@ void Server::progress(TimePoint now) {
 std::string Server::accept(const Hello& hello) {
   const std::string rank = std::to_string(hello.from);
   if (hello.from < 0 || hello.from >= options_.size) {
-    return "this job has ranks 0 to " + std::to_string(options_.size - 1) + ", and rank " + rank + " is none of them";
+    return "this job has ranks 0 to " + std::to_string(options_.size - 1) + ", and rank " + rank +
+           " is not one of them";
   }
   // The process with this rank may have left just now, for instance if it shut down and initialises again.
   serve(hello.from);
   const auto holder = clients_.find(hello.from);
   if (holder == clients_.end()) return {};
-  const std::string text = "rank " + rank + " is held by process " + std::to_string(holder->second.socket->peer().pid) +
-                           ", so process " + std::to_string(hello.pid) +
-                           " cannot be this rank as well: it probably inherited the DISTRUN_* variables of a rank; " +
-                           kHowAlone;
+  const std::string text = "process " + std::to_string(holder->second.socket->peer().pid) + " is rank " + rank +
+                           " already, so process " + std::to_string(hello.pid) +
+                           " cannot be it too. It may have inherited the DISTRUN_* variables: " + kHowAlone;
   note({.kind = StoreNotice::Kind::kRefused, .rank = hello.from, .pid = hello.pid, .text = text});
   return text;
 }
@@ -190,7 +190,7 @@ void Server::look_at_records(TimePoint now) {
 void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kLeave) {
     note({.kind = StoreNotice::Kind::kLeft, .rank = rank});
-    return lose(rank, LinkEnd::kClosed, "closed, as the rank has left");  // the rank waits for this
+    return lose(rank, LinkEnd::kClosed, "closed, because the rank has left");  // the rank waits for this
   }
   if (request.kind == StoreRequest::Kind::kFailure) {
     return note({.kind = StoreNotice::Kind::kFailed, .rank = rank, .failure = request.failure});
@@ -214,7 +214,7 @@ void Server::hear_of_others(int rank, const StoreRequest& request) {
   for (const int other : left ? std::vector<int>{request.rank} : request.missed.ranks) {
     if (other < 0 || other >= options_.size) {
       return lose(rank, LinkEnd::kMalformed,
-                  "it spoke of rank " + std::to_string(other) + ", which this job does not have");
+                  "it named rank " + std::to_string(other) + ", which this job does not have");
     }
   }
   if (left) return note({.kind = StoreNotice::Kind::kLeftEarly, .rank = request.rank, .failure = request.failure});
@@ -231,7 +231,7 @@ void Server::told_of_waits(int rank, const StoreRequest& request) {
       const auto found = std::find_if(ranks->begin(), ranks->end(), unknown);
       if (found == ranks->end()) continue;
       return lose(rank, LinkEnd::kMalformed,
-                  "it spoke of rank " + std::to_string(*found) + ", which this job does not have");
+                  "it named rank " + std::to_string(*found) + ", which this job does not have");
     }
   }
   note({.kind = StoreNotice::Kind::kWaits, .rank = rank, .waits = request.waits});

@@ -16,7 +16,7 @@ StoreReply refusal(std::uint64_t id, std::string why) {
 }
 
 std::string full(const std::string& key, std::size_t limit) {
-  return "the store is full (" + std::to_string(limit) + " bytes), so '" + key + "' is not kept";
+  return "the store is full (" + std::to_string(limit) + " bytes) and cannot keep '" + key + "'";
 }
 
 std::int64_t keys_with(const std::map<std::string, std::string>& values, const std::string& prefix) {
@@ -107,7 +107,7 @@ void StoreTable::add(int rank, const StoreRequest& request, const Send& send) {
     const std::string& digits = found->second;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), sum);
     if (error != std::errc() || end != digits.data() + digits.size()) {
-      return send(rank, refusal(request.id, "'" + request.key + "' is no counter"));
+      return send(rank, refusal(request.id, "'" + request.key + "' is not a counter"));
     }
   }
   if (__builtin_add_overflow(sum, request.delta, &sum)) {

@@ -63,12 +63,12 @@ Status WatchedStore::failure() {
   fields(reader, told);
   DISTRUN_RETURN_IF_ERROR(reader.finish("why a member cannot go on"));
   const bool known = told.code > static_cast<int>(Errc::kOk) && told.code <= static_cast<int>(Errc::kInternal);
-  return Status(ErrorInfo{
-      .code = known ? static_cast<Errc>(told.code) : Errc::kSystem,
-      .message = "rank " + std::to_string(told.rank) + " on " + told.host + " could not take part: " + told.why,
-      .ranks = {told.rank},
-      .host = told.host,
-      .cause = told.why});
+  return Status(
+      ErrorInfo{.code = known ? static_cast<Errc>(told.code) : Errc::kSystem,
+                .message = "rank " + std::to_string(told.rank) + " on " + told.host + " cannot take part: " + told.why,
+                .ranks = {told.rank},
+                .host = told.host,
+                .cause = told.why});
 }
 
 }  // namespace distrun::net

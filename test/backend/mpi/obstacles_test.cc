@@ -79,18 +79,19 @@ Loader system_loader() {
 // After everything has been found, the result is kept.
 TEST_CASE("mpi on GPUs: what keeps CUDA tensors from it is said, with the cure") {
   refuses(
-      "does not say that it is GPU-aware (MPIX_Query_cuda_support; Open MPI 5 says so after MPI_Init only); install");
+      "does not report that it is GPU-aware (MPIX_Query_cuda_support; Open MPI 5 reports it only after MPI_Init). "
+      "Install");
   fake_mpi_gpu_aware = 1;
-  refuses("this build has no kernels for GPUs; build it where nvcc is");
+  refuses("this build has no kernels for GPUs. Build it on a machine with nvcc");
   machine.has_kernels = true;
-  refuses("no NVIDIA GPU: /dev/nvidiactl is not there; install the NVIDIA driver");
+  refuses("no NVIDIA GPU: /dev/nvidiactl does not exist. Install the NVIDIA driver");
   machine.has_gpu = true;
   refuses("libcuda.so.1 not found; install the NVIDIA driver");
   CHECK(mpi_plugin::find_gpu(0).status().code() == Errc::kUnsupported);
   machine.has_driver = true;
   const Answer all = ask();
   CHECK(all.devices == (kCpuAlone | 1U << DISTRUN_BACKEND_CUDA));
-  CHECK(all.reason == "libmpi.so.40, CPU tensors, and CUDA tensors since it is GPU-aware");
+  CHECK(all.reason == "libmpi.so.40, CPU tensors, and CUDA tensors because it is GPU-aware");
 }
 
 }  // namespace distrun::backend

@@ -246,7 +246,7 @@ TEST_CASE("nccl: a stream that is captured into a graph is refused with the cure
   const auto mark = rig.lanes[0]->gpu().mark(nullptr);
   REQUIRE_FALSE(mark.ok());
   CHECK(mark.status().code() == Errc::kUnsupported);
-  CHECK(mark.status().message().find("submit outside of the capture") != std::string::npos);
+  CHECK(mark.status().message().find("Submit it outside the capture") != std::string::npos);
 }
 
 TEST_CASE("nccl: device memory comes filled, in the order of our stream", "[nccl]") {
@@ -277,7 +277,7 @@ TEST_CASE("nccl: only what the driver calls out of memory is, and any other fail
       {"cuMemAllocAsync", "on the GPU", [&] { return gpu.allocate(3 << 20, {}).status(); }},
       {"cuMemAllocAsync", "of the fusion buffer", [&] { return gpu.buffer(3 << 20).status(); }},
       {"cuMemHostAlloc", "in page-locked memory", [&] { return gpu.stage(3 << 20).status(); }},
-      {"cuMemAlloc", "on their way", [&] { return gpu.blocks().take(3 << 20).status(); }}};
+      {"cuMemAlloc", "of a tensor on its way", [&] { return gpu.blocks().take(3 << 20).status(); }}};
   for (const Way& way : ways) {
     INFO(way.for_what);
     const bool tries_again = way.symbol == std::string("cuMemAlloc");  // with a smaller size

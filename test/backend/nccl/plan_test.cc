@@ -137,7 +137,7 @@ TEST_CASE("nccl: what is missing is named, with the cure", "[nccl]") {
   CHECK(all.asked ==
         std::vector<std::string>{"libcuda.so.1 loaded", "libcuda.so.1", "libnccl.so.2 loaded", "libnccl.so.2"});
   Files no_gpu{.there = {"libcuda.so.1", "libnccl.so.2"}};
-  CHECK(says(load(no_gpu), "no NVIDIA GPU: /dev/nvidiactl is not there; install the NVIDIA driver"));
+  CHECK(says(load(no_gpu), "no NVIDIA GPU: /dev/nvidiactl does not exist. Install the NVIDIA driver"));
   CHECK(no_gpu.asked.empty());
   Files no_driver{.there = {"/dev/dxg", "libnccl.so.2"}};
   CHECK(says(load(no_driver), "not there: libcuda.so.1; install the NVIDIA driver"));
@@ -148,7 +148,7 @@ TEST_CASE("nccl: what is missing is named, with the cure", "[nccl]") {
   Files old_driver{.without = "cuMemAllocAsync"};
   CHECK(says(load(old_driver), "has no cuMemAllocAsync; install a driver of CUDA 11.2 or newer"));
   Files old_nccl{.without = "ncclCommInitRankConfig", .version = 21210};
-  CHECK(says(load(old_nccl), "NCCL 2.12.10, and 2.14 is the first"));
+  CHECK(says(load(old_nccl), "NCCL 2.12.10, and distrun needs 2.14"));
 }
 
 TEST_CASE("nccl: what a framework of this environment will load goes before the system's", "[nccl]") {

@@ -19,5 +19,6 @@ local = hvd.allreduce(ones, op=hvd.Sum, name=f"host{here}", process_set=sets[her
 print(f"sums {hvd.rank()} {total[0]:.0f} {local[0]:.0f}", flush=True)
 if hvd.local_rank() == 0:
     # Without the reasons, because srun mixes long lines.
-    print(f"host {here}: " + " | ".join(line.split(" (")[0] for line in distrun.query("why").splitlines()), flush=True)
+    chosen = [line.split(" (")[0] for line in distrun.query("why").splitlines() if line.startswith("process set")]
+    print(f"host {here}: " + " | ".join(chosen), flush=True)
 hvd.shutdown()

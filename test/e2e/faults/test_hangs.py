@@ -43,7 +43,9 @@ def test_ranks_that_wait_for_each_other_for_ever_end_the_job(hangs, tmp_path: Pa
     assert job.finish(90) == 1, job.text
     assert time.monotonic() - job.started >= 3, job.text
     assert "deadlock: for 3.0 s every rank has waited for others" in job.text, job.text
-    assert re.search(r"^distrun: deadlock: for 3.0 s every rank has waited", job.text, re.MULTILINE), job.text
+    assert re.search(r"^distrun: deadlock: every rank has waited for others for 3.0 s", job.text, re.MULTILINE), (
+        job.text
+    )
     assert "held the others up" not in job.text, job.text
     named = job.text.split("no wait can end: ", 1)[1].splitlines()[0]
     for rank in range(size):

@@ -147,6 +147,6 @@ def test_a_process_that_cannot_be_killed_is_named_and_the_launcher_ends(start_jo
         assert job.process.wait(30) == 143, job.text
         assert time.monotonic() - before < 15
         # The process has no environment any more, so its rank is unknown.
-        [named, *_] = re.findall(r"these processes cannot be killed.*: (.*)", job.text)
+        [named, *_] = re.findall(r"because the kernel cannot kill them.*: (.*)", job.text)
         assert named == f"sleep pid {found[0]}", job.text
     job.finish()

@@ -18,8 +18,8 @@ REFUSED = r"refused (\d) ([\d.]+) (\w+): (.*)"
 OPTIONS = ("-np", "3", "--oversubscribe")
 # Waiting ranks check once a second. The rest is for an overloaded machine. Without the report they waited 300 s.
 SOON = 30.0
-NO_THREAD = r"is the limit of processes \(ulimit -u, or pids.max of the container\) reached"
-NO_FILE = r"Too many open files|more files may be opened; raise `ulimit -Hn`"
+NO_THREAD = r"Is the limit of processes reached \(ulimit -u, or pids.max of the container\)"
+NO_FILE = r"Too many open files|more files. Raise the limit `ulimit -Hn`"
 
 
 @pytest.fixture

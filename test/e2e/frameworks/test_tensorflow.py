@@ -78,4 +78,4 @@ def test_a_server_that_cannot_start_ends_the_job(start_job: StartJob, python: st
 def test_a_layout_that_would_hang_is_refused(start_job: StartJob, python: str) -> None:
     job = start_job("-np", "3", "--tf-roles", "chief=1,worker=1,ps=1", python, PROGRAMS / "tf_mirrored.py")
     assert job.finish(10) == 64
-    assert "leave out ps, or use ParameterServerStrategy" in job.text
+    assert "leave out ps in --tf-roles, or use ParameterServerStrategy" in job.text

@@ -41,24 +41,25 @@ def shell(*options: str, script: str, **more: object) -> Completed:
         (["-np", "0", "true"], 64, "-np 0: '0' is not a number of ranks"),
         (["-np", "x", "true"], 64, "'x' is not a number of ranks"),
         (["-np", "2", "-H", "localhost:x", "true"], 64, "column 11"),
-        (["-np", "2"], 64, "which program?"),
-        (["--insecure", "true"], 64, "--insecure is not an option of distrun: every connection is authenticated"),
+        (["-np", "2"], 64, "no program is given"),
+        (["--insecure", "true"], 64, "not an option of distrun: leave it out. distrun always authenticates"),
         (["--nope", "true"], 64, "--nope is not an option"),
         (["-np", "6", "-H", "localhost:4", "true"], 69, "--oversubscribe"),
         (["-np", "2", "-H", "nowhere.invalid:2", "true"], 69, "check the name"),
         (["-np", "2", "no-such-program"], 127, "no-such-program was not found"),
         (["-np", "2", "./no/such.py"], 127, "no/such.py"),
-        (["-np", "2", "-m", "no_such_module"], 127, "module no_such_module is not there for"),
-        (["-np", "2", sys.executable, "-B", "-m", "json.nothing"], 127, "module json.nothing is not there for"),
+        (["-np", "2", "-m", "no_such_module"], 127, "module no_such_module is not installed for"),
+        (["-np", "2", sys.executable, "-B", "-m", "json.nothing"], 127, "module json.nothing is not installed for"),
         (["-np", "1", "--ssh-identity", "/no/key", "true"], 64, "--ssh-identity /no/key: No such file or directory"),
-        (["check", "-H", "localhost:1", "word"], 64, "check: word is no option; it runs no program of yours"),
-        (["check", "-H", "localhost:1", "-m", "word"], 64, "check: -m is no option"),
-        (["check", "word"], 64, "check: word is no option of it"),
-        (["check", "--ssh-port", "22"], 64, "check: --ssh-port needs hosts: -H, --hostfile or --config"),
-        (["-np", "3", "--tf-roles", "ps=1,worker=2", "true"], 64, "or --tf-own-servers if the program runs in every"),
+        (["check", "-H", "localhost:1", "word"], 64, "check: word is not an option. A check runs no program"),
+        (["check", "-H", "localhost:1", "-m", "word"], 64, "check: -m is not an option"),
+        (["check", "-H", "h1,h2", "--nproc-per-node", "2"], 64, "check: leave out --nproc-per-node: a check"),
+        (["check", "word"], 64, "check: word is not an option. Type distrun check --help"),
+        (["check", "--ssh-port", "22"], 64, "check: --ssh-port needs hosts: give -H, --hostfile or --config"),
+        (["-np", "3", "--tf-roles", "ps=1,worker=2", "true"], 64, "If your program runs in every role"),
         (["-np", "2", "--tf-own-servers", "true"], 64, "--tf-own-servers needs --tf-roles"),
-        (["-np", "2", "--tf-roles", "worker=2", "--tf-own-servers", "true"], 64, "is for --tf-roles with ps"),
-        (["-np", "2", "/etc/passwd"], 126, "may not be executed"),
+        (["-np", "2", "--tf-roles", "worker=2", "--tf-own-servers", "true"], 64, "needs a ps in --tf-roles"),
+        (["-np", "2", "/etc/passwd"], 126, "is not executable"),
         (["-np", "2", "--timeout", "0.3", "--grace", "1", "sleep", "60"], 124, "--timeout"),
     ],
 )
@@ -133,7 +134,7 @@ def test_modules_that_are_there_are_found_and_imported_by_nobody_else(tmp_path: 
     words = [tmp_path / "data.json"] if module == "json.tool" else []
     (tmp_path / "data.json").write_text('{"here": 1}')
     done = run("-np", "1", "--stdin", "none", "-m", module, *words, cwd=tmp_path)
-    assert done.returncode == 0 and "is not there" not in done.stderr, done.stderr
+    assert done.returncode == 0 and "is not installed" not in done.stderr, done.stderr
     count = {"package.train": 2, "package": 2}.get(module, 1)
     assert done.stdout.count("here") == count, done.stdout
 
@@ -161,7 +162,7 @@ def test_a_package_that_adds_to_its_path_may_have_more_modules_than_can_be_seen(
     (tmp_path / "one/empty").mkdir()
     (tmp_path / "one/empty/__init__.py").touch()
     done = run("-np", "1", "-m", "empty.train", env={"PYTHONPATH": f"{tmp_path}/one"})
-    assert done.returncode == 127 and "module empty.train is not there" in done.stderr, done.stderr
+    assert done.returncode == 127 and "module empty.train is not installed" in done.stderr, done.stderr
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ def test_check_looks_at_the_hosts_of_a_config_file_with_one_rank_on_each_which_m
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
     assert [rank["host"] for rank in told["ranks"]] == ["node1", "node2"]
-    assert all("as --bind-to none says" in rank["why"]["cpus"] for rank in told["ranks"]), told["ranks"]
+    assert all("because of --bind-to none" in rank["why"]["cpus"] for rank in told["ranks"]), told["ranks"]
 
 
 @pytest.mark.parametrize("option", [("--torch-backend", "distrun"), ("--tf-keras3-mwms",)])
@@ -300,7 +301,7 @@ def test_a_directory_that_was_removed_is_refused(tmp_path: Path) -> None:
     command = f"cd {tmp_path}/gone && rmdir ../gone && exec {launcher_path()} -np 1 pwd"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.returncode == 64, done.stdout
-    assert "this directory, in which ranks would run, has no path" in done.stderr
+    assert "this folder has no path, so ranks cannot run in it" in done.stderr
 
 
 def test_arguments_arrive_as_typed() -> None:
@@ -339,7 +340,7 @@ def test_a_wrapper_that_closes_the_descriptor_of_the_key_is_named(python: str) -
     init = f"exec 3<&-; exec {python} -c 'import distrun.numpy as hvd; hvd.init()'"
     done = run("-np", "2", "sh", "-c", init)
     assert done.returncode not in (0, 70), done.stdout + done.stderr
-    assert "may have closed it" in done.stderr and "activate the environment before distrun" in done.stderr
+    assert "this descriptor is closed" in done.stderr and "activate the environment before distrun" in done.stderr
 
 
 def test_lines_stay_whole() -> None:
@@ -432,7 +433,7 @@ def test_explain_starts_nothing(tmp_path: Path) -> None:
 def test_explain_says_that_a_full_name_leads_to_another_machine() -> None:
     name = f"{os.uname().nodename}.of.another.invalid"
     done = run("--explain", "-H", f"{name}:1", "true")
-    assert f"{name} does not resolve to an address of this machine, and counts as another host" in done.stdout, done
+    assert f"{name} is not an address of this machine, so distrun takes it for another host" in done.stdout, done
 
 
 def test_explain_shows_what_was_given(tmp_path: Path) -> None:
@@ -474,9 +475,9 @@ def test_explain_in_json_is_utf_8_whatever_it_shows() -> None:
 def test_a_port_that_was_named_for_pytorch_and_names_without_effect() -> None:
     done = shell("-np", "2", "-x", "MASTER_PORT=29517", "-x", "RANK=7", script="echo $RANK at $MASTER_PORT")
     assert sorted(line.split("] ")[1] for line in done.stdout.splitlines()) == ["0 at 29517", "1 at 29517"]
-    assert done.stderr == "distrun: RANK of -x or --env-file has no effect: distrun tells each rank its own\n"
+    assert done.stderr == "distrun: RANK of -x or --env-file has no effect: distrun sets a value for each rank\n"
     refused = run("-np", "1", "-x", "MASTER_PORT=any", "true")
-    assert refused.returncode == 64 and "'any' is no port; write -x MASTER_PORT=29500" in refused.stderr
+    assert refused.returncode == 64 and "'any' is not a port. Write -x MASTER_PORT=29500" in refused.stderr
 
 
 def test_a_hundred_ranks() -> None:
@@ -590,4 +591,4 @@ def test_user_signals_are_forwarded(start_job: StartJob, number: signal.Signals)
 def test_what_a_successful_job_leaves_behind_is_ended(start_job: StartJob) -> None:
     job = start_job("-np", "1", "--grace", "1.5", "sh", "-c", "setsid sleep 300 & exit 0")
     assert job.finish() == 0
-    assert "have ended, but not what they started" in job.text
+    assert "have ended, but processes that they started still run" in job.text

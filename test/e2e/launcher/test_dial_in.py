@@ -125,7 +125,7 @@ def test_strangers_where_agents_are_to_come(start: StartAgent, key: Path) -> Non
         second = agent(start, head, key, "n2")
         _, errors = head.process.communicate(timeout=30)
     assert head.process.returncode == 0, errors
-    assert re.search(r"turned 127\.0\.0\.1:\d+ away from 127\.0\.0\.1:\d+", errors), errors
+    assert re.search(r"refused a connection of 127\.0\.0\.1:\d+ to 127\.0\.0\.1:\d+", errors), errors
     assert [first.wait(30), second.wait(30)] == [0, 0]
 
 
@@ -301,7 +301,7 @@ def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_pa
     agent(start, head, key, "h")
     _, errors = head.process.communicate(timeout=30)
     assert head.process.returncode == 0, errors
-    assert re.search(r"turned 127\.0\.0\.1:\d+ away from .*key", errors), errors
+    assert re.search(r"refused a connection of 127\.0\.0\.1:\d+ to .*key", errors), errors
 
 
 @pytest.mark.parametrize(
@@ -312,12 +312,12 @@ def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_pa
         (["-np", "1", "--agents", "1", "--key-file", "KEY", "--env-file", "/no/such/file", "true"], 64, "--env-file"),
         (["-np", "1", "--agents", "1", "--key-file", "/does/not/exist", "true"], 69, "--key-file=/does/not/exist"),
         (["-np", "6", "--agents", "2", "--nproc-per-node", "2", "--key-file", "KEY", "true"], 64, "use --agents 3"),
-        (["-np", "1", "--listen", "7000", "true"], 64, "--listen is for agents that dial in"),
-        (["-np", "1", "--key-file", "k", "true"], 64, "--key-file is for agents that dial in"),
+        (["-np", "1", "--listen", "7000", "true"], 64, "--listen is only for agents that connect by themselves"),
+        (["-np", "1", "--key-file", "k", "true"], 64, "--key-file is only for agents that connect by themselves"),
         (["-np", "1", "--agents", "x", "--key-file", "k", "true"], 64, "--agents x"),
         (["agent", "--connect", "h:1", "--nonsense", "1"], 64, "--nonsense"),
-        (["agent", "--key-file", "k"], 64, "--connect is missing"),
-        (["agent", "--connect", "127.0.0.1:1"], 64, "--key-file is missing"),
+        (["agent", "--key-file", "k"], 64, "--connect HEAD:PORT is missing"),
+        (["agent", "--connect", "127.0.0.1:1"], 64, "--key-file FILE is missing"),
         (["agent", "--connect", "127.0.0.1:1", "--key-file", "/does/not/exist"], 69, "--key-file=/does/not/exist"),
     ],
 )

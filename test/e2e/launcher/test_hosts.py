@@ -114,8 +114,8 @@ def test_of_several_copies_one_starts_the_job(hosts: list[str], tmp_path: Path) 
     step = {**SLURM, "SLURM_STEP_NUM_TASKS": "3"}
     second = run(*hosts, "true", env={**step, "SLURM_PROCID": "1"}, cwd=tmp_path)
     assert second.returncode == 64
-    assert "copy 1 of 3 of one command (SLURM_STEP_NUM_TASKS=3)" in second.stderr
-    assert "Type distrun once" in second.stderr
+    assert "copy 1 of 3 copies of this command (SLURM_STEP_NUM_TASKS=3)" in second.stderr
+    assert "type distrun once" in second.stderr
     third = run(*hosts, "true", env={**step, "SLURM_PROCID": "2"}, cwd=tmp_path)
     assert (
         third.returncode == 64
@@ -124,9 +124,9 @@ def test_of_several_copies_one_starts_the_job(hosts: list[str], tmp_path: Path) 
     )
     first = shell(*hosts, script="echo $RANK of $WORLD_SIZE", env={**step, "SLURM_PROCID": "0"}, cwd=tmp_path)
     assert ranks_of(first.stdout) == [f"{rank} of 3" for rank in range(3)], first.stderr
-    assert first.stderr.count("this one starts the job") == 1
+    assert first.stderr.count("This copy starts the job") == 1
     explained = run(*hosts, "--explain", "true", env={**step, "SLURM_PROCID": "0"}, cwd=tmp_path)
-    assert explained.stdout.count("this one starts the job") == 1 and explained.stderr == ""
+    assert explained.stdout.count("This copy starts the job") == 1 and explained.stderr == ""
     own = run("--no-detect", "-np", "1", *(hosts if "-H" in hosts else []), "true", env={**step, "SLURM_PROCID": "1"})
     assert own.returncode == 0, own.stderr
 
@@ -175,7 +175,7 @@ def test_a_user_needs_a_place_in_launch_with(tmp_path: Path) -> None:
     assert done.returncode == 0 and sorted(done.stdout.splitlines()) == ["[0] 0", "[1] 1"], done.stderr
     assert sorted((tmp_path / "who").read_text().splitlines()) == ["as me", "as you"]
     refused = run("--launch-with", "sh -c {agent}", "-H", "me@far:1", "true")
-    assert refused.returncode == 64 and "the user goes of me@far; write {user} into it" in refused.stderr
+    assert refused.returncode == 64 and "needs {user}, because of me@far" in refused.stderr
     refused = run("--launch-with", there, "-H", "far:1", "true")
     assert refused.returncode == 64 and "write user@far" in refused.stderr
 
@@ -205,7 +205,7 @@ def test_after_sbatch_export_none_ranks_on_other_hosts_have_what_the_host_gives_
 def test_an_image_without_srun_is_told_what_to_do_about_it(tmp_path: Path) -> None:
     done = run("-np", "1", "true", env={**SLURM, "SLURMD_NODENAME": "other", "PATH": str(tmp_path)})
     assert done.returncode == 69 and "srun was not found in PATH" in done.stderr, done.stderr
-    assert "start distrun outside and the container as the program" in done.stderr
+    assert "start distrun outside and run the container as the program" in done.stderr
 
 
 def test_an_image_on_each_host_as_the_page_has_it(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_a_folder_for_temporary_files_counts_where_it_is(tmp_path: Path) -> None
     script = "echo $TMPDIR ${TMP-none} $TEMP"
     done = shell("-v", *launch, script=script, env=here)
     assert done.stdout == f"[0] {tmp_path} none /usr\n", done.stderr
-    assert f"on far: TMPDIR is {tmp_path}, because /no/such/job.7 is no directory there\n" in done.stderr
-    assert "on far: TMP is not set, because /no/such/job is no directory there\n" in done.stderr
+    assert f"on far: TMPDIR is {tmp_path}, because /no/such/job.7 is not a folder on this host\n" in done.stderr
+    assert "on far: TMP is not set, because /no/such/job is not a folder on this host\n" in done.stderr
     carried = shell("-x", "TMPDIR", *launch, script=script, env=here)
     assert carried.stdout == "[0] /no/such/job.7 none /usr\n", carried.stderr
     local = shell("-np", "1", script=script, env=here)
@@ -321,6 +321,6 @@ def test_an_empty_value_is_no_option_left_out(words: list[str]) -> None:
 
 
 def test_a_hostfile_that_is_no_file(tmp_path: Path) -> None:
-    for path, told in ((tmp_path, "it is a directory"), (Path("/dev/zero"), "is larger than 16 MiB")):
+    for path, told in ((tmp_path, "it is a folder"), (Path("/dev/zero"), "is larger than 16 MiB")):
         done = run("--hostfile", str(path), "true")
         assert done.returncode == 64 and told in done.stderr, done.stderr

@@ -118,7 +118,10 @@ def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> 
     done = run_with(tmp_path, apart(STARTS), options=("--network", "lo"), **job)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
-    assert "as -H here:1,other:1 would give" in done.stderr and "--mpi asks no host for its GPUs" in done.stderr
+    assert (
+        "as -H here:1,other:1 would give" in done.stderr
+        and "With --mpi distrun does not ask the hosts for their GPUs" in done.stderr
+    )
 
 
 def test_what_is_true_on_this_host_only_stays_with_its_ranks(tmp_path: Path) -> None:
@@ -176,9 +179,9 @@ def test_wrappers_are_told_how_long_the_launcher_waits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["1", "127.0.0.1:1"], "the key did not come through MPI's launcher: the deadline passed"),
-        (["127.0.0.1:1"], "is of another version; install the same version on all hosts"),
-        ([], "is of another version; install the same version on all hosts"),
+        (["1", "127.0.0.1:1"], "MPI's launcher did not pass on the key of the job: the deadline passed"),
+        (["127.0.0.1:1"], "has another version of distrun. Install the same version on all hosts"),
+        ([], "has another version of distrun. Install the same version on all hosts"),
     ],
     ids=["no-key", "other-version", "no-word"],
 )
@@ -212,7 +215,7 @@ def test_a_wrapper_waits_as_long_for_the_key_that_another_one_shares() -> None:
             text=True,
             timeout=25,
         )
-    late = "the key did not come through MPI's launcher: the deadline passed"
+    late = "MPI's launcher did not pass on the key of the job: the deadline passed"
     assert done.returncode == 69 and late in done.stderr, done.stderr
 
 

@@ -391,12 +391,12 @@ def test_much_input_reaches_all_and_a_rank_that_reads_none_holds_nobody_up() -> 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--stdin", "some"], "--stdin some is not known; write none, all or a rank's number"),
-        (["--stdin", "2"], "--stdin 2: the job has ranks 0 to 1 only"),
-        (["--tty", "2"], "--tty 2: the job has ranks 0 to 1 only"),
+        (["--stdin", "some"], "--stdin some is not valid: write none, all or the number of a rank"),
+        (["--stdin", "2"], "--stdin 2: the job has only ranks 0 to 1"),
+        (["--tty", "2"], "--tty 2: the job has only ranks 0 to 1"),
         (["--tty", "x"], "--tty x is not a rank"),
-        (["--tty", "1", "--stdin", "1"], "exclude each other"),
-        (["--fold", "--no-fold"], "exclude each other"),
+        (["--tty", "1", "--stdin", "1"], "leave out --stdin"),
+        (["--fold", "--no-fold"], "cannot be used together"),
     ],
 )
 def test_refusals(arguments: list[str], text: str) -> None:

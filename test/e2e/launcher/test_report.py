@@ -161,4 +161,4 @@ def test_a_report_that_cannot_be_written_is_output_that_is_lost(tmp_path: Path) 
         folder.mkdir()
         done = shell("-np", "1", "--report", "folder/report.json", script=script, cwd=tmp_path)
         assert done.returncode == code, done.stderr
-        assert "distrun: --report could not be written: folder/report.json" in done.stderr, done.stderr
+        assert "distrun: cannot write the file of --report: folder/report.json" in done.stderr, done.stderr

@@ -407,7 +407,7 @@ def check_elements_that_one_rank_lacks() -> None:
     if hvd.size() == 1:
         return
     x = jnp.ones((hvd.size() if hvd.rank() else 0, 3))
-    uneven, shapes = "every rank must send as many", "shapes differ"
+    uneven, shapes = "all ranks must send the same number", "shapes differ"
     operations = {hvd.allgather: uneven, hvd.alltoall: uneven, hvd.allreduce: shapes}
     for operation, told in {**operations, functools.partial(hvd.broadcast, root_rank=1): shapes}.items():
         for function in (operation, jax.grad(lambda x, operation=operation: operation(x).sum())):

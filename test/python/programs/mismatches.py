@@ -102,7 +102,7 @@ def check_wrong_everywhere() -> None:
     for root in (-1, hvd.size()):
         with raises(distrun.InvalidArgument, "root rank", str(root)):
             hvd.broadcast(floats(2), root, name="root")
-    with raises(distrun.InvalidArgument, "cannot be shared equally"):
+    with raises(distrun.InvalidArgument, "cannot be divided equally"):
         hvd.alltoall(floats(2), name="two")
 
 

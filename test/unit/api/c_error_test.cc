@@ -31,7 +31,7 @@ TEST_CASE("where no memory is left the code and the text say so, and no exceptio
 
 TEST_CASE("a bug of ours is told with its text", "[api]") {
   CHECK(guarded([]() -> Status { throw std::logic_error("seven is not eight"); }) == DISTRUN_INTERNAL);
-  CHECK(last_error().message() == "a bug in distrun: seven is not eight");
+  CHECK(last_error().message() == "a bug in distrun, please report it: seven is not eight");
 }
 
 // It is constructed before the first failure and so destroyed after the thread's own variables. Static objects behave

@@ -55,7 +55,7 @@ TEST_CASE("an init that is refused while a session is open leaves that one to it
   distrun_session* session = world.get();
   CHECK(distrun_init(nullptr, &session) == DISTRUN_INVALID_ARGUMENT);
   CHECK(session == world.get());
-  CHECK(last_message().find("a session is open in this process") != std::string::npos);
+  CHECK(last_message().find("this process has a session already") != std::string::npos);
 }
 
 TEST_CASE("a library finds the session that is open, and none before, after, or in a forked child") {
@@ -65,7 +65,7 @@ TEST_CASE("a library finds the session that is open, and none before, after, or 
     CHECK(distrun_current() == world.get());
     distrun_session* second = nullptr;
     CHECK(distrun_init(nullptr, &second) == DISTRUN_INVALID_ARGUMENT);
-    CHECK(last_message().find("use that one (distrun_current)") != std::string::npos);
+    CHECK(last_message().find("Use it (distrun_current)") != std::string::npos);
     CHECK(distrun_current() == world.get());
     const pid_t child = ::fork();
     if (child == 0) ::_exit(distrun_current() == nullptr ? 0 : 1);
@@ -115,7 +115,7 @@ TEST_CASE("a setting that is NULL is refused by its index, and so are no setting
   CHECK(session == nullptr);
   options.settings = settings.data();
   CHECK(distrun_init(&options, &session) == DISTRUN_INVALID_ARGUMENT);
-  CHECK(last_message() == "options.settings[1] is NULL; write it as name=value");
+  CHECK(last_message() == "options.settings[1] is NULL. Write it as name=value");
   const World world;  // the failed calls must not block this one
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("wait_any gives each operation once to who makes NULL of what it has g
   CHECK(distrun_wait_any(handles.data(), handles.size(), 30, &index) == DISTRUN_INVALID_ARGUMENT);
   CHECK(index == handles.size());
   CHECK(distrun_wait_all(handles.data(), handles.size(), 30, nullptr) == DISTRUN_INVALID_ARGUMENT);
-  CHECK(last_message() == "all the handles are NULL");
+  CHECK(last_message() == "all handles are NULL");
 }
 
 TEST_CASE("an abort ends the job with its cause, however little else is known of it") {

@@ -57,10 +57,9 @@ TEST_CASE("control=shm is an error where a rank has no shared memory, with the r
                                       deadline_after(5));
   REQUIRE_FALSE(control.ok());
   CHECK(control.status().code() == Errc::kUnsupported);
-  CHECK(control.status().message() ==
-        "control=shm was set, but shared memory is not to be had: rank 0: the link failed");
+  CHECK(control.status().message() == "control=shm is not possible here: rank 0: the link failed");
   REQUIRE(lines.size() == 1);
-  CHECK(lines[0].find("the ranks of node0 share no memory with others of their host") != std::string::npos);
+  CHECK(lines[0].find("the ranks of node0 cannot share memory on their host") != std::string::npos);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST_CASE("a member that does not come is named by its rank", "[api]") {
   REQUIRE_FALSE(all.ok());
   CHECK(all.status().code() == Errc::kTimeout);
   CHECK(all.status().info().ranks == std::vector<int>{9});
-  CHECK(all.status().message().find("rank 9 did not come in time (offers)") == 0);
+  CHECK(all.status().message().find("rank 9 did not call init() in time (step: offers)") == 0);
 }
 
 TEST_CASE("every member names the ones that do not come, also when the time was up before", "[api]") {

@@ -56,7 +56,8 @@ TEST_CASE("rank 0 warns of the hosts with another build, and the job goes on", "
     EXPECT_OK(membership);
     EXPECT_EQ(membership->warnings.size(), rank == 0 ? 1U : 0U);
     if (rank == 0)
-      EXPECT(membership->warnings[0].starts_with("another build of distrun than rank 0's on host0 is on host2; "));
+      EXPECT(
+          membership->warnings[0].starts_with("the build of distrun on host2 differs from that of rank 0 on host0: "));
   });
 }
 
@@ -96,9 +97,9 @@ TEST_CASE("hosts whose ranks share no memory are named with the first reason, an
   CHECK(unshared_hosts(hosts, {"", "", "", "", ""}).empty());
   CHECK(unshared_hosts(hosts, {"refused", "", "", "", ""}).empty());
   CHECK(unshared_hosts(hosts, {"refused", "", "", "refused too", "refused too"}) ==
-        "the ranks of c share no memory with others of their host and reach them by sockets, which is slower (rank 3: "
+        "the ranks of c cannot share memory on their host. They use sockets, which are slower (rank 3: "
         "refused too)");
-  CHECK(unshared_hosts(hosts, {"", "x", "x", "y", "y"}).starts_with("the ranks of b, c share no memory"));
+  CHECK(unshared_hosts(hosts, {"", "x", "x", "y", "y"}).starts_with("the ranks of b, c cannot share memory"));
 }
 
 TEST_CASE("a rank that never comes is named", "[api]") {

@@ -54,10 +54,10 @@ TEST_CASE("a process set has a backend for each kind of device, and says why unt
     EXPECT_EQ((*made)[1]->name(), "none");
     EXPECT_OK(backends.make(3, job.everybody()));
     EXPECT_EQ(backends.choices().size(), 2U);
-    EXPECT_EQ(to_text(backends.choices()[0]), "process set 0: cpu: fast (planned); not slow: lower score (10 < 90)");
+    EXPECT_EQ(to_text(backends.choices()[0]), "process set 0: cpu: fast (planned)\n  not slow: lower score (10 < 90)");
     backends.gone(0);
     EXPECT_EQ(backends.choices().size(), 1U);
-    EXPECT_EQ(to_text(backends.choices()[0]), "process set 3: cpu: fast (planned); not slow: lower score (10 < 90)");
+    EXPECT_EQ(to_text(backends.choices()[0]), "process set 3: cpu: fast (planned)\n  not slow: lower score (10 < 90)");
   });
   CHECK(job.warnings.empty());
 }
@@ -66,8 +66,8 @@ TEST_CASE("rank 0 warns of a backend that could not be set up", "[api]") {
   Job job{.plans = {{"slow", 10}, {"fast", 90, 1}}};
   job.run([&](int, SetBackends& backends) { EXPECT_OK(backends.make(0, job.everybody())); });
   REQUIRE(job.warnings.size() == 1);
-  CHECK(job.warnings[0].find("fast is not used, rank 1 (node1): not available: memory was refused; slow is used "
-                             "instead") != std::string::npos);
+  CHECK(job.warnings[0].find("using slow, not fast: rank 1 (node1): not available: memory was refused") !=
+        std::string::npos);
 }
 
 TEST_CASE("rank 0 warns where a setting named what cannot be had, and not of what is merely missing") {

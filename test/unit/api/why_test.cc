@@ -40,12 +40,12 @@ TEST_CASE("the text and the JSON have the same facts", "[api]") {
   const Choice choice =
       choice_of({{offer("shm", 80), offer("tcp", 50)}, {offer("shm", 80), absent("mpi", {}), offer("tcp", 40)}});
   CHECK(to_text(choice) ==
-        "process set 2: cpu: shm (shm works); not mpi: rank 3 (node3): not offered there; "
+        "process set 2: cpu: shm (shm works)\n  not mpi: rank 3 (node3): it is not installed\n  "
         "not tcp: lower score (40 < 80)");
   const std::string json = to_json(std::vector{choice});
   CHECK(json == R"([{"process_set": 2, "device": "cpu", "backend": "shm", )"
                 R"("chosen": {"code": "highest_score", "reason": "shm works", "score": 80}, "losers": [)"
-                R"({"backend": "mpi", "code": "not_offered", "reason": "rank 3 (node3): not offered there", )"
+                R"({"backend": "mpi", "code": "not_offered", "reason": "rank 3 (node3): it is not installed", )"
                 R"("rank": 3, "host": "node3"}, )"
                 R"j({"backend": "tcp", "code": "lower_score", "reason": "lower score (40 < 80)", "score": 40}]}])j");
   CHECK(parse_json(json));

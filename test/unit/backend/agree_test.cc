@@ -16,7 +16,7 @@ class PromptStore final : public net::Store {
   }
   Result<std::string> get(const std::string& key, TimePoint deadline) override {
     const auto found = values.find(key);
-    if (deadline <= Clock::now() || found == values.end()) return Status(Errc::kTimeout, "nobody has set " + key);
+    if (deadline <= Clock::now() || found == values.end()) return Status(Errc::kTimeout, "no rank has set " + key);
     return found->second;
   }
   Result<std::int64_t> add(const std::string&, std::int64_t) override { return 0; }
@@ -59,13 +59,13 @@ TEST_CASE("agree: an error that was told counts more than a member that said not
   CHECK(agree_as(0, {}, store).message() == "rank 6: connection refused");
   CHECK(agree_as(0, kRefused, store).message() == "rank 4: connection refused");
   store.values.clear();
-  CHECK(agree_as(0, {}, store).message() == "rank 5: nobody has set step/1");
+  CHECK(agree_as(0, {}, store).message() == "rank 5: no rank has set step/1");
 }
 
 TEST_CASE("agree: a member that hears no verdict knows its own error") {
   PromptStore store;
   CHECK(agree_as(1, kRefused, store).message() == "connection refused");
-  CHECK(agree_as(1, {}, store).message() == "nobody has set step/verdict");
+  CHECK(agree_as(1, {}, store).message() == "no rank has set step/verdict");
 }
 
 TEST_CASE("agree: whether a step worked is no matter of the text") {

@@ -89,7 +89,7 @@ TEST_CASE("protection: hierarchical offers what it can protect", "[protection]")
   const Offer offer = factory->offer(group, services);
   CHECK_FALSE(offer.available);
   CHECK(offer.reason ==
-        "between_hosts=open was set, and that cannot be had: it does not protect what it sends, as --encrypt asks for");
+        "--between-hosts open is not available: it cannot protect tensors between hosts, as --encrypt demands");
 }
 
 }  // namespace distrun::backend

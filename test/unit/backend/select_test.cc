@@ -73,10 +73,10 @@ TEST_CASE("select: what one member lacks nobody uses, and the text names rank an
 
   const auto absent = choose(group_of({kBoth, {offer("tcp", 50)}}));
   REQUIRE(absent.ok());
-  CHECK(loser(*absent, "shm") == "rank 4 (node4): not offered there");
+  CHECK(loser(*absent, "shm") == "rank 4 (node4): it is not installed");
   const auto absent_first = choose(group_of({{offer("tcp", 50)}, kBoth}));
   REQUIRE(absent_first.ok());
-  CHECK(loser(*absent_first, "shm") == "rank 3 (node3): not offered there");
+  CHECK(loser(*absent_first, "shm") == "rank 3 (node3): it is not installed");
 }
 
 TEST_CASE("select: does not depend on the order of offers, and ties are broken by name") {
@@ -87,7 +87,7 @@ TEST_CASE("select: does not depend on the order of offers, and ties are broken b
   const auto selection = choose(group_of({equal}));
   REQUIRE(selection.ok());
   CHECK(selection->backend == "alpha");
-  CHECK(loser(*selection, "zeta") == "same score, later by name (50 = 50)");
+  CHECK(loser(*selection, "zeta") == "same score, but later in the alphabet (50 = 50)");
 }
 
 TEST_CASE("select: a group can do what all members can") {
@@ -113,8 +113,8 @@ TEST_CASE("select: a backend that goes about it in different ways on two members
   REQUIRE(selection.ok());
   CHECK(selection->backend == "tcp");
   CHECK(loser(*selection, "mpi") ==
-        "rank 4 (node4) has another version of it: there it does not scale by itself (scatter_gather), and on rank 3 "
-        "(node3) it does; install the same on all hosts");
+        "rank 4 (node4) has another version of it, which does not scale by itself (scatter_gather), but that of rank 3 "
+        "(node3) does. Install the same version on all hosts");
   Offer one_by_one = offer("mpi", 60);
   one_by_one.capabilities.exclusive = true;
   const auto forced = choose(group_of({{offer("mpi", 60)}, {one_by_one}}), "mpi");
@@ -184,20 +184,20 @@ TEST_CASE("select: an impossible choice says why and what to do") {
   REQUIRE_FALSE(refused_choice.ok());
   CHECK(refused_choice.status().code() == Errc::kUnsupported);
   const std::string& text = refused_choice.status().message();
-  CHECK(contains(text, "backend=shm (--backend, DISTRUN_BACKEND) cannot be met"));
+  CHECK(contains(text, "--backend shm (DISTRUN_BACKEND) is not possible for these ranks"));
   CHECK(contains(text, "rank 4 (node4): not available: ranks 3 and 4 are on different hosts"));
-  CHECK(text.ends_with("; remove it, or choose a backend that is available to all these ranks (tcp)."));
+  CHECK(text.ends_with("). Leave it out, or choose one of: tcp."));
 
   const std::vector<Offer> none = {refused("shm", "memfd refused"), refused("tcp", "no route")};
   const auto no_other = choose(group_of({none, none}), "tcp");
   REQUIRE_FALSE(no_other.ok());
   CHECK(contains(no_other.status().message(),
-                 "; mend that: no other backend is available to all these ranks (shm: rank 3 (node3): not available: "
+                 "). Repair this, because no other backend is possible (shm: rank 3 (node3): not available: "
                  "memfd refused; tcp: "));
 
   const auto unknown = choose(group, "warp");
   REQUIRE_FALSE(unknown.ok());
-  CHECK(contains(unknown.status().message(), "warp: no such backend here"));
+  CHECK(contains(unknown.status().message(), "warp: this backend does not exist here"));
 
   // One rank alone has nothing to move. A request for an unknown backend is still an error.
   const Group one = group_of({{refused("shm", "one rank has nobody to share with"), offer("self", 100)}});
@@ -226,7 +226,7 @@ TEST_CASE("select: what has nothing to do in a group is another's work, though i
     REQUIRE(selection.ok());
     CHECK(selection->backend == "tcp");
     CHECK(selection->reason ==
-          "tcp works; pairs, chosen by --backend " + forced + ", has nothing to do: no host has two of the ranks");
+          "tcp works; pairs (--backend " + forced + ") has nothing to do: no host has two of the ranks");
     CHECK(loser(*selection, "pairs") == "has nothing to do: no host has two of the ranks");
     // The whole job was forced to use it.
     CHECK(contains(choose(none, forced).status().message(), "pairs: has nothing to do: no host has two of the ranks"));

@@ -36,13 +36,13 @@ TEST_CASE("where nobody reads, lines are counted and nobody waits for long", "[b
   REQUIRE(::read(reader.get(), text, sizeof text) == 4096);
   log.info("there");
   const auto size = static_cast<std::size_t>(::read(reader.get(), text, sizeof text));
-  CHECK(std::string(text, size) == "distrun: nobody took lines that stood here: 2\ndistrun info: there\n");
+  CHECK(std::string(text, size) == "distrun: lines that nobody read are lost here: 2\ndistrun info: there\n");
   log.info(std::string(3000, 'y'));
   log.info(std::string(3000, 'z'));
   REQUIRE(::read(reader.get(), text, sizeof text) > 3000);
   log.info("again");
   const auto last = static_cast<std::size_t>(::read(reader.get(), text, sizeof text));
-  CHECK(std::string(text, last) == "distrun: nobody took lines that stood here: 1\ndistrun info: again\n");
+  CHECK(std::string(text, last) == "distrun: lines that nobody read are lost here: 1\ndistrun info: again\n");
 }
 
 TEST_CASE("off is silence", "[base]") {

@@ -144,7 +144,7 @@ TEST_CASE("an option of init that the launcher goes by too is a warning where it
   const Environment rank = {{"DISTRUN_RANK", "0"}, {"DISTRUN_ADDRESS", "10.0.0.1"}};
   const auto both = warnings(rank);
   REQUIRE(both.size() == 2);
-  CHECK(contains(both[0], "host_timeout=60s, of which the launcher does not hear: it goes by 30s"));
+  CHECK(contains(both[0], "the launcher does not see the option host_timeout=60s of init, and uses 30s"));
   CHECK(contains(both[0], "type distrun --host-timeout 60s"));
   CHECK(contains(both[1], "type distrun --preempt-signal USR1"));
   CHECK(warnings({{"DISTRUN_RANK", "0"}}).size() == 1);  // no other host

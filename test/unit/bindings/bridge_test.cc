@@ -241,7 +241,7 @@ TEST_CASE("where no thread can be started, the front end is told why and nothing
   REQUIRE(::pthread_setattr_default_np(&vast) == 0);
   const std::string text = attachment.attach(session);
   REQUIRE(::pthread_setattr_default_np(&before) == 0);
-  CHECK(text.find("the thread distrun-watch cannot be started") != std::string::npos);
+  CHECK(text.find("cannot start the thread distrun-watch") != std::string::npos);
   CHECK(text.find("ulimit -u") != std::string::npos);
   CHECK(is_closed());
   CHECK_FALSE(attachment.lease());

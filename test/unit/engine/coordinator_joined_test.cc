@@ -157,7 +157,7 @@ TEST_CASE("without a warning nothing is told, and who waits crosswise or for a j
   }
   const auto ended = only<entry::EndCall>(found);
   REQUIRE(ended.size() == 1);
-  CHECK(has(ended[0].result.message(), "waits for rank 1 (node0) in join"));
+  CHECK(has(ended[0].result.message(), "waits for rank 1 (node0), which called join()"));
   CHECK_FALSE(c.next_tick());
 }
 

@@ -94,7 +94,8 @@ TEST_CASE("alltoall of more members than each of them has memory for their pairs
     CHECK(failed->error.code() == Errc::kInvalidArgument);
     CHECK(failed->error.info().usable);
     CHECK(failed->error.message() ==
-          "tensor 'all': an alltoall goes among at most 4096 ranks, not 4097; use process sets of at most 4096 ranks");
+          "tensor 'all': an alltoall is possible among at most 4096 ranks, not 4097: use process sets of at most 4096 "
+          "ranks");
   }
 }
 

@@ -82,7 +82,7 @@ TEST_CASE("that reported tensors go on is told once, with the last of them") {
   c.submitted(1, request("b"), at(13));
   const auto warnings = c.act().warnings;
   REQUIRE(warnings.size() == 1);
-  CHECK(warnings[0] == "allreduce 'a', allreduce 'b' went on after 13.0 s");
+  CHECK(warnings[0] == "allreduce 'a', allreduce 'b' continued after 13.0 s");
   c.submitted(1, request("young"), at(14));
   CHECK(c.act().warnings.empty());
 }
@@ -97,7 +97,7 @@ TEST_CASE("what goes on is told no later than the next report of what does not")
   c.tick(at(20));
   const auto warnings = c.act().warnings;
   REQUIRE(warnings.size() == 2);
-  CHECK(has(warnings[0], "allreduce 't5' and 2 more went on after 11.0 s"));
+  CHECK(has(warnings[0], "allreduce 't5' and 2 more continued after 11.0 s"));
   CHECK(has(warnings[1], "to submit allreduce 't8', 20.0 s after"));
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("a limit that a call reaches by standing still alone is none; what cam
   CHECK(c.act().abort.ok());
   CHECK(*c.next_tick() == at(129));
   c.tick(at(129));
-  CHECK(has(c.act().abort.message(), "stopping the timeline can not end"));
+  CHECK(has(c.act().abort.message(), "stopping the timeline cannot end"));
 }
 
 TEST_CASE("one name that waits on two process sets is told with the set, so that the reports do not contradict") {

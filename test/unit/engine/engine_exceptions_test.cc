@@ -39,8 +39,7 @@ void run_with(const Fault& fault) {
   EngineJob job({.ranks = 3, .backend = {.hangs = fault.rank, .meddle = meddle}, .shut_down = false});
   const std::string said =
       fault.code == Errc::kOutOfMemory
-          ? "out of memory: no memory is left for its part in the job; run fewer ranks on its host, or "
-            "allow them more memory"
+          ? "out of memory: no memory is left for distrun. Run fewer ranks on its host, or give them more memory"
           : "internal error: a bug in distrun, please report it: a contract that was broken";
   job.run([&](int rank, Engine& engine) {
     std::vector<float> memory(4, 1);

@@ -103,7 +103,7 @@ TEST_CASE("a rank whose backend has no memory for an operation ends the job on a
     EXPECT_EQ(status.code(), Errc::kOutOfMemory);
     EXPECT_EQ(status.info().ranks, std::vector<int>{1});
     EXPECT(has(status.message(), "rank 1"));
-    EXPECT(has(status.message(), "run fewer ranks on its host"));
+    EXPECT(has(status.message(), "Run fewer ranks on its host"));
     const auto said = job.channel(1).failures();
     EXPECT(said.size() == 1 && said.front().cause.starts_with("out of memory: "));
     expect_job_over(engine, Errc::kOutOfMemory);

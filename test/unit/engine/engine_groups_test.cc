@@ -122,7 +122,7 @@ TEST_CASE("a group of allgathers of which one would be larger than memory fails 
     expect_refused(run_both(engine, small, large), Errc::kInvalidArgument, "is larger than memory can be");
     const auto alone = test::submit(engine, large);
     EXPECT_OK(engine.wait_all(std::span(&alone, 1), deadline_after(40)));
-    expect_refused({alone->status()}, Errc::kInvalidArgument, "tensor 'y': what the ranks give to the allgather");
+    expect_refused({alone->status()}, Errc::kInvalidArgument, "tensor 'y': the result of the allgather");
   });
 }
 

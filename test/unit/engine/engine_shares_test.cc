@@ -99,7 +99,7 @@ TEST_CASE("alltoall: wrong splits of one rank are an error on all, and the next 
   job.run([&](int rank, Engine& engine) {
     std::vector<float> memory(6);
     const std::array<std::pair<std::vector<std::int64_t>, const char*>, 4> wrong = {
-        {{{3, 2, 2}, "more than"}, {{3, 3}, "2 of them"}, {{-1, 3, 3}, "negative"}, {{1, 1, 1, 1}, "4 of them"}}};
+        {{{3, 2, 2}, "more than"}, {{3, 3}, "2 splits"}, {{-1, 3, 3}, "negative"}, {{1, 1, 1, 1}, "4 splits"}}};
     for (const auto& [splits, text] : wrong) {
       Submission one{.kind = OpKind::kAlltoall, .name = "a", .shape = {6}, .input = memory.data()};
       if (rank == 1) one.splits = splits;
@@ -110,7 +110,7 @@ TEST_CASE("alltoall: wrong splits of one rank are an error on all, and the next 
       EXPECT_EQ(status.info().ranks.size(), 1U);
     }
     const Submission odd{.kind = OpKind::kAlltoall, .name = "a", .shape = {rank == 2 ? 5 : 6}, .input = memory.data()};
-    EXPECT(finish(engine, odd)->status().message().find("cannot be shared equally") != std::string::npos);
+    EXPECT(finish(engine, odd)->status().message().find("cannot be divided equally") != std::string::npos);
     const Submission scalar{.kind = OpKind::kAlltoall, .name = "s", .input = memory.data()};
     EXPECT(finish(engine, scalar)->status().code() == Errc::kInvalidArgument);
     check_alltoall(rank, 3, engine, 0);
@@ -158,7 +158,8 @@ TEST_CASE("reducescatter: what is wrong in memory is refused here, what differs 
     std::vector<float> memory(8);
     Submission one{
         .kind = OpKind::kReducescatter, .name = "r", .shape = {4}, .input = memory.data(), .output = memory.data()};
-    EXPECT(engine.submit(std::span(&one, 1)).status().message().find("memory of its own") != std::string::npos);
+    EXPECT(engine.submit(std::span(&one, 1)).status().message().find("separate memory for the share") !=
+           std::string::npos);
     one.output = memory.data() + 4;
     one.reduce = rank == 0 ? ReduceOp::kSum : ReduceOp::kMax;
     EXPECT(finish(engine, one)->status().message().find("reduce operations differ") != std::string::npos);
@@ -272,13 +273,13 @@ TEST_CASE("join: what cannot go on fails with an error that says so; the joined 
     Submission cast = allreduce("b", memory);
     cast.kind = OpKind::kBroadcast;
     cast.root = 2;
-    fails(cast, "it is the root");
+    fails(cast, "one of them is the root");
     cast.root = 1;
     run_one(engine, cast);
     Submission scaled = allreduce("p", memory);
     scaled.reduce = ReduceOp::kMax;
     scaled.prescale = -1;
-    fails(scaled, "neutral element");
+    fails(scaled, "prescale factor");
     while (!refused.load()) std::this_thread::yield();
     run_one(engine, join());
     Submission more = allreduce("more", memory);

@@ -105,7 +105,7 @@ TEST_CASE("a timeline that cannot be written is an error on every rank, and the 
   EngineJob job({.ranks = 3});
   job.run([&](int, Engine& engine) {
     EXPECT_EQ(engine.start_timeline(std::string(4001, 'x')).message(),
-              "the timeline's path has 4001 bytes, and at most 4000 are taken; give a shorter one");
+              "the path of the timeline has 4001 bytes, and at most 4000 are possible. Use a shorter one");
     const Status started = engine.start_timeline("/does/not/exist.json");
     EXPECT_EQ(started.code(), Errc::kSystem);
     EXPECT_OK(has(started.message(), "/does/not/exist.json") ? Status() : started);
@@ -171,7 +171,7 @@ TEST_CASE("a timeline ends at its greatest size: the file says so, the user hear
   CHECK(other.events() == 3 * 3 * 5);
   const auto warnings = job.warnings();
   REQUIRE(warnings.size() == 1);
-  CHECK(has(warnings.front(), "has reached timeline_max_size (100000); --timeline-max-size sets another size"));
+  CHECK(has(warnings.front(), "has reached timeline_max_size (100000). For another limit use --timeline-max-size"));
 }
 
 }  // namespace

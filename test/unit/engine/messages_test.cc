@@ -133,7 +133,7 @@ TEST_CASE("another format is refused with what to do") {
   const auto frame = decode(bytes);
   REQUIRE_FALSE(frame.ok());
   CHECK(frame.status().code() == Errc::kProtocol);
-  CHECK(frame.status().message().find("same distrun version") != std::string::npos);
+  CHECK(frame.status().message().find("Install the same version") != std::string::npos);
 }
 
 TEST_CASE("a shape that is negative or does not fit into memory does not come in") {

@@ -62,11 +62,11 @@ TEST_CASE_METHOD(Fixture, "a join has a name that nothing else has, and stands a
     CHECK(table.in_flight() == 0);
   };
   refused({tensor(std::string(kJoinName))},
-          "tensor 'distrun.join': this is the name of every join; choose another one");
-  refused({{.kind = OpKind::kJoin, .name = "j"}}, "a join is named 'distrun.join' on every rank");
+          "tensor 'distrun.join': this name is reserved for join(). Choose another one");
+  refused({{.kind = OpKind::kJoin, .name = "j"}}, "the name of a join must be 'distrun.join'");
   std::vector<Submission> grouped{tensor("a"), {.kind = OpKind::kJoin, .name = std::string(kJoinName)}};
   for (Submission& one : grouped) one.group = 1;
-  refused(grouped, "a join stands alone; submit it without a group");
+  refused(grouped, "a join cannot be in a group. Submit it alone");
 }
 
 TEST_CASE_METHOD(Fixture, "bad arguments are refused by name") {

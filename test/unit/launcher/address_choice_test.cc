@@ -135,18 +135,19 @@ TEST_CASE("one host needs no network, but its head's address") {
   CHECK(with_head->head->reason == "login: 10.0.0.9 (eth0), reached by node1");
   const auto cut_off = choose_addresses(hosts, head, probe(hosts, head, cut({{0, kHeadHost}})));
   REQUIRE_FALSE(cut_off.ok());
-  CHECK(cut_off.status().message().starts_with("no host reaches login\n  node1 -> login: 10.0.0.9 (eth0): no answer"));
+  CHECK(cut_off.status().message().starts_with(
+      "no other host reaches login\n  node1 -> login: 10.0.0.9 (eth0): no answer"));
 }
 
 TEST_CASE("a host that nobody reaches is named with the pairs that failed") {
   const std::string error = error_of(nodes(3), cut({{0, 2}, {1, 2}}));
-  CHECK(error.starts_with("no host reaches node3\n"));
+  CHECK(error.starts_with("no other host reaches node3\n"));
   CHECK(has(error, "\n  node1 -> node3: 10.0.0.3 (eth0): no answer within 3 s\n"));
   CHECK(has(error, "\n  node2 -> node3: 172.17.0.1 (docker0): no answer within 3 s\n"));
   CHECK_FALSE(has(error, "-> node1"));
   CHECK(has(error, "--network"));
   // node3 is cut off in both directions, so it spoils the addresses of all hosts. The error must still name node3.
-  CHECK(error_of(nodes(3), cut({{0, 2}, {1, 2}, {2, 0}, {2, 1}})).starts_with("no host reaches node3\n"));
+  CHECK(error_of(nodes(3), cut({{0, 2}, {1, 2}, {2, 0}, {2, 1}})).starts_with("no other host reaches node3\n"));
 }
 
 TEST_CASE("one-way cuts, single pairs and disjoint networks are told apart") {
@@ -159,7 +160,7 @@ TEST_CASE("one-way cuts, single pairs and disjoint networks are told apart") {
     if (to == 0) return (from == 1) == (address == "10.0.0.1") ? "" : "no route";
     return docker_fails(from, to, address);
   });
-  CHECK(disjoint.starts_with("no one address of node1 is reached by all hosts\n"));
+  CHECK(disjoint.starts_with("no address of node1 is reachable from all hosts\n"));
   CHECK(has(disjoint, "node2 -> node1: 10.1.0.1 (eth1): no route"));
   CHECK(has(disjoint, "node3 -> node1: 10.0.0.1 (eth0): no route"));
 }
@@ -168,7 +169,7 @@ TEST_CASE("a host without addresses says which ones it has") {
   std::vector<ProbedHost> hosts = nodes(2);
   hosts[1].addresses = eligible({{"lo", "127.0.0.1"}}, {});
   const std::string error = error_of(hosts, docker_fails);
-  CHECK(error.starts_with("no host reaches node2\n  node2 has no address to try: 127.0.0.1 (lo), a loopback"));
+  CHECK(error.starts_with("no other host reaches node2\n  node2 has no address to try: 127.0.0.1 (lo), a loopback"));
 }
 
 TEST_CASE("an agent that reports nothing is no proof") {
@@ -177,7 +178,7 @@ TEST_CASE("an agent that reports nothing is no proof") {
   reports[1].clear();
   const auto choice = choose_addresses(hosts, std::nullopt, reports);
   REQUIRE_FALSE(choice.ok());
-  CHECK(has(choice.status().message(), "node2 -> node1: 10.0.0.1 (eth0): that host has not told what came of it"));
+  CHECK(has(choice.status().message(), "node2 -> node1: 10.0.0.1 (eth0): that host did not report a result"));
 }
 
 TEST_CASE("a thousand hosts are chosen for, and an error stays readable") {
@@ -187,7 +188,7 @@ TEST_CASE("a thousand hosts are chosen for, and an error stays readable") {
   REQUIRE(choice.ok());
   CHECK(choice->hosts[999].candidate.address == "10.0.3.232");
   const std::string error = error_of(hosts, [](int, int, const std::string&) { return "no answer"; });
-  CHECK(error.starts_with("no host reaches node[1-1000]\n"));
+  CHECK(error.starts_with("no other host reaches node[1-1000]\n"));
   CHECK(has(error, " more\n"));
   CHECK(error.size() < 8000);
 }

@@ -126,8 +126,8 @@ TEST_CASE("the batch host's GPUs are not those of other components of a heteroge
   const std::vector<HostSlots> asked = {
       {.name = "a1", .slots = 4}, {.name = "a2", .slots = 4}, {.name = "b1", .without_gpus = 1}};
   CHECK(slots() == asked);
-  CHECK(found_text(**slurm_allocation(job)).find("3 hosts (one per GPU; one per GPU, without GPUs one per task), as") !=
-        std::string::npos);
+  CHECK(found_text(**slurm_allocation(job))
+            .find("3 hosts (one per GPU; one per GPU, or one per task without GPUs), as") != std::string::npos);
   job["SLURM_GPUS_PER_NODE_HET_GROUP_1"] = "2";
   CHECK(slots().back() == HostSlots{.name = "b1", .slots = 2});
   job["SLURM_NTASKS_HET_GROUP_1"] = "8";
@@ -171,7 +171,7 @@ TEST_CASE("hosts that were named inside an allocation are reached as its own, if
   CHECK(reach_of_named(slurm, {{.name = "n2", .slots = 4}, {.name = "login"}}, own).launch_with == "srun");
   const Reach some = reach_of_named(slurm, {{.name = "n2"}, {.name = "n9"}, {.name = "n1", .user = "me"}}, own);
   CHECK(some.launch_with.empty());
-  CHECK(some.note == "found Slurm job 7, but n9,me@n1 are not in it by that name: all hosts are reached by ssh");
+  CHECK(some.note == "found Slurm job 7, but n9,me@n1 are not in it by that name, so distrun reaches all hosts by ssh");
   const Allocation pbs{.source = "PBS job 7", .hosts = slurm.hosts};
   CHECK(reach_of_named(pbs, {{.name = "n9"}}, own).note.empty());
 }
@@ -233,7 +233,7 @@ TEST_CASE("where the Kubernetes MPI operator has no ssh, what reaches its pods i
     Environment pod = {{variable, "/etc/mpi/hostfile"}, {"OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"}};
     const auto found = detect_allocation(pod, read);
     REQUIRE((found.ok() && found->has_value()));
-    CHECK((*found)->advice.ends_with("add --launch-with '/opt/kube/kubectl exec -i {host} -- sh -c {agent}'"));
+    CHECK((*found)->advice.ends_with("Add --launch-with '/opt/kube/kubectl exec -i {host} -- sh -c {agent}'"));
     pod["OMPI_MCA_plm_rsh_agent"] = "ssh";
     CHECK((*detect_allocation(pod, read))->advice.empty());
   }

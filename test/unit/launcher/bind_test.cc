@@ -149,7 +149,7 @@ TEST_CASE("slices of a GPU in MIG mode are named in both forms") {
   REQUIRE(unknown.ok());
   CHECK((*unknown)[1].gpu_name == "MIG-2c3d");
   CHECK((*unknown)[1].cpus.empty());
-  CHECK((*unknown)[1].cpu_reason.find("does not tell which cores") != std::string::npos);
+  CHECK((*unknown)[1].cpu_reason.find("does not say which cores") != std::string::npos);
   Topology one_gpu = seeing(slices);
   one_gpu.gpus.pop_back();
   const auto known = bind_ranks(one_gpu, 2, {});
@@ -157,7 +157,7 @@ TEST_CASE("slices of a GPU in MIG mode are named in both forms") {
   CHECK((*known)[1].cpus.front() == 0);
   const auto two_each = bind_ranks(one_gpu, 1, {.gpus_per_rank = 2});
   REQUIRE_FALSE(two_each.ok());
-  CHECK(two_each.status().message().find("one slice only") != std::string::npos);
+  CHECK(two_each.status().message().find("only one slice") != std::string::npos);
 }
 
 TEST_CASE("several GPUs for each rank, with the cores of all their nodes") {
@@ -296,7 +296,8 @@ TEST_CASE("a CPU quota counts as cores, for slots and threads but not for pinnin
     const auto bound = bind_ranks(found, 2, {.bind_to = to});
     REQUIRE(bound.ok());
     CHECK((*bound)[1].threads == 2);
-    CHECK((*bound)[1].cpu_reason.find("the CPU quota lets all ranks here use 4 cores at a time") != std::string::npos);
+    CHECK((*bound)[1].cpu_reason.find("the CPU quota lets all ranks of this host use 4 cores at a time") !=
+          std::string::npos);
     if (to == BindTo::kCore) CHECK((*bound)[1].cpus.size() == 32);
   }
   CHECK(bind_ranks(found, 8, {})->front().threads == 1);
@@ -305,7 +306,7 @@ TEST_CASE("a CPU quota counts as cores, for slots and threads but not for pinnin
   tree.write("sys/fs/cgroup/pod/cpu.max", "9900000 100000\n");
   const Topology plenty = scan_topology(tree.path());
   CHECK(own_slots(plenty, {}).count == 64);
-  CHECK(own_slots(plenty, {}).why == "one for each core, there are no GPUs");
+  CHECK(own_slots(plenty, {}).why == "one for each core; it has no GPUs");
 }
 
 TEST_CASE("a topology survives the wire") {

@@ -304,7 +304,7 @@ TEST_CASE("--env-file") {
   CHECK(parse_env_file("A=" + longest, "f", {}).ok());
   const auto beyond = parse_env_file("#\nA=" + longest + "x\n", "f", {});
   REQUIRE_FALSE(beyond.ok());
-  CHECK(beyond.status().message().starts_with("f:2: A is longer than Linux lets a variable be"));
+  CHECK(beyond.status().message().starts_with("f:2: A is longer than a variable may be in Linux"));
 }
 
 TEST_CASE("a plan survives the wire, and broken bytes are refused") {
@@ -405,8 +405,8 @@ TEST_CASE("of what -x names the port for PyTorch counts, and what has no effect 
   const LaunchPlan plan = made(shell, {.forwarded = {"MASTER_ADDR=h", "RANK", "MINE=1"}}, {{"TF_CONFIG", "{}"}});
   REQUIRE(plan.hints.size() == 1);
   CHECK(plan.hints[0] ==
-        "MASTER_ADDR, RANK, TF_CONFIG of -x or --env-file have no effect: distrun tells each rank its own; "
-        "--no-tf-config leaves TF_CONFIG to you");
+        "MASTER_ADDR, RANK, TF_CONFIG of -x or --env-file have no effect: distrun sets a value for each rank. "
+        "To set TF_CONFIG yourself, add --no-tf-config");
   for (const char* bad : {"MASTER_PORT=0", "MASTER_PORT=x", "MASTER_PORT=", "MASTER_PORT=65536"}) {
     CHECK_FALSE(named_master_port(base_environment({}, {.forwarded = {bad}})).ok());
   }

@@ -67,7 +67,7 @@ TEST_CASE("every topic has a text, and every option a topic") {
     const std::string text = help_on(std::string(topic.name));
     check_width(text);
     CHECK(text.starts_with(std::string(topic.heading) + "\n\n"));
-    CHECK(has(text, "\nMore: docs/"));
+    CHECK(has(text, "\nMore: the page \""));
     CHECK(has(help_text(HelpOf::kDistrun), std::string(topic.name)));
   }
   for (const OptionText& option : option_texts()) {
@@ -111,7 +111,20 @@ TEST_CASE("a name may be a topic, an option or another word for a topic") {
   CHECK(has(help_on("timeline"), "  --timeline FILE\n"));
   CHECK(help_on("gpus") == help_on("placement"));
   CHECK(has(help_on("exit-codes"), "  75 "));
-  CHECK(has(help_about({"end", "--tty"}).text, "More: docs/reference/end-of-a-job.md\n\n  --tty RANK\n"));
+  CHECK(has(help_about({"end", "--tty"}).text,
+            "More: the page \"How a job ends\" of the documentation\n\n  --tty RANK\n"));
+}
+
+TEST_CASE("an option of another launcher is answered with what to type instead") {
+  for (const char* word : {"--nnodes", "nnodes", "--nnodes=2"}) {
+    CAPTURE(word);
+    CHECK(has(help_on(word), " is not an option of distrun: leave it out. Type distrun once"));
+  }
+  CHECK(has(help_on("-mca"), "-mca is not an option of distrun: leave it out."));
+  // Spellings of distrun's own options.
+  for (const char* word : {"-npernode", "-ppn"}) CHECK(help_on(word) == help_on("--nproc-per-node"));
+  for (const char* word : {"-hostfile", "-machinefile", "hostfile"}) CHECK(help_on(word) == help_on("--hostfile"));
+  CHECK(help_on("bind-to") == help_on("--bind-to"));
 }
 
 TEST_CASE("a name that is not known is answered with the nearest one and all topics") {

@@ -56,7 +56,8 @@ TEST_CASE("--encrypt on several hosts says in one line what it does not cover") 
   const std::vector<HostSlots> two = {{.name = "a", .slots = 1}, {.name = "b", .slots = 1}};
   CHECK(hints(two).empty());
   request.base.variables["DISTRUN_ENCRYPT"] = "true";
-  CHECK(hints(two) == std::vector<std::string>{"--encrypt: sockets that the program opens itself are not encrypted"});
+  CHECK(hints(two) ==
+        std::vector<std::string>{"--encrypt does not encrypt the sockets that your program opens itself"});
   CHECK(hints({{.name = "a", .slots = 2}}).empty());
 }
 
@@ -69,7 +70,7 @@ TEST_CASE("a launcher behind distrun is told of where a host has several ranks")
   CHECK(hints({{.name = "a", .slots = 1}, {.name = "b", .slots = 1}}).empty());
   REQUIRE(hints({{.name = "a", .slots = 1}, {.name = "b", .slots = 2}}).size() == 1);
   CHECK(hints({{.name = "a", .slots = 2}})[0].starts_with(
-      "torchrun starts processes of its own, and here several ranks of a host run it, each a job by itself: type"));
+      "torchrun is a launcher too, and each rank of a host starts a job of its own with it. Start your script"));
   request.script.launcher.clear();
   CHECK(hints({{.name = "a", .slots = 2}}).empty());
 }
@@ -83,13 +84,13 @@ TEST_CASE("a script for another launcher that is started without it is told") {
     return make_plan(request, {HostFacts{.ports = {1, 2, 3, 4}, .address = "A"}})->hints;
   };
   REQUIRE(hints({.mpi4py = true}).size() == 1);
-  CHECK(hints({.mpi4py = true})[0].starts_with("the script imports mpi4py: without --mpi each rank is"));
+  CHECK(hints({.mpi4py = true})[0].starts_with("the script imports mpi4py, and without --mpi each rank is"));
   REQUIRE(hints({.horovod = true}).size() == 1);
   CHECK(hints({.horovod = true})[0].find("import distrun.torch as hvd") != std::string::npos);
   CHECK(hints({.horovod = true, .distrun = true}).empty());
   CHECK(hints({.mpi4py = true, .horovod = true}, {.hosts = {.mpi = "mpirun"}}).empty());
   REQUIRE(hints({.local_rank_option = true}).size() == 1);
-  CHECK(hints({.local_rank_option = true})[0].starts_with("the script takes --local_rank"));
+  CHECK(hints({.local_rank_option = true})[0].starts_with("The script has the option --local_rank"));
   CHECK(hints({.distrun = true, .local_rank_option = true}).empty());
   REQUIRE(hints({.jax_unaided = true}).size() == 1);
   CHECK(hints({.jax_unaided = true})[0].find("add --mimic openmpi") != std::string::npos);
@@ -100,7 +101,7 @@ TEST_CASE("a script for another launcher that is started without it is told") {
   CHECK(hints({.slurm_rank = true}, {.frameworks = {.mimic = Mimic::kSlurm}}).empty());
   CHECK(hints({.distrun = true, .slurm_rank = true}).empty());
   REQUIRE(hints({.dtensor = true}).size() == 1);
-  CHECK(hints({.dtensor = true})[0].find("by DTENSOR_JOBS and DTENSOR_CLIENT_ID") != std::string::npos);
+  CHECK(hints({.dtensor = true})[0].find("set DTENSOR_JOBS and DTENSOR_CLIENT_ID") != std::string::npos);
   CHECK(hints({.dtensor = true, .distrun = true}).empty());
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}}});
   CHECK(hints({.mpi4py = true}).empty());
@@ -116,7 +117,7 @@ TEST_CASE("JAX in a process that is alone with several GPUs is told of them") {
     return make_plan(request, {host})->hints;
   };
   REQUIRE(hints(1).size() == 1);
-  CHECK(hints(1)[0].find("rank 0 uses 1 of the 2 GPUs of its host") != std::string::npos);
+  CHECK(hints(1)[0].find("rank 0 uses only 1 of the 2 GPUs of its host") != std::string::npos);
   CHECK(hints(2).empty());
   request.options.placement.gpus_per_rank = 2;
   CHECK(hints(1).empty());
@@ -137,8 +138,8 @@ TEST_CASE("variables that have OpenMP bind threads are told of where ranks share
   };
   REQUIRE(hints({{"OMP_PROC_BIND", "close"}}).size() == 1);
   CHECK(hints({{"OMP_PROC_BIND", "close"}})[0] ==
-        "OMP_PROC_BIND has OpenMP bind the threads of each rank to cores, and ranks that share theirs choose the same "
-        "ones: add --bind-to core, or unset it");
+        "add --bind-to core, or unset OMP_PROC_BIND: with it, OpenMP binds threads to cores, and the ranks of a host "
+        "choose the same cores");
   CHECK(hints({{"OMP_PROC_BIND", "close"}}, BindTo::kNuma).size() == 1);
   CHECK(hints({{"OMP_PROC_BIND", "close"}}, BindTo::kCore).empty());
   for (const char* name : {"OMP_PLACES", "GOMP_CPU_AFFINITY"}) {

@@ -78,7 +78,7 @@ TEST_CASE("text may follow the last bracket") {
 
 TEST_CASE("a fault in a hostlist has its column") {
   CHECK(fault("n[3-1]").ends_with("\n  n[3-1]\n    ^"));
-  CHECK(has(fault("n[3-1]"), "list, column 3: this range runs backwards"));
+  CHECK(has(fault("n[3-1]"), "list, column 3: the first number of this range is the larger one"));
   CHECK(has(fault("a,n[1-2"), "column 4: this '[' has no matching ']'"));
   CHECK(has(fault("n1]"), "column 3: this ']' has no '['"));
   CHECK(has(fault("n[[1-2]]"), "column 3: expected a number"));
@@ -112,7 +112,7 @@ TEST_CASE("names that a shell or an option parser could take for something else 
 TEST_CASE("an expansion is counted before it is made") {
   CHECK(expand("n[1-100000]").size() == 100000);
   CHECK(has(fault("n[1-100001]"), "more than 100000 hosts"));
-  CHECK(has(fault("n[0-99999],m"), "column 12: these are more than 100000 hosts"));
+  CHECK(has(fault("n[0-99999],m"), "column 12: there are more than 100000 hosts"));
   CHECK(has(fault("n[0-999999999999999999]"), "more than 100000 hosts"));
   std::string deep = "n";
   for (int i = 0; i < 20; ++i) deep += "[0-999999999999999999]";

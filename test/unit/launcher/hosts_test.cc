@@ -50,7 +50,7 @@ TEST_CASE("-H takes hostlists") {
   CHECK(hosts_of("[1-2]:3") == Hosts{{.name = "1", .slots = 3}, {.name = "2", .slots = 3}});
   CHECK(hosts_of("n[1-2]-ib:2,n1-ib:1") == Hosts{{.name = "n1-ib", .slots = 3}, {.name = "n2-ib", .slots = 2}});
   CHECK(hosts_of("n[1-100000]").size() == 100000);
-  CHECK(has(fault(parse_hosts("m,n[1-100000]")), "column 3: these are more than 100000 hosts"));
+  CHECK(has(fault(parse_hosts("m,n[1-100000]")), "column 3: there are more than 100000 hosts"));
   CHECK(has(fault(parse_hosts("n[1-2:4")), "column 2: this '[' has no matching ']'"));
   std::string many;
   for (int i = 0; i < 11; ++i) many += "n[1-100000],";
@@ -95,7 +95,7 @@ TEST_CASE("a host that is named twice adds its slots") {
   CHECK(hosts_of("a:4,b:1,a:2") == Hosts{{.name = "a", .slots = 6}, {.name = "b", .slots = 1}});
   CHECK(hosts_of("a,b,a") == Hosts{{.name = "a", .slots = 2}, {.name = "b", .slots = 1}});
   CHECK(hosts_of("a,b:2,a:3,c") == Hosts{{.name = "a", .slots = 4}, {.name = "b", .slots = 2}, {.name = "c"}});
-  CHECK(has(fault(parse_hosts("a:1,me@a:1")), "column 8: a is named before with another user"));
+  CHECK(has(fault(parse_hosts("a:1,me@a:1")), "column 8: a was named before with another user"));
   CHECK(has(fault(parse_hosts("a:1048576,a:1")), "more than 1048576 slots"));
 }
 
@@ -156,24 +156,24 @@ TEST_CASE("PBS's nodefile: one slot per line") {
 TEST_CASE("a fault in a hostfile has file, line and column, and the line with its place marked") {
   const std::string text = fault(parse_hostfile("h1 slots=4\nh2 slots=no # two\n", "my.hosts"));
   CHECK(text ==
-        "my.hosts:2:10: 'no' is not a number of slots; write a whole number from 1 on, as in host:4\n"
+        "my.hosts:2:10: 'no' is not a number of slots. Write a whole number, 1 or more, as in host:4\n"
         "  h2 slots=no # two\n           ^");
-  CHECK(has(fault(parse_hostfile("h1 cores=4\n", "f")), "f:1:4: 'cores' is not known here"));
+  CHECK(has(fault(parse_hostfile("h1 cores=4\n", "f")), "f:1:4: 'cores' is not valid"));
   CHECK(has(fault(parse_hostfile("h1 slots=4 max_slots=2\n", "f")), "f:1:1: h1 has more slots than its max_slots"));
   CHECK(has(fault(parse_hostfile("h1 slots=2 max_slots=3\nh1 slots=2\n", "f")), "f:2:1: h1 has more slots"));
   CHECK(has(fault(parse_hostfile("h1 slots\n", "f")), "f:1:9: '' is not a number of slots"));
   CHECK(has(fault(parse_hostfile("h1 slots=\n", "f")), "f:1:10: '' is not a number of slots"));
-  CHECK(has(fault(parse_hostfile("h1 =4\n", "f")), "f:1:4: '' is not known here"));
+  CHECK(has(fault(parse_hostfile("h1 =4\n", "f")), "f:1:4: '' is not valid"));
   CHECK(has(fault(parse_hostfile("h1:2 slots=2\n", "f")), "f:1:6: the slots of this host are given twice"));
   CHECK(has(fault(parse_hostfile("me@h1 user=you\n", "f")), "f:1:7: the user of this host is given twice"));
   CHECK(has(fault(parse_hostfile("h1 user=-x\n", "f")), "f:1:9: "));
   CHECK(has(fault(parse_hostfile("  -h1\n", "f")), "f:1:3: a host name cannot start with '-'"));
-  CHECK(has(fault(parse_hostfile("h1\nn[3-1]\n", "f")), "f:2:3: this range runs backwards"));
+  CHECK(has(fault(parse_hostfile("h1\nn[3-1]\n", "f")), "f:2:3: the first number of this range is the larger one"));
   CHECK(has(fault(parse_hostfile("h1;id\n", "f")), "f:1:3: ';' cannot be part of a host name"));
   CHECK(has(fault(parse_hostfile("\n# nothing\n", "f")), "names no host"));
 }
 
-TEST_CASE("ranks fill host after host") {
+TEST_CASE("ranks fill one host after the other") {
   const auto plan =
       assign({.hosts = {{.name = "a", .slots = 2}, {.name = "b", .slots = 3}}, .placement = {.ranks = 4}});
   REQUIRE(plan.ok());
@@ -203,16 +203,19 @@ TEST_CASE("a host without ranks is not in the plan") {
 
 TEST_CASE("a host that was named and gets no rank is told") {
   AssignRequest request{.hosts = hosts_of("a:8,b:8"), .named = true, .placement = {.ranks = 2}};
-  CHECK(assign(request)->hints == std::vector<std::string>{"b gets no rank: ranks fill host after host, and a has 8 "
-                                                           "slots; --nproc-per-node 1 spreads them"});
+  CHECK(assign(request)->hints ==
+        std::vector<std::string>{"b gets no rank: ranks fill one host after the other, and a has 8 "
+                                 "slots. To spread them, use --nproc-per-node 1"});
   request.hosts = hosts_of("a:8,b:8,c:1");
   request.placement.ranks = 9;
-  CHECK(assign(request)->hints == std::vector<std::string>{"c gets no rank: ranks fill host after host, and a,b "
-                                                           "have 16 slots"});
+  CHECK(assign(request)->hints ==
+        std::vector<std::string>{"c gets no rank: ranks fill one host after the other, and a,b "
+                                 "have 16 slots"});
   request.hosts = hosts_of("a:8,b:8,c:8,d:8");  // two ranks on each host would leave none for d
   request.placement.ranks = 5;
-  CHECK(assign(request)->hints == std::vector<std::string>{"b,c,d get no rank: ranks fill host after host, and a has 8 "
-                                                           "slots"});
+  CHECK(assign(request)->hints ==
+        std::vector<std::string>{"b,c,d get no rank: ranks fill one host after the other, and a has 8 "
+                                 "slots"});
   for (const AssignRequest& quiet :
        {AssignRequest{.hosts = hosts_of("a:8,b:8"), .placement = {.ranks = 2}},
         AssignRequest{.hosts = hosts_of("a:8,b:8,c:8"), .named = true, .placement = {.ranks = 2, .ranks_per_host = 1}},
@@ -261,7 +264,7 @@ TEST_CASE("ranks that do not fit are an error with a table and the cure") {
   CHECK(has(text, "... and 980 hosts"));
   CHECK(has(text, "total              1500\n"));
   CHECK(text.size() < 1500);
-  CHECK(has(assign({.hosts = hosts_of("n[1-100000]:1000")}).status().message(), "100000000 ranks are more than"));
+  CHECK(has(assign({.hosts = hosts_of("n[1-100000]:1000")}).status().message(), "100000000 ranks are too many"));
 }
 
 TEST_CASE("the same number of ranks on each host") {
@@ -353,14 +356,14 @@ TEST_CASE("hosts without slots get those of their own") {
   CHECK(slots(3) == 2);
   CHECK(slots(4) == 1);
   REQUIRE(reasons.size() == 3);
-  CHECK(reasons[1] == "odd has 1 slot: one for each core, there are no GPUs");
-  CHECK(reasons[2] == "n[1-2] have 2 slots each: one for each core, there are no GPUs");
+  CHECK(reasons[1] == "odd has 1 slot: one for each core; it has no GPUs");
+  CHECK(reasons[2] == "n[1-2] have 2 slots each: one for each core; it has no GPUs");
   CHECK(reasons[0] == "me@big has 3 slots: one for each GPU");
   CHECK(own_slots(three_gpus, {.gpus_per_rank = 2}).count == 1);
   three_gpus.visible_devices = "2,0";
   CHECK(own_slots(three_gpus, {}).count == 2);
   three_gpus.visible_devices = "";
-  CHECK(own_slots(three_gpus, {}).why == "one for each core, there are no GPUs");
+  CHECK(own_slots(three_gpus, {}).why == "one for each core; it has no GPUs");
 }
 
 TEST_CASE("a host whose GPUs the allocation does not tell has one slot for each, or what it was to have without any") {
@@ -370,7 +373,7 @@ TEST_CASE("a host whose GPUs the allocation does not tell has one slot for each,
   const auto reasons = fill_slots(hosts, {four_gpus, Topology{}}, {});
   CHECK(hosts[0].slots == 4);
   CHECK(hosts[1].slots == 1);
-  CHECK(std::find(reasons.begin(), reasons.end(), "cpu has 1 slot: as the allocation says, there are no GPUs") !=
+  CHECK(std::find(reasons.begin(), reasons.end(), "cpu has 1 slot: as the allocation says; it has no GPUs") !=
         reasons.end());
 }
 

@@ -138,7 +138,7 @@ TEST_CASE("a machine without NUMA") {
   const auto ranks = bound(shape, 2, {});
   CHECK(ranks[1].cpus.empty());
   CHECK(ranks[1].threads == 8);
-  CHECK(ranks[1].cpu_reason.find("the kernel does not tell") != std::string::npos);
+  CHECK(ranks[1].cpu_reason.find("the kernel does not say") != std::string::npos);
   const auto cores = bound(shape, 2, {.bind_to = BindTo::kCore});
   CHECK(ranges(cores[1].cpus) == "8-15,24-31");
 }

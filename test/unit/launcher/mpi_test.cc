@@ -72,8 +72,8 @@ TEST_CASE("srun starts ranks in the one component of a heterogeneous job that ha
   CHECK(srun("h5:4").ends_with(" --het-group=2 wrapper"));
   const std::string refused = srun("h1:1,h2:1,h4:1");
   CHECK(
-      refused.starts_with("--mpi=pmix starts ranks in one component of a heterogeneous Slurm job, and none has all "
-                          "of h1,h2,h4; write -H with hosts of one "));
+      refused.starts_with("--mpi=pmix can use one component of a heterogeneous Slurm job, and these hosts are in "
+                          "several: h1,h2,h4. Use -H with the hosts of one "));
   CHECK(mpi_argv(MpiStarter::kMpirun, four_on_two(), job, {}).ok());
   const Environment broken = {{"SLURM_HET_SIZE", "2"}, {"SLURM_JOB_NODELIST_HET_GROUP_0", "h["}};
   CHECK_FALSE(mpi_argv(MpiStarter::kSrunPmix, four_on_two(), broken, {}).ok());

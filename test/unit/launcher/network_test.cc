@@ -77,7 +77,7 @@ TEST_CASE("what is never tried says why") {
   CHECK(why_not({"eth0", "fe80::1"}).find("link-local") != std::string::npos);
   CHECK(why_not({"eth0", "febf::1"}).find("link-local") != std::string::npos);
   for (const std::string text : {"0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1"}) {
-    CHECK(why_not({"eth0", text}) == "not an address of one host");
+    CHECK(why_not({"eth0", text}) == "not the address of a single host");
   }
   CHECK(why_not({"eth0", "node1"}) == "not a numeric address");
   CHECK(why_not({"eth0", "10.0.0.1"}, network("eth1,192.168.0.0/16")) == "not in --network eth1,192.168.0.0/16");

@@ -3,7 +3,7 @@
 
 #include "launcher/agent/preflight/python_module.h"
 #include "launcher/cli/arguments.h"
-#include "launcher/cli/other_launchers_options.h"
+#include "launcher/cli/help/other_launchers_options.h"
 #include "launcher/cli/program.h"
 #include "test/support/text.h"
 #include "test/unit/launcher/sysroot.h"
@@ -120,7 +120,7 @@ TEST_CASE("mpirun's, Hydra's and horovodrun's ways to name hosts") {
 
 TEST_CASE("torchrun's ways to start the same command on every host are explained") {
   for (const char* option : {"--nnodes=2", "--node-rank", "--node_rank", "--rdzv-endpoint=h:1", "--rdzv_endpoint"}) {
-    CHECK(has(refused({option, "p"}), "type distrun once and name all hosts with -H or --hostfile"));
+    CHECK(has(refused({option, "p"}), "Type distrun once, and name all hosts with -H or --hostfile"));
   }
 }
 
@@ -149,8 +149,13 @@ TEST_CASE("bad values are refused with what is allowed") {
   CHECK(has(refused({"--explain=xml", "p"}), "--explain=xml"));
   CHECK(has(refused({"-H", "a", "--hostfile", "f", "p"}), "one of them"));
   CHECK(has(refused({"--tf", "--no-tf-config", "p"}), "--no-tf-config"));
-  CHECK(has(refused({"-np"}), "num-proc"));
-  CHECK(has(refused({"-np", "2"}), "which program?"));
+  CHECK(has(refused({"-np"}), "-np needs a value: N\n"));
+  CHECK(has(refused({"-np", "2", "--tag"}), "--tag needs a value: WHAT\n"));
+  CHECK(has(refused({"-np", "2", "-np", "3", "p"}), "-np is given twice: leave one of them out\n"));
+  CHECK(has(refused({"--log-level", "info", "--log-level=debug", "p"}), "--log-level is given twice"));
+  CHECK(parsed({"-x", "A=1", "-x", "B=2", "-v", "-v", "-np", "1", "p"}).environment.forwarded.size() == 2);
+  CHECK(has(refused({"--config", "/no/file", "p"}), "cannot read the file of --config: /no/file\n"));
+  CHECK(has(refused({"-np", "2"}), "no program is given"));
   CHECK(has(refused({"-np", "2", "-m"}), "-m needs"));
   CHECK(has(refused({"-np", "2", ""}), "empty"));
 }
@@ -167,7 +172,7 @@ TEST_CASE("what is not there is refused, not swallowed") {
   for (const char* later : {"--insecure", "--min-np"}) {
     CHECK(has(refused({later, "p"}), std::string(later) + " is not an option of distrun: "));
   }
-  CHECK(has(refused({"--propagate", "p"}), "on other hosts all other limits of those hosts"));
+  CHECK(has(refused({"--propagate", "p"}), "on other hosts they have the other limits of that host"));
 }
 
 TEST_CASE("--no-detect leaves an allocation aside") {
@@ -204,7 +209,7 @@ TEST_CASE("a setting that is a flag says true by itself") {
   CHECK(apart.program == Words{"p", "1"});
   CHECK(has(refused({"--encrypt=maybe", "p"}), "--encrypt"));
   CHECK(has(refused({"--encrypt=", "p"}), "--encrypt has an empty value"));
-  CHECK(has(refused({"--encrypt"}), "which program?"));
+  CHECK(has(refused({"--encrypt"}), "no program is given"));
   const auto help = parse_arguments({"--help"});
   CHECK(has(help.text, "--encrypt[=yes|no]"));
 }
@@ -274,9 +279,9 @@ TEST_CASE("what is wrong in a config file is named with file, line and key") {
   CHECK(has(told("fusion_treshold = 3\n"), "did you mean fusion-threshold?"));
   CHECK(has(told("# a comment\n\nbackend\n"), "line 3: backend has no value"));
   CHECK(has(told("backend =\n"), "line 1: backend has no value"));
-  CHECK(has(told("backend = \"tcp\"\n\nbackend = \"shm\"\n"), "line 3: backend is given a second time, after line 1"));
-  CHECK(has(told("fusion_threshold = 1\nfusion-threshold = 1\n"), "line 2: fusion-threshold is given a second time"));
-  CHECK(has(told("[section]\n"), "line 1: [section]: there are no sections"));
+  CHECK(has(told("backend = \"tcp\"\n\nbackend = \"shm\"\n"), "line 3: backend is given twice, here and in line 1"));
+  CHECK(has(told("fusion_threshold = 1\nfusion-threshold = 1\n"), "line 2: fusion-threshold is given twice"));
+  CHECK(has(told("[section]\n"), "line 1: [section]: a config file has no sections"));
   CHECK(has(told("x = [A=1,\n B=2\n"), "line 2: the list of x is not closed"));
   CHECK(has(told("cache_capacity = \"many\"\n"), "cache_capacity in the config file"));
   directory.write("good.toml", "oversubscribe\nx = [\"A=1\",\n \"B=2\"]\n");
@@ -317,16 +322,18 @@ TEST_CASE("what is typed and would be ignored is refused") {
   };
   for (const auto& option : ssh) {
     const std::string name = option.front().substr(0, option.front().find('='));
-    CHECK(has(refused(with(agents, option)), "--agents and " + name + " exclude each other"));
-    CHECK(has(refused(with(command, option)), "--launch-with and " + name + " exclude each other"));
+    CHECK(
+        has(refused(with(agents, option)), "leave out " + name + ": with --agents, something else starts the agents"));
+    CHECK(has(refused(with(command, option)),
+              "leave out " + name + ": with --launch-with, your command reaches the hosts"));
   }
-  CHECK(has(refused(with(agents, command)), "--agents and --launch-with exclude each other"));
+  CHECK(has(refused(with(agents, command)), "leave out --launch-with: with --agents"));
   // For jobs that use ssh.
   const test::Sysroot directory;
   directory.write("c.toml", "ssh-port = 2222\nssh-identity = key\nlaunch-with = docker exec -i {host} sh -c {agent}\n");
   CHECK(parsed(with(agents, {"--config", directory.path() + "c.toml"})).hosts.agents == 2);
-  CHECK(
-      has(refused({"--config", directory.path() + "c.toml", "--ssh-port", "22", "p"}), "--launch-with and --ssh-port"));
+  CHECK(has(refused({"--config", directory.path() + "c.toml", "--ssh-port", "22", "p"}),
+            "leave out --ssh-port: with --launch-with"));
 }
 
 TEST_CASE("help and version are answers, not errors") {
@@ -382,8 +389,8 @@ TEST_CASE("scripts and modules run in the user's Python") {
 }
 
 TEST_CASE("-- directly behind a script or module, which torchrun takes away, is told of") {
-  CHECK(has(note_on_dashes(parsed({"-m", "pkg.train", "--", "--lr", "1"})), "-- behind pkg.train is passed on"));
-  CHECK(has(note_on_dashes(parsed({"train.py", "--", "x"})), "-- behind train.py"));
+  CHECK(has(note_on_dashes(parsed({"-m", "pkg.train", "--", "--lr", "1"})), "the -- after pkg.train"));
+  CHECK(has(note_on_dashes(parsed({"train.py", "--", "x"})), "the -- after train.py"));
   CHECK(note_on_dashes(parsed({"train.py", "--lr", "1", "--", "x"})).empty());
   CHECK(note_on_dashes(parsed({"--", "train.py", "x"})).empty());
   CHECK(note_on_dashes(parsed({"./a.out", "--", "x"})).empty());
@@ -393,7 +400,7 @@ TEST_CASE("-- directly behind a script or module, which torchrun takes away, is 
 TEST_CASE("mpirun's second program is refused, and a colon of the program's own is not") {
   const std::string text = refused({"-np", "1", "./a", "x", ":", "-np", "3", "./b"});
   CHECK(has(text, "a job runs one program"));
-  CHECK(has(text, "Write -- before the program"));
+  CHECK(has(text, "write -- before the program"));
   using Words = std::vector<std::string>;
   CHECK(parsed({"-np", "1", "--", "./a", ":", "-x"}).program == Words{"./a", ":", "-x"});
   CHECK(parsed({"-np", "1", "./a", ":", "x"}).program == Words{"./a", ":", "x"});
@@ -425,7 +432,7 @@ TEST_CASE("--torch-backend puts its module in front of scripts and modules, and 
   CHECK(*amended(options, false, {"python", "train.py"}) ==
         Words{"python", "-c", start, "distrun._torch_backend", "train.py"});
   CHECK(has(amended(options, false, {"sh", "train.sh"}).status().message(), "init_process_group(\"distrun\")"));
-  CHECK(has(refused({"--torch-backend", "nccl", "train.py"}), "distrun is the one"));
+  CHECK(has(refused({"--torch-backend", "nccl", "train.py"}), "write --torch-backend distrun"));
   CHECK(*amended(parsed({"train.py"}), false, {"sh", "train.sh"}) == Words{"sh", "train.sh"});
   CHECK(*amended(parsed({"--torch-backend", "distrun", "--tf-keras3-mwms", "x.py"}), false, {"python", "x.py"}) ==
         Words{"python", "-c", start, "distrun._torch_backend", "-m", "distrun._keras3_mwms", "x.py"});

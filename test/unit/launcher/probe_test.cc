@@ -140,7 +140,7 @@ TEST_CASE("an address at which somebody else answers is not reached") {
   const JobKey key = JobKey::generate();
   ProbeListener own = listener(key, {.host = 1, .job_id = "job"});
   ProbeListener other = listener(key, {.host = 2, .job_id = "job"});
-  CHECK(has(probe(key, {.host = 0, .address = at("127.0.0.1", own)}, {&own}), "this host itself answers there"));
+  CHECK(has(probe(key, {.host = 0, .address = at("127.0.0.1", own)}, {&own}), "this host itself answers"));
   CHECK(has(probe(key, {.host = 0, .address = at("127.0.0.1", other)}, {&other}), "another host of the job answers"));
   CHECK(probe(key, {.host = 2, .candidate = 5, .address = at("127.0.0.1", other)}, {&other}).empty());
 }
@@ -149,8 +149,10 @@ TEST_CASE("another job's host is not reached") {
   const JobKey key = JobKey::generate();
   ProbeListener other_key = listener(JobKey::generate(), {.host = 0, .job_id = "job"});
   ProbeListener other_job = listener(key, {.host = 0, .job_id = "yesterday"});
-  CHECK(has(probe(key, {.address = at("127.0.0.1", other_key)}, {&other_key}), "refused this process's key or job"));
-  CHECK(has(probe(key, {.address = at("127.0.0.1", other_job)}, {&other_job}), "refused this process's key or job"));
+  CHECK(
+      has(probe(key, {.address = at("127.0.0.1", other_key)}, {&other_key}), "the other side belongs to another job"));
+  CHECK(
+      has(probe(key, {.address = at("127.0.0.1", other_job)}, {&other_job}), "the other side belongs to another job"));
 }
 
 TEST_CASE("a listener for something else is not reached") {
@@ -161,7 +163,7 @@ TEST_CASE("a listener for something else is not reached") {
   run_beside(prober, (*store)->fd(), [&] {
     (*store)->progress(Clock::now(), {}, [](const std::unique_ptr<net::SecureSocket>&) { FAIL("taken"); });
   });
-  CHECK(has(prober.take_results()[0].failure, "closed before anything is said"));
+  CHECK(has(prober.take_results()[0].failure, "closed before any message"));
 }
 
 TEST_CASE("a closed port, a dead end, silence and nonsense are told apart") {
@@ -174,7 +176,7 @@ TEST_CASE("a closed port, a dead end, silence and nonsense are told apart") {
   net::Address mute{.host = "127.0.0.1"};
   const auto listening = net::listen_stream(mute);
   REQUIRE(listening.ok());
-  CHECK(has(probe(key, {.address = net::to_string(mute)}, {}, kQuick), "takes connections but has said nothing"));
+  CHECK(has(probe(key, {.address = net::to_string(mute)}, {}, kQuick), "accepts connections but has sent nothing"));
   CHECK(has(probe(key, {.address = "nonsense"}, {}), "'nonsense' is not an address"));
   CHECK_FALSE(probe(key, {.address = "no-such-host.invalid:1"}, {}).empty());
 }
@@ -206,7 +208,7 @@ TEST_CASE("a connection that is dropped without a word is tried again, but not f
   int slammed = 0;
   run_beside(prober, door->get(), [&] { slammed += net::accept_stream(door->get())->valid() ? 1 : 0; });
   CHECK(slammed == 8);
-  CHECK(has(prober.take_results()[0].failure, "closed before anything is said"));
+  CHECK(has(prober.take_results()[0].failure, "closed before any message"));
 }
 
 TEST_CASE("dead ends cost a bounded time, the best addresses first") {
@@ -230,7 +232,7 @@ TEST_CASE("dead ends cost a bounded time, the best addresses first") {
   for (const ProbeResult& result : results) tried[result.candidate] += has(result.failure, "not tried") ? 0 : 1;
   CHECK(tried[0] == 20);
   CHECK(tried[3] == 0);
-  CHECK(has(results.back().failure, "not tried: the 0.2 s for all probes were over"));
+  CHECK(has(results.back().failure, "not tried: the time for all probes (0.2 s) was over"));
 }
 
 TEST_CASE("many hosts at once come through the few places of a listener") {

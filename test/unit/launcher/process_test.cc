@@ -182,12 +182,15 @@ TEST_CASE("processes that cannot be killed are named, whatever they are called")
   CHECK(below[1].name == "a) D ((b");
   CHECK(below[1].state == 'D');
   const auto told = [&](bool (*denied)(pid_t)) { return unkillable(below, proc, denied); };
-  CHECK(told([](pid_t) { return false; }).starts_with("these processes cannot be killed, the kernel keeps them"));
-  CHECK(told([](pid_t) { return false; }).ends_with("left behind: python3 pid 11 of rank 3, a) D ((b pid 12"));
+  CHECK(told([](pid_t) {
+          return false;
+        }).starts_with("these processes still run, because the kernel cannot kill them now"));
+  CHECK(told([](pid_t) { return false; }).ends_with("frozen cgroup: python3 pid 11 of rank 3, a) D ((b pid 12"));
   const std::string mixed = told([](pid_t pid) { return pid == 12; });
-  CHECK(mixed.starts_with("these processes belong to another user (sudo, a setuid program)"));
-  CHECK(mixed.find("left behind: a) D ((b pid 12; these processes cannot be killed") != std::string::npos);
-  CHECK(mixed.ends_with("left behind: python3 pid 11 of rank 3"));
+  CHECK(mixed.starts_with("these processes still run, because they belong to another user"));
+  CHECK(mixed.find("sudo kill PID: a) D ((b pid 12; these processes still run, because the kernel") !=
+        std::string::npos);
+  CHECK(mixed.ends_with("frozen cgroup: python3 pid 11 of rank 3"));
   CHECK(descendants_of(10, table, {11}).size() == 1);
 }
 

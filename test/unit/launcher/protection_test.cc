@@ -54,7 +54,8 @@ TEST_CASE("protection: what goes between hosts by other ways is refused too, wit
   tf.options.frameworks.tf = true;
   CHECK(code_of(tf) == Errc::kInvalidArgument);
   CHECK(check_protection(tf.options, tf.settings, 2).message() ==
-        "--encrypt cannot be met on 2 hosts: --tf is for TensorFlow's own connections.\nLeave out one of them.");
+        "--encrypt is not possible on 2 hosts: TensorFlow opens connections of its own with --tf.\nLeave out one of "
+        "the two options.");
   Asked roles = named();
   roles.options.frameworks.tf_roles = "ps=1,worker=1";
   CHECK(code_of(roles) == Errc::kInvalidArgument);
@@ -62,11 +63,11 @@ TEST_CASE("protection: what goes between hosts by other ways is refused too, wit
   between.settings.between_hosts = "gloo";
   CHECK(code_of(between) == Errc::kInvalidArgument);
   CHECK(check_protection(between.options, between.settings, 3).message() ==
-        "--encrypt cannot be met on 3 hosts: gloo sends tensors as they are.\nLeave out --between-hosts.");
+        "--encrypt is not possible on 3 hosts: gloo cannot protect tensors between hosts.\nLeave out --between-hosts.");
   Asked checked = between;
   checked.settings.encrypt = false;
   checked.settings.checksum = true;
-  CHECK(check_protection(checked.options, checked.settings, 2).message().starts_with("--checksum cannot be met"));
+  CHECK(check_protection(checked.options, checked.settings, 2).message().starts_with("--checksum is not possible"));
 }
 
 }  // namespace distrun::launcher

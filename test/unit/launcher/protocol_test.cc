@@ -213,7 +213,7 @@ TEST_CASE("a fault in the job is told under its own name, not the message's") {
   Prepare prepare{.version = "1", .host = "h", .job_id = "j"};  // it has no command
   const auto decoded = decode<Prepare>(encode(prepare));
   REQUIRE_FALSE(decoded.ok());
-  CHECK(decoded.status().message().starts_with("the job from the wire is malformed"));
+  CHECK(decoded.status().message().starts_with("the job is malformed"));
   CHECK(decoded.status().message().ends_with("no command"));
 }
 

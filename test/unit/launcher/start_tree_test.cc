@@ -32,7 +32,8 @@ TEST_CASE("one more is started by the first, and more are spread evenly") {
   CHECK(start_tree(by_ssh(5), 2) == Starters{kHead, kHead, 0, 0, 1});
   CHECK(start_tree(by_ssh(8), 2) == Starters{kHead, kHead, 0, 0, 1, 1, 2, 4});
   CHECK(tree_reason(start_tree(by_ssh(5), 2), 2) ==
-        "agents: 2 of 5 are started from here, the others by hosts whose agents are up, at most 2 by each");
+        "agents: 2 of 5 are started from this machine, the others by hosts that already have an agent, at most 2 by "
+        "each");
 }
 
 TEST_CASE("hosts that ssh does not start are the head's and start nobody") {

@@ -52,7 +52,7 @@ TEST_CASE("a task's rank is bound to the GPU that the task was given, which it n
       const std::vector<Binding>& bound = plan->bindings;
       for (const Binding& binding : bound) {
         CHECK(binding.gpu == 0);  // among the GPUs that it sees
-        CHECK(binding.gpu_reason == "number 0 of 1 GPU that its task was given");
+        CHECK(binding.gpu_reason == "number 0 of 1 GPU of its task");
         CHECK(binding.threads == 2);
       }
       CHECK(bound[0].cpus == std::vector<int>{2, 3});
@@ -99,7 +99,7 @@ TEST_CASE("cores near tasks' GPUs are given out once", "[launcher]") {
   const auto without = plan_of_tasks({only(0), naming("")});
   REQUIRE(without.ok());
   CHECK(without->bindings[1].gpu == -1);
-  CHECK(without->bindings[1].gpu_reason == "its task was given no GPU");
+  CHECK(without->bindings[1].gpu_reason == "its task has no GPU");
   CHECK(plan_of_tasks({only(0), naming("")}, 0, BindTo::kGpu).status().message().find("a rank's task shows no GPU") !=
         std::string::npos);
 }

@@ -31,14 +31,14 @@ TEST_CASE("roles are given in rank order") {
 }
 
 TEST_CASE("mistakes in roles are shown") {
-  CHECK(has(refusal("worker=3", 4), "make the numbers add up to -np"));
-  CHECK(has(refusal("worker=5", 4), "make the numbers add up to -np"));
-  CHECK(has(refusal("worker=1,boss=3", 4), "--tf-roles, column 10: 'boss' is no TensorFlow role"));
+  CHECK(has(refusal("worker=3", 4), "Make the sum of its numbers equal to -np"));
+  CHECK(has(refusal("worker=5", 4), "Make the sum of its numbers equal to -np"));
+  CHECK(has(refusal("worker=1,boss=3", 4), "--tf-roles, column 10: 'boss' is not a TensorFlow role"));
   CHECK(has(refusal("worker=x", 4), "column 8: expected a number of tasks"));
   CHECK(has(refusal("worker=0", 4), "column 8: expected a number of tasks"));
-  CHECK(has(refusal("chief=2,worker=2", 4), "one chief only"));
-  CHECK(has(refusal("chief,chief,worker=2", 4), "one chief only"));
-  CHECK(has(refusal("", 4), "is no TensorFlow role"));
+  CHECK(has(refusal("chief=2,worker=2", 4), "only one chief"));
+  CHECK(has(refusal("chief,chief,worker=2", 4), "only one chief"));
+  CHECK(has(refusal("", 4), "is not a TensorFlow role"));
   CHECK(has(refusal("worker=4,", 4), "column 10"));
 }
 
@@ -61,17 +61,17 @@ TEST_CASE("with servers of the program's own the workers train, and the ps serve
   const auto with_chief = parse_tf_roles("chief,ps", 2, TfServers::kOwn);
   REQUIRE(with_chief.ok());
   CHECK(client_ranks(*with_chief, TfServers::kOwn) == std::set<int>{0});
-  CHECK(has(parse_tf_roles("worker=2", 2, TfServers::kOwn).status().message(), "is for --tf-roles with ps"));
-  CHECK(has(parse_tf_roles("ps=2", 2, TfServers::kOwn).status().message(), "nobody would train"));
+  CHECK(has(parse_tf_roles("worker=2", 2, TfServers::kOwn).status().message(), "needs a ps in --tf-roles"));
+  CHECK(has(parse_tf_roles("ps=2", 2, TfServers::kOwn).status().message(), "no worker to train"));
 }
 
 TEST_CASE("layouts that would hang are refused") {
-  CHECK(has(refusal("worker=2,ps=1", 3), "add chief=1, or --tf-own-servers"));
+  CHECK(has(refusal("worker=2,ps=1", 3), "add chief=1 to --tf-roles"));
   CHECK(has(refusal("chief=1,ps=1", 2), "add worker=1"));
   const auto roles = parse_tf_roles("chief=1,worker=1,ps=1", 3);
   REQUIRE(roles.ok());
   const Strategies mirrored = strategies_in("s = tf.distribute.MultiWorkerMirroredStrategy()");
-  CHECK(has(check_tf_layout(*roles, mirrored).message(), "leave out ps, or use ParameterServerStrategy"));
+  CHECK(has(check_tf_layout(*roles, mirrored).message(), "leave out ps in --tf-roles, or use ParameterServerStrategy"));
   CHECK(check_tf_layout(*roles, strategies_in("ParameterServerStrategy(r)  # no MultiWorkerMirroredStrategy")).ok());
   CHECK(check_tf_layout(*parse_tf_roles("chief=1,worker=1", 2), mirrored).ok());
 }
@@ -155,7 +155,7 @@ TEST_CASE("a script with SlurmClusterResolver is told of --mimic slurm, and of w
   request.assignment = *assign({.hosts = {{.name = "b", .slots = 1}, {.name = "a", .slots = 1}}});
   const auto plan = make_plan(request, {HostFacts{.address = "B"}, HostFacts{.address = "A"}});
   REQUIRE(plan->hints.size() == 1);
-  CHECK(has(plan->hints[0], "in the order of their names, and here they come as b, a"));
+  CHECK(has(plan->hints[0], "Now they are b, a"));
 }
 
 TEST_CASE("a TF_CONFIG that no program could be started with is left out, or refused where it is asked for") {
@@ -173,7 +173,7 @@ TEST_CASE("a TF_CONFIG that no program could be started with is left out, or ref
   const auto& variables = plan->variables.back();
   CHECK(std::none_of(variables.begin(), variables.end(), [](const auto& one) { return one.name == "TF_CONFIG"; }));
   request.options.frameworks.tf = true;
-  CHECK(has(make_plan(request, facts).status().message(), "use fewer ranks"));
+  CHECK(has(make_plan(request, facts).status().message(), "Use fewer ranks"));
 }
 
 TEST_CASE("servers are told in the plan") {
@@ -193,12 +193,12 @@ TEST_CASE("servers are told in the plan") {
   request.script.strategies = strategies_in("if task_type == 'worker': train()");
   const auto hinted = make_plan(request, {HostFacts{}});
   REQUIRE(hinted->hints.size() == 1);
-  CHECK(has(hinted->hints[0], "its workers train, add --tf-own-servers"));
+  CHECK(has(hinted->hints[0], "add --tf-own-servers if your script runs in every role"));
   request.options.frameworks.tf_servers = TfServers::kOwn;
   const auto own = make_plan(request, {HostFacts{}});
   CHECK(own->hints.empty());
   CHECK_FALSE(own->hosts[0].ranks[2].serves);
-  CHECK(has(own->reasons.back(), "ranks 2 (ps) are ended when the last of ranks 0-1 (chief, worker) has ended"));
+  CHECK(has(own->reasons.back(), "ranks 2 (ps) end after the last of ranks 0-1 (chief, worker)"));
   request.options.frameworks.tf_servers = TfServers::kOurs;
   request.script.strategies = strategies_in("s = tf.distribute.ParameterServerStrategy(resolver)");
   CHECK(make_plan(request, {HostFacts{}})->hints.empty());

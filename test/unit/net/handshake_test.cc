@@ -110,7 +110,7 @@ TEST_CASE("another key or another job never get to a Hello", "[handshake]") {
   for (Pair* pair : {&keys, &jobs}) {
     pair->run();
     CHECK(pair->responder_status.code() == Errc::kProtocol);
-    CHECK(pair->responder_status.message().find("does not hold this job's key") != std::string::npos);
+    CHECK(pair->responder_status.message().find("does not have the key of this job") != std::string::npos);
     CHECK(pair->initiator_status.message().find("key or job id") != std::string::npos);
     CHECK_FALSE(pair->responder.key_proved());
     CHECK(pair->responder.peer().purpose.empty());
@@ -124,8 +124,8 @@ TEST_CASE("different versions of distrun are an error on both sides that names b
   pair.run();
   CHECK(pair.initiator_status.code() == Errc::kProtocol);
   CHECK(pair.initiator_status.message() ==
-        "rank 3 runs distrun 1.0 and rank 0 runs distrun 0.9: "
-        "install the same distrun everywhere");
+        "rank 3 runs distrun 1.0 and rank 0 runs distrun 0.9. "
+        "Install the same version on all hosts");
   // The initiator hangs up instead of confirming, so the responder must not have accepted it as a peer.
   CHECK(pair.responder.state() == State::kRunning);
 }
@@ -231,7 +231,7 @@ TEST_CASE("recorded bytes do not work a second time", "[handshake]") {
     if (message % 2 == 0) bytes = recorded.sent[message];
   });
   CHECK(fresh.responder.state() == State::kFailed);
-  CHECK(fresh.responder_status.message().find("replayed") != std::string::npos);
+  CHECK(fresh.responder_status.message().find("repeated") != std::string::npos);
   Pair other;
   other.run([&](int message, Bytes& bytes) {
     if (message % 2 == 1) bytes = recorded.sent[message];

@@ -162,12 +162,12 @@ struct Refusal {
 
 TEST_CASE("what the system refuses to one rank is the same error on all, and never a signal", "[host_link]") {
   const std::vector<Refusal> refusals = {
-      {"no-memfd", Errc::kSystem, "memfd_create was refused"},
+      {"no-memfd", Errc::kSystem, "the system refuses memfd_create"},
       {"no-socketpair", Errc::kSystem, "no socket pair"},
       {"small-files", Errc::kOutOfMemory, "the file size limit (ulimit -f) is 100000 bytes"},
-      {"no-fallocate", Errc::kSystem, "cannot be reserved"},
+      {"no-fallocate", Errc::kSystem, "cannot reserve"},
 #ifndef __SANITIZE_ADDRESS__  // the sanitizer opens a pipe to check a pointer, and reports an error if it cannot
-      {"few-descriptors", Errc::kSystem, "raise ulimit -n"},
+      {"few-descriptors", Errc::kSystem, "Raise ulimit -n"},
 #endif
   };
   for (const Refusal& refusal : refusals) {

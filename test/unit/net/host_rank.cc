@@ -188,7 +188,7 @@ Status run(Rank& rank, const std::string& task, double seconds) {
   }
   if (task == "refused-by-member") {  // so many times that the ranks could not keep all the answers
     DISTRUN_RETURN_IF_ERROR(rank.limit_one(1, [] { refuse(SYS_fcntl); }));
-    return rank.refused_shares(620, 4096, "not the sealed");
+    return rank.refused_shares(620, 4096, "another rank is not the");
   }
   if (task == "no-fallocate") DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { refuse(SYS_fallocate); }));
   return rank.share(std::size_t{4} << 20);

@@ -107,7 +107,7 @@ TEST_CASE("ranks that do not come are a timeout, not a hang", "[net]") {
   const auto text = (*exchange)->share("", deadline_after(0.05));
   REQUIRE_FALSE(text.ok());
   CHECK(text.status().code() == Errc::kTimeout);
-  CHECK(text.status().message().find("did not come to init") != std::string::npos);
+  CHECK(text.status().message().find("did not call init()") != std::string::npos);
 }
 
 TEST_CASE("a refusal and a launcher that is gone are errors", "[net]") {

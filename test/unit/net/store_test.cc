@@ -244,7 +244,7 @@ TEST_CASE("a second process that claims a rank is refused by name and the first 
     const auto second = StoreClient::connect(server.world(1), server.key(), soon());
     REQUIRE(second.status().code() == Errc::kProtocol);
     const std::string pid = std::to_string(::getpid());
-    const std::string expected = "rank 1 is held by process " + pid + ", so process " + pid + " cannot be this rank";
+    const std::string expected = "process " + pid + " is rank 1 already, so process " + pid + " cannot be it too";
     CHECK(second.status().message().find(expected) != std::string::npos);
     CHECK(second.status().message().find("DISTRUN_*, WORLD_SIZE, TF_CONFIG and JAX") != std::string::npos);
     CHECK(server.wait_for(notice(Kind::kRefused, 1)).pid == ::getpid());
@@ -330,7 +330,7 @@ TEST_CASE("when the launcher goes, every wait ends and says so", "[store]") {
     CHECK(lost.info().ranks == std::vector<int>{rank});
     CHECK(lost.info().host == "localhost");
     CHECK(lost.message().starts_with("the launcher at unix:@"));
-    CHECK(lost.message().find(" is gone, or the network to it: ") != std::string::npos);
+    CHECK(lost.message().find(" has ended, or the network to it is broken: ") != std::string::npos);
   }
   CHECK(next_events(*a).status().code() == Errc::kRankLost);
   CHECK(a->set("k", "v").code() == Errc::kRankLost);

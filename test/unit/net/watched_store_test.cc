@@ -22,7 +22,7 @@ TEST_CASE("a wait ends when a member cannot go on, and names it", "[watched_stor
   CHECK(Clock::now() - begin < std::chrono::seconds(30));
   REQUIRE_FALSE(value.ok());
   CHECK(value.status().code() == Errc::kOutOfMemory);
-  CHECK(value.status().message() == "rank 1 on h2 could not take part: no thread");
+  CHECK(value.status().message() == "rank 1 on h2 cannot take part: no thread");
   CHECK(value.status().info().ranks == std::vector<int>{1});
   CHECK(value.status().info().host == "h2");
 }
@@ -33,7 +33,7 @@ TEST_CASE("of several members that cannot go on the first is told", "[watched_st
   watched.fail(2, "h2", Status(Errc::kSystem, "first"));
   watched.fail(1, "h1", Status(Errc::kSystem, "second"));
   const auto value = watched.get("never", deadline_after(kLongWait));
-  CHECK(value.status().message() == "rank 2 on h2 could not take part: first");
+  CHECK(value.status().message() == "rank 2 on h2 cannot take part: first");
 }
 
 TEST_CASE("another step's failure ends no wait, and what is set is found", "[watched_store]") {
@@ -67,7 +67,7 @@ TEST_CASE("who hears of a failure sooner and leaves because of it does not hide 
   WatchedStore watched(store, "step");
   CHECK(watched.get("never", deadline_after(kLongWait)).status().message() == "rank 2 left");
   watched.fail(1, "h1", Status(Errc::kSystem, "why"));
-  CHECK(watched.get("never", deadline_after(kLongWait)).status().message() == "rank 1 on h1 could not take part: why");
+  CHECK(watched.get("never", deadline_after(kLongWait)).status().message() == "rank 1 on h1 cannot take part: why");
 }
 
 TEST_CASE("a wait that was long before its end is not cut short", "[watched_store]") {

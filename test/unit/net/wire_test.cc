@@ -64,8 +64,8 @@ TEST_CASE("a message cut at any byte is refused", "[wire]") {
     const Status status = read_everything(std::span(whole).first(size));
     REQUIRE(status.code() == Errc::kProtocol);
     CHECK(status.message() ==
-          "the test message from the wire is malformed (if builds of distrun differ, install the same everywhere): it "
-          "ends too early");
+          "the test message is malformed (if builds of distrun differ, install one build on all hosts): it ends too "
+          "early");
   }
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("lengths are checked before anything is allocated", "[wire]") {
   SECTION("string above its limit") {
     WireReader reader(huge);
     CHECK(reader.string(100).empty());
-    CHECK(reader.finish("x").message().ends_with("a value of 4294967295 bytes where at most 100 are allowed"));
+    CHECK(reader.finish("x").message().ends_with("a value has 4294967295 bytes, and at most 100 are allowed"));
   }
   SECTION("string within its limit but not there") {
     WireReader reader(huge);
@@ -92,7 +92,7 @@ TEST_CASE("lengths are checked before anything is allocated", "[wire]") {
   SECTION("list above its limit") {
     WireReader reader(huge);
     CHECK(reader.i64s(100).empty());
-    CHECK(reader.finish("x").message().ends_with("a list of 4294967295 items where at most 100 are allowed"));
+    CHECK(reader.finish("x").message().ends_with("a list has 4294967295 items, and at most 100 are allowed"));
   }
   SECTION("list that the rest cannot hold") {
     WireReader reader(huge);
@@ -172,11 +172,11 @@ TEST_CASE("one list of fields writes and reads a struct", "[wire]") {
 
 TEST_CASE("the limits of fields are the reader's", "[wire]") {
   const auto refusal = [](const Everything& all) { return decoded<Everything>(encoded(all).view(), "all").status(); };
-  CHECK(refusal({.blob = std::vector<std::byte>(4)}).message().ends_with("4 bytes where at most 3 are allowed"));
-  CHECK(refusal({.numbers = {1, 2, 3}}).message().ends_with("3 items where at most 2 are allowed"));
-  CHECK(refusal({.texts = {"long"}}).message().ends_with("4 bytes where at most 3 are allowed"));
+  CHECK(refusal({.blob = std::vector<std::byte>(4)}).message().ends_with("4 bytes, and at most 3 are allowed"));
+  CHECK(refusal({.numbers = {1, 2, 3}}).message().ends_with("3 items, and at most 2 are allowed"));
+  CHECK(refusal({.texts = {"long"}}).message().ends_with("4 bytes, and at most 3 are allowed"));
   CHECK(refusal({.items = {{1, "bad"}}}).message().ends_with("a bad text"));
-  CHECK(refusal({.inner = {.text = "bad"}}).message().starts_with("the inner item from the wire is malformed"));
+  CHECK(refusal({.inner = {.text = "bad"}}).message().starts_with("the inner item is malformed"));
 }
 
 TEST_CASE("a list of structs is refused before memory is reserved for it", "[wire]") {

@@ -78,7 +78,7 @@ class Operation {
   ~Operation() {
     if (in_flight()) {
       if (given_up_.may_be_what_passes()) {
-        (void)distrun_abort(distrun_current(), "an exception after a wait for an operation that was over its limit");
+        (void)distrun_abort(distrun_current(), "an exception after the time limit of a wait for an operation");
       }
       (void)code_of_wait(-1.0);
     }
@@ -130,10 +130,10 @@ class Operation {
   // type.
   template <class T>
   [[nodiscard]] std::vector<T> values() const {
-    if (device_type_ > 0) detail::refuse("the output is on a GPU; copy it from there, data() is where it lies", "");
+    if (device_type_ > 0) detail::refuse("the output is on a GPU. Copy it from data()", "");
     if (dtype_ >= 0 && dtype_ != ElementType<T>::value) {
       detail::refuse("the output has dtype " + std::to_string(dtype_) + " (distrun_dtype), not " +
-                         std::to_string(ElementType<T>::value) + "; ask for values<T>() of the request's own type",
+                         std::to_string(ElementType<T>::value) + ". Use values<T>() with the type of the request",
                      "");
     }
     const distrun_result found = result();

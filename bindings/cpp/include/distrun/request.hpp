@@ -46,7 +46,7 @@ constexpr distrun_dtype dtype_of() {
   else if constexpr (std::is_same_v<T, bool>)
     return DISTRUN_BOOL;
   else
-    static_assert(sizeof(T) == 0, "distrun has no such element type; specialise distrun::ElementType for one of yours");
+    static_assert(sizeof(T) == 0, "distrun has no such element type: specialise distrun::ElementType for a type of yours");
 }
 
 }  // namespace detail
@@ -154,7 +154,7 @@ struct Request {
   // For distrun_enqueue. The result refers to this request's name, shape and splits.
   [[nodiscard]] distrun_op op() const {
     if (name.find('\0') != std::string::npos) {
-      detail::refuse("the name '" + std::string(name.c_str()) + "' goes on behind a zero byte; take that out", name);
+      detail::refuse("the name '" + std::string(name.c_str()) + "' contains a zero byte. Remove it", name);
     }
     distrun_op made = {};
     made.struct_size = sizeof(made);

@@ -97,7 +97,7 @@ Result<Library> examine(void* opened, const File& file) {
 #undef DISTRUN_MPI_FUNCTION
   library.is = file.abi == Abi::kOpenMpi ? open_mpi_constants(symbols) : standard_constants();
   if (!symbols.missing().empty()) {
-    return Status(Errc::kUnsupported, library.file + " has no " + symbols.missing() + "; install a newer MPI");
+    return Status(Errc::kUnsupported, library.file + " has no " + symbols.missing() + ". Install a newer MPI");
   }
   return library;
 }
@@ -133,10 +133,11 @@ Result<Library> loaded_library() {
     void* opened = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
     if (opened == nullptr) continue;
     ::dlclose(opened);
-    return Status(Errc::kUnsupported,
-                  "the program has loaded " + std::string(name) +
-                      ", and no other MPI can be loaded beside it; distrun does not know MPICH's own interface: link "
-                      "the program with libmpi_abi, the standard one of MPICH 5 and Intel MPI, or with Open MPI");
+    return Status(
+        Errc::kUnsupported,
+        "the program has loaded " + std::string(name) +
+            ", an MPI that distrun cannot use. Link the program with libmpi_abi (MPICH 5, Intel MPI) or with Open "
+            "MPI");
   }
   return Status(Errc::kNotInitialized, "the program has loaded no MPI");
 }
@@ -152,8 +153,8 @@ Result<Library> load_library(std::vector<Abi> in_this_order) {
     }
   }
   return Status(Errc::kUnsupported, names +
-                                        "; install Open MPI, or MPICH 5 or Intel MPI with the standard ABI, and have "
-                                        "its folder in LD_LIBRARY_PATH");
+                                        ". Install Open MPI, or MPICH 5 or Intel MPI with the standard ABI, and put "
+                                        "its folder into LD_LIBRARY_PATH");
 }
 
 }  // namespace distrun::backend::mpi_plugin

@@ -81,8 +81,8 @@ int open_mpi_major(const Library& library) {
 }
 
 Status too_few(int tasks, std::uint64_t members) {
-  return {Errc::kUnsupported, "MPI's world has " + std::to_string(tasks) + " tasks and these are " +
-                                  std::to_string(members) + " ranks; start them with mpirun, mpiexec or distrun --mpi"};
+  return {Errc::kUnsupported, "MPI's world has " + std::to_string(tasks) + " tasks, and this group has " +
+                                  std::to_string(members) + " ranks. Start them with mpirun, mpiexec or distrun --mpi"};
 }
 
 // The libraries to look for, the most likely one first.
@@ -96,7 +96,7 @@ std::vector<Abi> most_likely(const Task& task, const Environment& environment) {
 
 Status Process::usable(const Environment& environment, std::uint64_t members, bool may_load) {
   const MutexLock lock(setup_);
-  if (abandoned_) return {Errc::kUnsupported, "an operation of MPI was given up, and MPI cannot go on after that"};
+  if (abandoned_) return {Errc::kUnsupported, "an operation of MPI was given up, and MPI cannot continue after that"};
   if (!refused_.ok()) return refused_;
   if (!entered_) DISTRUN_RETURN_IF_ERROR(find(environment, may_load));
   int flag = 0;
@@ -106,8 +106,8 @@ Status Process::usable(const Environment& environment, std::uint64_t members, bo
   if (flag != 0 && !entered_) return initialised_by_program(members);
   if (flag == 0 && met_through_pmix(environment) && open_mpi_major(*library_) >= 5) {
     return {Errc::kUnsupported,
-            "MPI_Init of Open MPI 5 fails once the ranks have met through PMIx; initialise MPI before distrun (import "
-            "mpi4py.MPI), or start the job with distrun --mpi"};
+            "initialise MPI before distrun (import mpi4py.MPI), or start the job with distrun --mpi: MPI_Init of Open "
+            "MPI 5 fails after distrun has used PMIx"};
   }
   const bool known = tasks_ > 0;  // under srun --mpi=pmix only MPI knows the number
   return known && static_cast<std::uint64_t>(tasks_) < members ? too_few(tasks_, members) : Status();
@@ -128,12 +128,12 @@ Status Process::find(const Environment& environment, bool may_load) {
   }
   if (!task) {
     return {Errc::kUnsupported,
-            "no MPI launcher started this process; start the job with mpirun, mpiexec or "
+            "no launcher of MPI started this process. Start the job with mpirun, mpiexec or "
             "distrun --mpi"};
   }
   if (library_) return {};
   if (!may_load) {
-    return {Errc::kUnsupported, "MPI is loaded only when asked for, by --backend mpi or --between-hosts mpi"};
+    return {Errc::kUnsupported, "it is used only with --backend mpi or --between-hosts mpi"};
   }
   auto found = load_library(most_likely(*task, environment));
   if (!found.ok()) return found.status();
@@ -146,8 +146,8 @@ Status Process::initialised_by_program(std::uint64_t members) {
   library_->call.Query_thread(&level);
   if (level < library_->is.thread_multiple) {
     return {Errc::kUnsupported,
-            "the program initialised MPI for fewer threads than MPI_THREAD_MULTIPLE, and distrun calls it while the "
-            "program may; ask for that in MPI_Init_thread, or call distrun's init first"};
+            "the program initialised MPI without MPI_THREAD_MULTIPLE. Ask for it in MPI_Init_thread, or call init() of "
+            "distrun first"};
   }
   library_->call.Comm_size(library_->is.world, &tasks_);
   return static_cast<std::uint64_t>(tasks_) < members ? too_few(tasks_, members) : Status();
@@ -177,10 +177,8 @@ Result<Place> Process::enter() {
     to_finalize = this;
     if (ours_) std::atexit([] { to_finalize->finalize(); });
     if (level < library_->is.thread_serialized) {
-      refused_ = {
-          Errc::kUnsupported,
-          library_->file +
-              " lets only one thread call it; distrun does from whichever thread waits (MPI_THREAD_SERIALIZED)"};
+      refused_ = {Errc::kUnsupported,
+                  library_->file + " allows calls of one thread only, and distrun needs MPI_THREAD_SERIALIZED"};
     }
   }
   if (!refused_.ok()) return refused_;

@@ -47,7 +47,7 @@ TEST_CASE("a program that is missing, and a head of another version, are refused
   const auto other = preparation.prepare(order, {}, {});
   REQUIRE(std::holds_alternative<Refused>(other));
   CHECK(std::get<Refused>(other).exit_code == exit_code::kUnusable);
-  CHECK(std::get<Refused>(other).text.find("host h1: distrun there is version") == 0);
+  CHECK(std::get<Refused>(other).text.find("host h1 has distrun") == 0);
 }
 
 TEST_CASE("probes need a listener, which ends when ranks start") {

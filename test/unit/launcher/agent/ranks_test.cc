@@ -130,7 +130,7 @@ TEST_CASE("a rank whose program cannot be executed says why") {
   const auto fault = exec_fault(*rank, shells.job());
   REQUIRE(fault);
   CHECK(fault->exit_code == exit_code::kMissing);
-  CHECK(fault->text.starts_with("rank 2 on host h1 could not execute /dev/null/none: "));
+  CHECK(fault->text.starts_with("rank 2 on host h1 cannot execute /dev/null/none: "));
   CHECK_FALSE(exec_fault(*rank, shells.job()));
 }
 

@@ -70,7 +70,7 @@ TEST_CASE("an agent that is up is told which hosts it is to start") {
   Tree job;
   CHECK(job.queue.due(Clock::now()) == Indexes{0, 1});
   REQUIRE(job.said.size() == 1);
-  CHECK(has(job.said[0], "2 of 6 are started from here"));
+  CHECK(has(job.said[0], "2 of 6 are started from this machine"));
   const auto order = job.order(1);
   REQUIRE(order);
   CHECK(order->job_id == "j");

@@ -120,7 +120,7 @@ TEST_CASE("a slow listener is no broken path, and nobody listens any more when n
   job.look();
   for (const std::size_t host : {0U, 1U}) job.answer(host, {.round = 1, .probe_port = 1000});
   job.look();
-  job.probed(0, {{.host = 1, .failure = "it takes connections but has said nothing"}});
+  job.probed(0, {{.host = 1, .failure = "it accepts connections but has sent nothing"}});
   job.probed(1, {{.host = 0}});
   CHECK(job.look().no_cause);
   const auto last = job.told<AskStates>("a", ToAgent::kAskStates);

@@ -1,4 +1,4 @@
-#include "launcher/cli/other_launchers_options.h"
+#include "launcher/cli/help/other_launchers_options.h"
 
 #include <algorithm>
 #include <array>
@@ -7,35 +7,39 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr std::string_view kOnce =
-    "leave it out; for several hosts type distrun once and name all hosts with -H or --hostfile";
+constexpr std::string_view kOnce = "leave it out. Type distrun once, and name all hosts with -H or --hostfile";
 constexpr std::string_view kPerHost = "use --nproc-per-node";
-constexpr std::string_view kFixed = "the number of ranks is fixed: use -np";
-constexpr std::string_view kMeet = "leave it out: ranks find each other by what distrun tells them";
-constexpr std::string_view kPort =
-    "leave it out: distrun finds a free port, or takes the one that -x MASTER_PORT=29500 names";
-constexpr std::string_view kTagged = "leave it out: lines are tagged (--tag none, rank or host)";
-constexpr std::string_view kInherit = "leave it out: ranks have this shell's variables (--env)";
-constexpr std::string_view kNoTuning = "leave it out: distrun does not tune itself";
-constexpr std::string_view kNoCycles = "leave it out: work wakes the engine, there are no cycles";
+constexpr std::string_view kFixed = "use -np. The number of ranks does not change while a job runs";
+constexpr std::string_view kMeet = "leave it out. distrun tells the ranks how to find each other";
+constexpr std::string_view kPort = "leave it out. distrun finds a free port. To choose one, use -x MASTER_PORT=29500";
+constexpr std::string_view kTagged = "leave it out. Each line has the number of its rank (--tag changes that)";
+constexpr std::string_view kInherit = "leave it out. Ranks get the variables of this shell (--env changes that)";
+constexpr std::string_view kNoTuning = "leave it out. distrun has no automatic tuning";
+constexpr std::string_view kNoCycles = "leave it out. distrun starts each operation at once; it has no cycles";
 constexpr std::string_view kNoController =
-    "leave it out: it chooses what Horovod's ranks agree through, and distrun's need neither MPI nor Gloo";
+    "leave it out. distrun connects its ranks itself, without MPI and without Gloo";
 constexpr std::string_view kHierarchical =
-    "leave it out: distrun chooses by the hosts that there are (--backend hierarchical takes no other)";
+    "leave it out. distrun chooses the algorithm by the hosts of the job. To force the hierarchical one, use --backend "
+    "hierarchical";
 constexpr std::string_view kMca =
-    "leave it out: it is for Open MPI alone (plm_rsh_args \"-p PORT\" is --ssh-port PORT, btl_tcp_if_include eth0 is "
-    "--network eth0; with --mpi set OMPI_MCA_name=value)";
+    "leave it out. Use --ssh-port PORT for plm_rsh_args \"-p PORT\", and --network eth0 for btl_tcp_if_include eth0. "
+    "With --mpi, set other parameters by variables: OMPI_MCA_name=value";
 constexpr std::string_view kMapBy =
-    "leave it out: ranks fill host after host; for N on each host use --nproc-per-node N";
-constexpr std::string_view kFolder = "leave it out: ranks run in the folder that distrun is typed in; cd there first";
-constexpr std::string_view kFiles = "leave it out: --output-dir writes what each rank says to files";
+    "leave it out. Ranks fill one host after the other; for N ranks on each host use --nproc-per-node N";
+constexpr std::string_view kFolder = "leave it out. Ranks run in the folder where you type distrun: cd there first";
+constexpr std::string_view kFiles = "leave it out. --output-dir writes the output of each rank to files";
 constexpr std::string_view kForward = "use -x NAME=VALUE";
-constexpr std::string_view kExplain = "use --explain, which starts nothing";
+constexpr std::string_view kExplain = "use --explain, which shows the plan and starts nothing";
+constexpr std::string_view kHorovodMpi = "leave it out. It is an option for Horovod's MPI, which distrun does not use";
+constexpr std::string_view kNotNeeded = "leave it out. distrun has no such setting, and needs none";
+constexpr std::string_view kNoRestart =
+    "leave it out. If a rank fails, the job ends; start it again from its last checkpoint";
+constexpr std::string_view kPrograms = "leave it out. Each rank is a process that runs your program";
 
 constexpr OtherLaunchersOption kOptions[] = {
     // several launchers
-    {"insecure", 0, "every connection is authenticated"},
-    {"launcher", 1, "hosts are reached by ssh, or by --launch-with"},
+    {"insecure", 0, "leave it out. distrun always authenticates its connections"},
+    {"launcher", 1, "leave it out. distrun reaches hosts by ssh; use --launch-with for another command"},
     {"rsh", 1, "use --launch-with"},
     {"rsh-agent", 1, "use --launch-with"},
     {"output-filename", 1, "use --output-dir"},
@@ -48,24 +52,25 @@ constexpr OtherLaunchersOption kOptions[] = {
     {"min-num-proc", 1, kFixed},
     {"max-num-proc", 1, kFixed},
     {"slots-per-host", 1, kPerHost},
-    {"host-discovery-script", 1, "the hosts are fixed: use -H or --hostfile"},
-    {"reset-limit", 1, "leave it out: a job whose rank fails ends; start it again from a checkpoint"},
-    {"blacklist-cooldown-range", 2, "leave it out: the hosts are fixed"},
-    {"elastic-timeout", 1, "leave it out: the number of ranks is fixed"},
+    {"host-discovery-script", 1, "use -H or --hostfile. The hosts do not change while a job runs"},
+    {"reset-limit", 1, kNoRestart},
+    {"blacklist-cooldown-range", 2, "leave it out. The hosts do not change while a job runs"},
+    {"elastic-timeout", 1, "leave it out. The number of ranks does not change while a job runs"},
     {"gloo", 0, kNoController},
     {"jsrun", 0, kNoController},
-    {"tcp", 0, "leave it out: it is for Horovod's MPI"},
-    {"mpi-args", 1, "leave it out: no mpirun is started (with --mpi one is, and takes OMPI_MCA_name=value)"},
-    {"mpi-threads-disable", 0, "leave it out: it is for Horovod's MPI"},
-    {"no-mpi-threads-disable", 0, "leave it out: it is for Horovod's MPI"},
+    {"tcp", 0, kHorovodMpi},
+    {"mpi-args", 1,
+     "leave it out. distrun starts mpirun only with --mpi; set its parameters by variables: OMPI_MCA_name=value"},
+    {"mpi-threads-disable", 0, kHorovodMpi},
+    {"no-mpi-threads-disable", 0, kHorovodMpi},
     {"binding-args", 1, "use --bind-to"},
     {"thread-affinity", 1, "use --bind-to core"},
-    {"num-nccl-streams", 1, "leave it out: there is nothing to set"},
-    {"gloo-timeout-seconds", 1, "leave it out (--start-timeout is how long init waits for all ranks)"},
+    {"num-nccl-streams", 1, kNotNeeded},
+    {"gloo-timeout-seconds", 1, "use --start-timeout, which is how long init() waits for all ranks"},
     {"check-build", 0, "type distrun check --build"},
     {"cb", 0, "type distrun check --build"},
-    {"config-file", 1, "use --config, whose lines are name = value"},
-    {"disable-cache", 0, "leave it out: hosts are looked at in every job"},
+    {"config-file", 1, "use --config with a file of lines: name = value"},
+    {"disable-cache", 0, "leave it out. distrun checks the hosts in each job and keeps no cache"},
     {"network-interface", 1, "use --network"},
     {"network-interfaces", 1, "use --network"},
     {"nics", 1, "use --network"},
@@ -88,12 +93,12 @@ constexpr OtherLaunchersOption kOptions[] = {
     {"autotune-bayes-opt-max-samples", 1, kNoTuning},
     {"autotune-gaussian-process-noise", 1, kNoTuning},
     {"no-stall-check", 0, "use --stall-warning-time 0"},
-    {"stall-check", 0, "leave it out: it is on (--stall-warning-time)"},
+    {"stall-check", 0, "leave it out. The check is always on (--stall-warning-time sets its time)"},
     {"stall-check-warning-time-seconds", 1, "use --stall-warning-time"},
     {"stall-check-shutdown-time-seconds", 1, "use --stall-shutdown-time"},
-    {"log-hide-timestamp", 0, "leave it out (--timestamp puts one before each line)"},
+    {"log-hide-timestamp", 0, "leave it out. Lines have no time unless you use --timestamp"},
     {"no-log-hide-timestamp", 0, "use --timestamp"},
-    {"log-without-timestamp", 0, "leave it out (--timestamp puts one before each line)"},
+    {"log-without-timestamp", 0, "leave it out. Lines have no time unless you use --timestamp"},
     {"log-with-timestamp", 0, "use --timestamp"},
     {"prefix-output-with-timestamp", 0, "use --timestamp"},
     {"prefix-timestamp", 0, "use --timestamp"},
@@ -102,7 +107,7 @@ constexpr OtherLaunchersOption kOptions[] = {
     {"gmca", 2, kMca},
     {"map-by", 1, kMapBy},
     {"rank-by", 1, kMapBy},
-    {"allow-run-as-root", 0, "leave it out: root may start jobs"},
+    {"allow-run-as-root", 0, "leave it out. root may start jobs"},
     {"tag-output", 0, kTagged},
     {"prepend-rank", 0, kTagged},
     {"l", 0, kTagged},
@@ -111,59 +116,63 @@ constexpr OtherLaunchersOption kOptions[] = {
     {"wd", 1, kFolder},
     {"display-map", 0, kExplain},
     {"display-allocation", 0, kExplain},
-    {"prefix", 1, "leave it out: a host needs distrun at the same path as here, or on PATH"},
-    {"use-hwthread-cpus", 0, "leave it out; --oversubscribe allows more ranks than slots"},
+    {"prefix", 1, "leave it out. Each host needs distrun at the same path as here, or in PATH"},
+    {"use-hwthread-cpus", 0, "leave it out. For more ranks than slots use --oversubscribe"},
     {"f", 1, "use --hostfile"},
-    {"N", 1, "use --nproc-per-node for ranks on each host (mpirun), -H for hosts (srun)"},
+    {"N", 1, "use --nproc-per-node for the ranks of each host (mpirun -N), or -H for the hosts (srun -N)"},
     {"perhost", 1, kPerHost},
     {"genv", 2, kForward},
     {"-env", 2, kForward},  // --env is an option of distrun
-    {"genvlist", 1, "use -x NAME for each"},
-    {"envlist", 1, "use -x NAME for each"},
+    {"genvlist", 1, "use -x NAME for each variable"},
+    {"envlist", 1, "use -x NAME for each variable"},
     {"genvall", 0, kInherit},
     {"envall", 0, kInherit},
     {"iface", 1, "use --network"},
-    {"bootstrap", 1, "leave it out: hosts are reached by srun in a Slurm job, else by ssh, or by --launch-with"},
-    {"merge", 0, "use --output-dir, which writes merged.log"},
-    {"propagate", 0, "ranks have this shell's limit of open files, and on other hosts all other limits of those hosts"},
+    {"bootstrap", 1,
+     "leave it out. distrun reaches hosts by srun in a Slurm job, and by ssh elsewhere; use --launch-with for another "
+     "command"},
+    {"merge", 0, "use --output-dir, which writes the lines of all ranks to merged.log"},
+    {"propagate", 0,
+     "leave it out. Ranks get the limit of open files of this shell; on other hosts they have the other limits of that "
+     "host"},
     // torchrun, accelerate, deepspeed
-    {"standalone", 0, "leave it out: a job without -H, --hostfile or an allocation is on this machine"},
+    {"standalone", 0, "leave it out. Without -H, --hostfile or an allocation a job runs on this machine"},
     {"nnodes", 1, kOnce},
     {"node-rank", 1, kOnce},
     {"rdzv-endpoint", 1, kOnce},
     {"num-machines", 1, kOnce},
     {"num-nodes", 1, kOnce},
     {"machine-rank", 1, kOnce},
-    {"master-addr", 1, "leave it out: it is rank 0's host"},
-    {"main-process-ip", 1, "leave it out: it is rank 0's host"},
+    {"master-addr", 1, "leave it out. distrun uses the host of rank 0"},
+    {"main-process-ip", 1, "leave it out. distrun uses the host of rank 0"},
     {"master-port", 1, kPort},
     {"main-process-port", 1, kPort},
     {"rdzv-backend", 1, kMeet},
     {"rdzv-id", 1, kMeet},
     {"rdzv-conf", 1, kMeet},
-    {"max-restarts", 1, "leave it out: a job whose rank fails ends; start it again from a checkpoint"},
-    {"monitor-interval", 1, "leave it out: the end of a rank is noticed at once"},
-    {"start-method", 1, "leave it out: ranks are programs of their own"},
-    {"tee", 1, "leave it out: every rank's lines are shown (--output-dir writes them to files too)"},
-    {"t", 1, "leave it out (torchrun's --tee), or use --timeout SECONDS (srun)"},
+    {"max-restarts", 1, kNoRestart},
+    {"monitor-interval", 1, "leave it out. distrun sees the end of a rank at once"},
+    {"start-method", 1, kPrograms},
+    {"tee", 1, "leave it out. distrun shows the lines of all ranks; --output-dir also writes them to files"},
+    {"t", 1, "leave it out if you mean torchrun's --tee. Use --timeout SECONDS if you mean the time limit of srun"},
     {"redirects", 1, "use --output-dir"},
     {"r", 1, "use --output-dir"},
     {"duplicate-stdout-filters", 1, kFiles},
     {"duplicate-stderr-filters", 1, kFiles},
     {"logs-specs", 1, kFiles},
-    {"event-log-handler", 1, "leave it out: there is nothing to set"},
+    {"event-log-handler", 1, kNotNeeded},
     {"module", 0, "use -m"},
-    {"run-path", 0, "leave it out: ranks are programs of their own"},
-    {"role", 1, "leave it out: all ranks have one role"},
-    {"local-addr", 1, "leave it out: hosts try each other's addresses (--network limits which)"},
+    {"run-path", 0, kPrograms},
+    {"role", 1, "leave it out. All ranks have the same role"},
+    {"local-addr", 1, "leave it out. distrun tries all addresses of each host; use --network to limit them"},
     {"numa-binding", 1, "use --bind-to numa"},
-    {"virtual-local-rank", 0, "use --gpu-visibility one, and device 0 in the script"},
-    {"signals-to-handle", 1, "leave it out: ranks get the signals that end a job, and USR1 and USR2 too"},
+    {"virtual-local-rank", 0, "use --gpu-visibility one; the script then uses device 0"},
+    {"signals-to-handle", 1, "leave it out. distrun sends INT, TERM, HUP, USR1 and USR2 on to the ranks"},
     {"log-dir", 1, "use --output-dir"},
     {"local-ranks-filter", 1,
-     "leave it out: --fold shows what many ranks write once, and --output-dir has each rank's own"},
-    {"no-python", 0, "leave it out: distrun starts any program"},
-    {"use-env", 0, "leave it out: LOCAL_RANK is always set"},
+     "leave it out. --fold shows a line once that many ranks write; --output-dir writes a file for each rank"},
+    {"no-python", 0, "leave it out. distrun starts programs of any kind"},
+    {"use-env", 0, "leave it out. distrun always sets LOCAL_RANK"},
     {"num-processes", 1, "use -np"},
     {"num-gpus", 1, "use -np"},
     {"multi-gpu", 0, "use -np"},
