@@ -201,7 +201,7 @@ TEST_CASE("gpu: a second GPU of one rank in a process set is refused where it is
     const Submission other = on_gpu(1, sum_of("y", data));
     const auto refused = engine.submit(std::span(&other, 1));
     EXPECT(refused.status().code() == Errc::kInvalidArgument);
-    EXPECT(refused.status().message().find("it is on cuda:1, and rank 0's tensors of process set 0 are on cuda:0; use "
+    EXPECT(refused.status().message().find("it is on cuda:1, and rank 0's tensors of process set 0 are on cuda:0. Use "
                                            "one GPU per rank and process set") != std::string::npos);
     const auto set = engine.add_process_set({0}, false, deadline_after(30));
     EXPECT_OK(set);

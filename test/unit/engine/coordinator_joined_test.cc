@@ -101,7 +101,7 @@ TEST_CASE("a call that waits for a rank in join, which waits for the callers, fa
   CHECK(ended[0].result.code() == Errc::kInvalidArgument);
   CHECK(ended[0].result.info().ranks == std::vector<int>{0});
   CHECK(ended[0].ranks == std::vector<int>{1, 2});
-  CHECK(has(ended[0].result.message(), "starting the timeline 't.json' waits for rank 0 (node0) in join"));
+  CHECK(has(ended[0].result.message(), "starting the timeline 't.json' waits for rank 0 (node0), which called join()"));
   CHECK_FALSE(c.next_tick());
 
   for (const int rank : {1, 2}) c.submitted(rank, join(), at(12));

@@ -173,10 +173,10 @@ TEST_CASE("several GPUs for each rank, with the cores of all their nodes") {
   CHECK((*one)[1].gpu_name == "GPU-bbbb");
   // GPUs that the user asked for are not shared silently.
   CHECK(bind_ranks(big_host(), 2, {.gpus_per_rank = 2}).status().message() ==
-        "--gpus-per-rank 2: 2 ranks need 4 GPUs and this host has 2 (see /proc/driver/nvidia/gpus); put at most 1 rank "
-        "here");
+        "--gpus-per-rank 2: 2 ranks need 4 GPUs and this host has 2 (see /proc/driver/nvidia/gpus). Place at most 1 "
+        "rank there");
   CHECK(bind_ranks(seeing("1"), 2, {.gpus_per_rank = 2}).status().message() ==
-        "--gpus-per-rank 2: 2 ranks need 4 GPUs and this host has 1 (CUDA_VISIBLE_DEVICES=1); ask for fewer");
+        "--gpus-per-rank 2: 2 ranks need 4 GPUs and this host has 1 (CUDA_VISIBLE_DEVICES=1). Use fewer GPUs per rank");
 }
 
 TEST_CASE("cores and nodes are given out near each rank's GPU") {
