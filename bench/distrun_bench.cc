@@ -1,11 +1,6 @@
 // distrun-bench: latency and bandwidth of distrun through its C API, and the cost of an idle job.
 //   distrun -np 2 distrun-bench --sizes 4,1048576 --model resnet50
-#include <unistd.h>
-
 #include <distrun/distrun.hpp>
-#include <filesystem>
-#include <fstream>
-#include <thread>
 
 #include "bench/measure.h"
 
@@ -90,32 +85,17 @@ class Bench {
     print("resnet50 161 tensors", seconds);
   }
 
-  // Context switches of all threads of this process. The counting thread counts only its voluntary ones, because a busy
-  // machine may take its core while it reads.
-  static long context_switches() {
-    const std::string self = std::to_string(::gettid());
-    long total = 0;
-    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-      std::ifstream status(task.path() / "status");
-      for (std::string line; std::getline(status, line);) {
-        const bool forced = line.rfind("nonvoluntary_ctxt_switches:", 0) == 0;
-        if (!forced && line.rfind("voluntary_ctxt_switches:", 0) != 0) continue;
-        if (forced && task.path().filename() == self) continue;
-        total += std::atol(line.c_str() + line.find(':') + 1);
-      }
-    }
-    return total;
-  }
-
-  // The counting thread sleeps too. This one switch is known and is subtracted.
   void run_idle() {
     session_.barrier();
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    const long before = context_switches();
-    std::this_thread::sleep_for(std::chrono::duration<double>(options_.idle_seconds));
-    const std::int64_t mine = std::max(0L, context_switches() - before - 1);
-    const std::vector<std::int64_t> all = session_.allgather("bench.idle", &mine, 1);
-    print("idle context switches, worst rank", static_cast<double>(*std::max_element(all.begin(), all.end())), "count");
+    const distrun::bench::Idle mine = distrun::bench::measure_idle(options_.idle_seconds);
+    const double values[] = {static_cast<double>(mine.context_switches), mine.cpu_seconds};
+    const std::vector<double> all = session_.allgather("bench.idle", values, 2);
+    distrun::bench::Idle worst = {};
+    for (std::size_t i = 0; i < all.size(); i += 2) {
+      worst.context_switches = std::max(worst.context_switches, static_cast<long>(all[i]));
+      worst.cpu_seconds = std::max(worst.cpu_seconds, all[i + 1]);
+    }
+    if (session_.rank() == 0) distrun::bench::print_idle("distrun", worst);
   }
 
   Options options_;

@@ -16,6 +16,19 @@ int from_environment(const char* name) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
+void run_idle(const std::shared_ptr<gloo::rendezvous::Context>& context, double seconds) {
+  const distrun::bench::Idle mine = distrun::bench::measure_idle(seconds);
+  double worst[] = {static_cast<double>(mine.context_switches), mine.cpu_seconds};
+  const auto largest = [](void* out, const void* a, const void* b, std::size_t count) {
+    gloo::max<double>(out, a, b, count);
+  };
+  gloo::AllreduceOptions allreduce(context);
+  allreduce.setOutput(worst, 2);
+  allreduce.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, std::size_t)>(largest));
+  gloo::allreduce(allreduce);
+  if (context->rank == 0) distrun::bench::print_idle("gloo", {static_cast<long>(worst[0]), worst[1]});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -65,6 +78,10 @@ int main(int argc, char** argv) {
         options.seconds, [&] { reduce(input.data(), target, input.size()); }, agree);
     if (rank == 0)
       distrun::bench::print_result("gloo", distrun::bench::size_case(bytes, options.out_of_place), seconds);
+  }
+  if (options.idle_seconds > 0) {
+    agree(0);  // the ranks wait for rank 0
+    run_idle(context, options.idle_seconds);
   }
   return 0;
 }

@@ -1,6 +1,9 @@
-// Shared by the benchmark programs: the command line, timing, and one JSON line per result. A header that uses only the
-// standard library, so that the programs for Open MPI and Gloo measure in exactly the same way.
+// Shared by the benchmark programs: the command line, timing, and one JSON line per result. A header that uses no
+// library, so that the programs for MPI and Gloo measure in exactly the same way.
 #pragma once
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,8 +11,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace distrun::bench {
@@ -19,7 +25,7 @@ struct Options {
   bool out_of_place = false;
   bool model = false;       // the 161 gradient tensors of ResNet-50
   double seconds = 0.5;     // how long each case is repeated
-  double idle_seconds = 0;  // distrun only: stay idle and count context switches
+  double idle_seconds = 0;  // stay idle so long, and measure what that costs
 };
 
 inline Options parse_options(int argc, char** argv) {
@@ -112,6 +118,54 @@ inline void print_result(const std::string& who, const std::string& what, double
 
 inline std::string size_case(std::size_t bytes, bool out_of_place) {
   return std::to_string(bytes) + (out_of_place ? " B out of place" : " B in place");
+}
+
+// What a process costs that does nothing.
+struct Idle {
+  long context_switches;  // of all threads
+  double cpu_seconds;     // for each second
+};
+
+// Context switches of all threads of this process. The counting thread counts only its voluntary ones, because a busy
+// machine may take its core while it reads.
+inline long context_switches() {
+  const std::string self = std::to_string(::gettid());
+  long total = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      const bool forced = line.rfind("nonvoluntary_ctxt_switches:", 0) == 0;
+      if (!forced && line.rfind("voluntary_ctxt_switches:", 0) != 0) continue;
+      if (forced && task.path().filename() == self) continue;
+      total += std::atol(line.c_str() + line.find(':') + 1);
+    }
+  }
+  return total;
+}
+
+inline double cpu_seconds() {
+  ::rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const ::timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// The counting thread sleeps too. This one switch is known and is subtracted.
+inline Idle measure_idle(double seconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const long before = context_switches();
+  const double cpu = cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const double used = cpu_seconds() - cpu;  // without the time of counting
+  return {std::max(0L, context_switches() - before - 1), used / seconds};
+}
+
+// `worst`: of all ranks.
+inline void print_idle(const std::string& who, const Idle& worst) {
+  print_result(who, "idle context switches, worst rank", static_cast<double>(worst.context_switches), "count");
+  print_result(who, "idle CPU time per second, worst rank", worst.cpu_seconds);
 }
 
 }  // namespace distrun::bench
