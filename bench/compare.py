@@ -25,6 +25,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import peers
+
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 SIZES = (4, 64 * 1024, MIB, 16 * MIB, 64 * MIB)
@@ -34,6 +36,7 @@ OVER_TCP = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self")
 NEW, OLD, AGAIN = "new", "old", "again"
 TOLERANCE = 0.03
 IDLE = "idle context switches, worst rank"
+IDLE_CPU = "idle CPU time per second, worst rank"
 
 Key = tuple[str, str]  # who, case
 Round = dict[Key, float]
@@ -145,45 +148,63 @@ def own_programs(launcher: str, bench: str, ranks: int, seconds: float) -> list[
     ]
 
 
-def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
-    """Returns the programs to compare, and a sentence for each library that cannot be compared here."""
-    folders = build_folders()
-    launcher = find("distrun", [Path(sys.executable).parent / "distrun", *(f / "launcher/distrun" for f in folders)])
-    bench = find("distrun-bench", [f / "bench/distrun-bench" for f in folders])
+def built(name: str) -> str | None:
+    """Returns a benchmark program of the build."""
+    return find(name, [folder / "bench" / name for folder in build_folders()])
+
+
+def own_tools() -> tuple[str, str]:
+    """Returns the launcher and the benchmark of distrun."""
+    beside = Path(sys.executable).parent / "distrun"
+    launcher = find("distrun", [beside, *(folder / "launcher/distrun" for folder in build_folders())])
+    bench = built("distrun-bench")
     if launcher is None or bench is None:
         sys.exit("compare.py: distrun or distrun-bench is not built; run scripts/quickstart, then scripts/test --quick")
-    sizes = ",".join(map(str, SIZES))
+    return launcher, bench
+
+
+def mpi_programs(ranks: int, bench: str, work: tuple[str, ...]) -> tuple[list[Program], list[str]]:
+    """Returns the programs of all MPIs, and of distrun on Debian's Open MPI."""
+    made = []
+    others, missing = peers.from_pypi(built)
+    mpi = peers.from_debian(built)
+    for each in [*([mpi] if mpi else []), *others]:
+        run = (*each.start, str(ranks), each.benchmark)
+        for extra in (("--model", "resnet50"), ("--out-of-place",)):
+            made.append(Program(each.who, (*run, *work, *extra), each.environment))
+    if mpi is None:
+        missing.insert(0, "Open MPI is not compared: install libopenmpi-dev and openmpi-bin, then build again")
+        return made, missing
+    run = (*mpi.start, str(ranks))
+    by_tcp = (run[0], *OVER_TCP, *run[1:])
+    on_mpi = {**mpi.environment, "DISTRUN_BACKEND": "mpi"}
+    made.append(Program("distrun mpi", (*run, bench, *work), on_mpi))
+    made.append(Program("openmpi tcp", (*by_tcp, mpi.benchmark, *work), mpi.environment))
+    made.append(Program("distrun mpi tcp", (*by_tcp, bench, *work), on_mpi))
+    return made, missing
+
+
+def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
+    """Returns the programs to compare, and a sentence for each library that cannot be compared here."""
+    launcher, bench = own_tools()
     common = ("--seconds", str(seconds))
+    work = ("--sizes", ",".join(map(str, SIZES)), *common)
     start = starting(launcher, ranks)
     made = own_programs(launcher, bench, ranks, seconds)
-    missing = []
-    sweep = find("bench_sweep", [f / "bench/bench_sweep" for f in folders])
+    sweep = built("bench_sweep")
     if sweep is not None:
         made.append(Program("sweep", (sweep, "--sizes", ",".join(map(str, SIZES[2:])))))
-    mpi, mpirun = find("bench_mpi", [f / "bench/bench_mpi" for f in folders]), shutil.which("mpirun")
-    if mpi is not None and mpirun is not None:
-        run = (mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(ranks))
-        for extra in ((), ("--out-of-place",)):
-            made.append(Program("openmpi", (*run, mpi, "--sizes", sizes, *extra, *common)))
-        through = (*run, bench, "--sizes", sizes, *common)
-        made.append(Program("distrun mpi", through, {"DISTRUN_BACKEND": "mpi"}))
-        made.append(Program("openmpi", (*run, mpi, "--sizes", "4", "--model", "resnet50", *common)))
-        by_tcp = (*run, *OVER_TCP)
-        made.append(Program("openmpi tcp", (*by_tcp, mpi, "--sizes", sizes, *common)))
-        through_tcp = (*by_tcp, bench, "--sizes", sizes, *common)
-        made.append(Program("distrun mpi tcp", through_tcp, {"DISTRUN_BACKEND": "mpi"}))
-    else:
-        missing.append("Open MPI is not compared: install libopenmpi-dev and openmpi-bin, then build again")
-    gloo = find("bench_gloo", [f / "bench/bench_gloo" for f in folders])
+    of_mpi, missing = mpi_programs(ranks, bench, work)
+    made += of_mpi
+    gloo = built("bench_gloo")
     if gloo is not None:
-        made.append(Program("gloo", (*start, gloo, "--sizes", sizes, *common)))
-        made.append(Program("distrun gloo", (*start, "--backend", "gloo", bench, "--sizes", sizes, *common)))
+        made.append(Program("gloo", (*start, gloo, *work)))
+        made.append(Program("distrun gloo", (*start, "--backend", "gloo", bench, *work)))
     else:
         missing.append("Gloo is not compared: install libgloo-dev, then build again")
-    script = str(ROOT / "bench/torch_bench.py")
-    torch = (sys.executable, script, "--sizes", f"4,{MIB},{64 * MIB}", "--model", "resnet50")
     if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode == 0:
-        made.append(Program("", (*start, *torch, *common)))
+        torch = (sys.executable, str(ROOT / "bench/torch_bench.py"), "--sizes", f"4,{MIB},{64 * MIB}")
+        made.append(Program("", (*start, *torch, "--model", "resnet50", *common)))
     else:
         missing.append("torch is not compared: it is not installed for this Python")
     return made, missing
@@ -315,6 +336,8 @@ def compare_versions(rounds: list[Round]) -> list[Row]:
     """Returns one row for each case that all three builds have measured in every round."""
     rows = []
     for who, case in [key for key in rounds[0] if key[0].startswith(OLD)]:
+        if case == IDLE_CPU:  # two runs of one build differ too much, and an older build may not have it
+            continue
         keys = [(label + who.removeprefix(OLD), case) for label in (NEW, OLD, AGAIN)]
         if not all(key in results for key in keys for results in rounds):
             continue

