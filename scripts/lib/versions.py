@@ -22,6 +22,7 @@ FILES = (
     "scripts/test",
     "pyproject.toml",
     "docs/requirements.txt",
+    "bench/requirements.txt",
 )
 PIN = re.compile(r"\b([A-Za-z][\w.-]*)(?:\[[\w,]+\])?==(\d[\w.+]*)")
 ANSWER = re.compile(r"^\S+ \(([^)]+)\)$", re.MULTILINE)
