@@ -113,7 +113,7 @@ def is_measured(page: Path) -> bool:
 
 def page_faults() -> list[str]:
     faults = []
-    measured = []
+    measured: list[str] = []
     for page in files(".md"):
         if page.as_posix().startswith("docs/plan/"):
             continue
@@ -124,8 +124,9 @@ def page_faults() -> list[str]:
         faults += link_faults(page, text)
         if is_measured(page):
             faults += prose.page_faults(page.as_posix(), text)
-            measured.append(prose.without_code(text))
-    return faults + idiom_faults("pages", measured, prose.IDIOM_IN_PAGES)
+            measured.append(text)
+    faults += prose.example_faults(measured)
+    return faults + idiom_faults("pages", [prose.without_code(text) for text in measured], prose.IDIOM_IN_PAGES)
 
 
 def idiom_faults(where: str, texts: list[str], limit: float) -> list[str]:
