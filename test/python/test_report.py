@@ -159,9 +159,7 @@ def test_the_page_says_at_which_sizes_distrun_is_faster_and_at_which_it_is_slowe
     assert report.pages.faster(part) == "At 64 MiB, another library is faster than distrun."
     assert "2.0 times at 64 MiB" in report.pages.slower(part).replace("\n", " ")
     del part.values["mpich 5"]
-    assert report.pages.faster(part) == (
-        "From 4 B on, an all-reduce is 4.0 times as fast as the best of Gloo."
-    )
+    assert report.pages.faster(part) == ("From 4 B on, an all-reduce is 4.0 times as fast as the best of Gloo.")
     assert report.pages.slower(part) == "At no size is another library faster."
     assert report.pages.slower_in_short(part) == report.pages.slower(part)
 
