@@ -17,7 +17,7 @@ def select() -> None:
         jax.config.update("jax_cuda_visible_devices", ",".join(map(str, own)))
     elif jax.default_backend() == "gpu" and len(jax.local_devices()) != len(own):
         raise RuntimeError(
-            f"JAX has started already and uses {len(jax.local_devices())} GPUs, while this rank's own are "
+            f"JAX has already started with {len(jax.local_devices())} GPUs, but this rank has GPU "
             f"{', '.join(map(str, own))}. Call hvd.init() before anything that makes JAX look for devices, or start "
             "with distrun --gpu-visibility one."
         )
@@ -30,5 +30,8 @@ def _started() -> bool:
         started: bool = xla_bridge.backends_are_initialized()
         return started
     except (ImportError, AttributeError):
-        warnings.warn("this JAX does not tell whether it has started; call hvd.init() first.", stacklevel=3)
+        warnings.warn(
+            "this version of JAX does not tell whether it has started. Call hvd.init() before you use JAX.",
+            stacklevel=3,
+        )
         return False

@@ -25,9 +25,8 @@ class _Dispatched(_session.Extension):
         """
         if _in_callback():
             raise RuntimeError(
-                "shutdown, join and remove_process_set wait for the programs that JAX has in front of it, and were "
-                "called in a callback of one of them (jax.debug.callback, io_callback), which would wait for itself; "
-                "call them outside."
+                "shutdown, join and remove_process_set cannot be called in a callback of a JAX program "
+                "(jax.debug.callback, io_callback): they would wait for that program forever. Call them outside."
             )
         with contextlib.suppress(Exception):  # JAX may have ended before
             _last().block_until_ready()

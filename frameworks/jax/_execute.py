@@ -113,8 +113,8 @@ def _wait(spec: Spec, what: Call, arrays: list[Any]) -> tuple[list[Any], list[tu
 def _run_traced(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     if spec.splits is not None:
         raise ValueError(
-            "alltoall with splits gives a result whose size depends on the other ranks, which jax.jit cannot compile; "
-            "leave splits out (equal shares), or call it outside jax.jit."
+            "alltoall with splits has a result whose size depends on the other ranks, which jax.jit cannot compile. "
+            "Call it outside jax.jit, or leave out splits (equal shares)."
         )
     _dispatched.watch()
     if spec.name is not None:
@@ -150,12 +150,15 @@ def _shape(spec: Spec, array: jax.Array) -> tuple[int, ...]:
             # XLA drops a call without elements, but only on the ranks without a row. With side effects it would have no
             # gradient.
             raise ValueError(
-                f"reducescatter inside jax.jit needs a row for each of the {spec.members} ranks, and there are {rows}; "
-                "call it outside jax.jit, or add rows of zeros."
+                f"reducescatter inside jax.jit needs at least one row for each of the {spec.members} ranks, not "
+                f"{rows} rows. Call it outside jax.jit, or add rows of zeros."
             )
         rows = share(rows, spec.members, spec.position)
     elif rows % spec.members:
-        raise ValueError(f"alltoall without splits: {rows} rows are not a multiple of {spec.members} ranks.")
+        raise ValueError(
+            f"alltoall without splits: the number of rows ({rows}) must be a multiple of the number of ranks "
+            f"({spec.members})."
+        )
     return (rows, *others)
 
 

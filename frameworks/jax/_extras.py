@@ -55,17 +55,17 @@ def declared(replicated: Iterable[str], averaged: Iterable[str]) -> Known:
     known = Known(_names("replicated", replicated), _names("averaged", averaged))
     both = sorted(set(known.replicated) & set(known.averaged))
     if both:
-        raise ValueError(f"{both[0]!r} is in replicated and in averaged: it can be one of them.")
+        raise ValueError(f"{both[0]!r} is in both replicated and averaged. Name it in one of them.")
     return known
 
 
 def _names(argument: str, given: object) -> frozenset[str]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TypeError(f'{argument} is a tuple of names, as in {argument}=("{given}",), not {given!r:.60}.')
+        raise TypeError(f'{argument} must be a tuple of names, such as {argument}=("{given}",), not {given!r:.60}.')
     names = tuple(given)
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"{argument}: a name is a str, not {name!r:.60}.")
+            raise TypeError(f"{argument}: a name must be a str, not {name!r:.60}.")
     return frozenset(names)
 
 
@@ -91,10 +91,10 @@ def refuse_unknown(more: Mapping[str, Any], known: Known) -> None:
         if value is None or name in known.replicated or name in taken or known.part_of(name):
             continue
         raise TypeError(
-            f"DistributedOptimizer's update got {name}=, and does not know whether it is the same on all ranks. The "
-            "ranks would make different steps where it is not. Where it is, say "
-            f'DistributedOptimizer(..., replicated=("{name}",)). Where it belongs to the batch of this rank, say '
-            f'averaged=("{name}",): numbers and arrays are averaged over the ranks, and what a function returns.'
+            f"DistributedOptimizer's update got {name}=, and distrun cannot know whether it is the same on all "
+            f'ranks. If it is, pass DistributedOptimizer(..., replicated=("{name}",)). If each rank has its own, '
+            f'pass averaged=("{name}",): its numbers and arrays, or what it returns as a function, are averaged over '
+            "the ranks."
         )
 
 

@@ -49,9 +49,9 @@ def refuse_inside_programs(call: str) -> None:
     trace."""
     if functions():
         raise RuntimeError(
-            f"{call}() was called in a function that JAX compiles (jax.jit, or a body of lax.scan, cond or "
-            "checkpoint): it would be done once, while the function is traced, on the ranks that trace it, and not "
-            "when the program runs. Call it outside, before or after the compiled function."
+            f"{call}() was called in a function that JAX compiles (jax.jit, or the body of lax.scan, cond or "
+            "checkpoint). It would run once, while JAX traces the function, and not when the program runs. Call it "
+            "before or after the compiled function."
         )
 
 
@@ -116,8 +116,8 @@ def refuse_several_devices() -> None:
         return
     if any(size != 1 for size in mapped.values()):
         raise NotImplementedError(
-            "a program that runs on several devices of this rank (jax.pmap, shard_map) would submit the operation once "
-            "for each of them; start one rank for each device, and use jax.jit."
+            "this program runs on several devices of one rank (jax.pmap, shard_map), and each of them would submit "
+            "the operation. Start one rank for each device, and use jax.jit."
         )
 
 

@@ -52,8 +52,8 @@ def _registered(function: str, platform: str, what_for: str, other_way: str) -> 
         jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(getattr(_load(), function)), platform=platform)
     except Exception as reason:  # an unknown JAX may raise anything
         warnings.warn(
-            f"JAX {jax.__version__} does not take distrun's native handler{what_for} ({reason}); operations inside "
-            f"jax.jit go through {other_way}, which is slower.",
+            f"JAX {jax.__version__} does not accept distrun's native handler{what_for} ({reason}). Operations inside "
+            f"jax.jit use {other_way}, which is slower.",
             stacklevel=3,
         )
         return False

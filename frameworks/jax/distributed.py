@@ -57,8 +57,8 @@ def _listen_at(address: str) -> None:
         native.make_gloo_tcp_collectives = functools.partial(native.make_gloo_tcp_collectives, hostname=address)
     except (ImportError, AttributeError) as error:
         warnings.warn(
-            f"this host's own name means 127.x, where other hosts do not reach JAX's Gloo ({error}); give it the "
-            f"address {address} in /etc/hosts.",
+            f"the name of this host means 127.x, which the Gloo of other hosts cannot reach ({error}). Give the name "
+            f"the address {address} in /etc/hosts.",
             stacklevel=3,
         )
 

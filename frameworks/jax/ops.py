@@ -33,8 +33,8 @@ def _array(leaf: Any) -> jax.Array:
     # JAX raises for a Python number that does not fit. It silently truncates the values of an array.
     if given is not None and given.dtype.kind in "iu" and not np.array_equal(given.astype(made.dtype), given):
         raise ValueError(
-            f"{given.dtype.name} values of a NumPy array do not fit into {made.dtype.name}, which JAX makes of them; "
-            'call jax.config.update("jax_enable_x64", True) at the start, or use distrun.numpy for them.'
+            f"{given.dtype.name} values of a NumPy array do not fit into {made.dtype.name}, to which JAX converts "
+            'them. Call jax.config.update("jax_enable_x64", True) at the start, or use distrun.numpy for them.'
         )
     return made
 

@@ -57,7 +57,7 @@ def distribute_gradients(
     before = after = 1.0
     if gradient_predivide_factor != 1.0:
         if reduction != ReduceOp.AVERAGE:
-            raise ValueError("gradient_predivide_factor is for op=Average only.")
+            raise ValueError("gradient_predivide_factor needs op=Average.")
         before, after = 1.0 / gradient_predivide_factor, gradient_predivide_factor
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
@@ -100,7 +100,7 @@ def DistributedOptimizer(  # Horovod's name
     """
     passes = _arguments.count("backward_passes_per_step", backward_passes_per_step, 1)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise TypeError(f"optimizer is one of optax, as optax.adam(1e-3) makes, not {optimizer!r}.")
+        raise TypeError(f"optimizer must be one of optax, such as optax.adam(1e-3), not {optimizer!r}.")
     optax = _optax()
     known = _extras.declared(replicated, averaged)
     optimizer = optax.with_extra_args_support(optimizer)
@@ -174,14 +174,14 @@ def _refuse_functions(functions: Mapping[str, Any], passes: int, reduction: Redu
     for name in functions:
         if passes > 1:
             raise NotImplementedError(
-                f"DistributedOptimizer's update got {name}= with backward_passes_per_step={passes}: the function would "
-                "see the batch of one pass, and the ranks would wait for each other in every pass. Leave out "
-                "backward_passes_per_step, and make one step of the whole batch."
+                f"DistributedOptimizer's update got {name}= with backward_passes_per_step={passes}, but the function "
+                "would see the batch of one pass only. Leave out backward_passes_per_step, and make one step of the "
+                "whole batch."
             )
         if name == "value_fn" and reduction != ReduceOp.AVERAGE:
             raise NotImplementedError(
-                "DistributedOptimizer's update got value_fn=, for a line search, with another op than Average: the "
-                "search keeps the reduced gradient for the next step, which would reduce it once more. Take op=Average."
+                "DistributedOptimizer's update got value_fn= (a line search), which needs op=Average. The search "
+                "keeps the reduced gradient for its next step, and another op would reduce it again."
             )
 
 
@@ -189,8 +189,8 @@ def _refuse_beside_link(more: Mapping[str, Any], known: Known, process_set: Proc
     for name, value in more.items():
         if value is not None and name not in known.replicated and (process_set.size() or 1) > 1:
             raise TypeError(
-                f"optax.chain with distribute_gradients got {name}=, which the chain's other links see as this rank "
-                "gives it: the ranks would make different steps. DistributedOptimizer(...) around the chain without "
-                f"distribute_gradients reduces what it knows. Where {name}= is the same on all ranks, name it: "
+                f"optax.chain with distribute_gradients got {name}=, which the other links of the chain do not "
+                "reduce, so the ranks would make different steps. Put DistributedOptimizer(...) around the whole "
+                f"chain instead. If {name}= is the same on all ranks, pass "
                 f'distribute_gradients(replicated=("{name}",)).'
             )

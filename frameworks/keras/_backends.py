@@ -88,7 +88,7 @@ def checked_variables(argument: str, given: Any) -> list[Any]:
     rows."""
     if not isinstance(given, Iterable) or hasattr(given, "assign"):
         raise TypeError(
-            f"{argument} is a list of Keras variables, such as model.weights, not {given!r:.60} of type "
+            f"{argument} must be a list of Keras variables, such as model.weights, not {given!r:.60} of type "
             f"{type(given).__name__}."
         )
     return [checked_variable(argument, one) for one in given]
@@ -98,7 +98,7 @@ def checked_variable(argument: str, given: Any) -> Any:
     """Returns `given` if it is a variable of Keras or TensorFlow; TypeError otherwise."""
     if not hasattr(given, "assign"):
         raise TypeError(
-            f"{argument} takes Keras variables, such as those of model.weights, not {given!r:.60} of type "
+            f"{argument} must have Keras variables, such as those of model.weights, not {given!r:.60} of type "
             f"{type(given).__name__}."
         )
     return given

@@ -28,8 +28,8 @@ def _may_reduce(model: Any) -> bool:
 def _refuse(model: Any, asked: Any) -> None:
     if asked and _reduces(model):
         raise ValueError(
-            "a model with a DistributedOptimizer cannot be compiled with XLA on TensorFlow, for whose XLA the "
-            "reduction has no kernel: pass jit_compile=False to compile()."
+            "a model with a DistributedOptimizer cannot be compiled with XLA on TensorFlow. Pass jit_compile=False "
+            "to compile()."
         )
 
 

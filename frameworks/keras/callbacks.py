@@ -92,9 +92,8 @@ def _warn_of_undistributed(model: Any) -> None:
     if basics.size() > 1 and optimizer is not None and not own_step and not some:
         name = getattr(optimizer, "name", type(optimizer).__name__)  # legacy Keras's LossScaleOptimizer has no name
         warnings.warn(
-            f"the model's optimizer {name} is not distributed, so each rank trains alone: compile the model "
-            "with hvd.DistributedOptimizer(optimizer). Keras's copies of models and optimizers (clone_model, deepcopy, "
-            "keras.saving.load_model) have an optimizer without it.",
+            f"the optimizer {name} of the model is not distributed, so each rank trains alone. Compile the model "
+            "with hvd.DistributedOptimizer(optimizer), also after clone_model, deepcopy or keras.saving.load_model.",
             stacklevel=3,
         )
 
@@ -134,9 +133,9 @@ def _refuse_other_epochs(everybodys: dict[int, Any]) -> None:
     rank = basics.rank()
     if odd := [other for other, epoch in everybodys.items() if epoch != everybodys[rank]]:
         raise ValueError(
-            f"rank {rank} is at the end of epoch {everybodys[rank]}, rank {odd[0]} at that of epoch "
-            f"{everybodys[odd[0]]} (the first is 0). Give fit() the same initial_epoch on all ranks; what rank 0 alone "
-            "finds out, as by a checkpoint, it tells the others: initial_epoch = int(hvd.broadcast(initial_epoch, 0))."
+            f"rank {rank} is at the end of epoch {everybodys[rank]}, and rank {odd[0]} at the end of epoch "
+            f"{everybodys[odd[0]]} (counted from 0). Give fit() the same initial_epoch on all ranks. If only rank 0 "
+            "knows it, from a checkpoint, send it: initial_epoch = int(hvd.broadcast(initial_epoch, 0))."
         )
 
 
@@ -162,7 +161,8 @@ def _averaged(everybodys: dict[int, dict[str, list[int] | None]]) -> list[str]:
     unlike = [name for name, shape in own.items() if any(its[name] != shape for its in everybodys.values())]
     if unlike:
         warnings.warn(
-            f"metrics whose shapes differ among ranks are not averaged: {', '.join(unlike)}. Each rank keeps its own.",
+            f"metrics with different shapes on the ranks are not averaged: {', '.join(unlike)}. Each rank keeps its "
+            "own.",
             stacklevel=3,
         )
     return [name for name, shape in own.items() if shape is not None and name not in unlike]
@@ -199,8 +199,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         if initial_lr is None:
             raise ValueError(
                 f"Parameter `initial_lr` is required: give {type(self).__name__} the learning rate for all ranks "
-                "together, which the optimizer has too, as initial_lr=0.01 * hvd.size(). Older releases of Horovod "
-                "took the optimizer's by themselves."
+                "together, such as initial_lr=0.01 * hvd.size(). The optimizer needs the same one."
             )
         if multiplier is None:
             raise ValueError(f"{type(self).__name__} needs multiplier=, a number or a function of the epoch.")
@@ -225,7 +224,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
                 raise ValueError(
-                    f"{type(self).__name__} needs steps_per_epoch: Keras does not know how many batches an epoch has."
+                    f"{type(self).__name__} needs steps_per_epoch, because Keras does not know how many batches an "
+                    "epoch has."
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -260,8 +260,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         rate = getattr(inner, "_learning_rate", None)
         if callable(rate):
             raise TypeError(
-                f"{type(self).__name__} needs an optimizer with a number as learning rate, not a schedule or function, "
-                f"which {rate!r:.60} is: give it the number that initial_lr is, or leave out the callback."
+                f"{type(self).__name__} needs an optimizer whose learning rate is a number, not a schedule or "
+                f"function ({rate!r:.60}). Give it the number of initial_lr, or leave out the callback."
             )
 
 
@@ -278,7 +278,7 @@ def _check_multiplier(multiplier: Any) -> None:
         signature.bind(0.0)
     except TypeError as error:
         raise TypeError(
-            f"multiplier is a number or a function of the epoch, not {multiplier!r:.60}, which cannot be called with "
+            f"multiplier must be a number or a function of the epoch, but {multiplier!r:.60} cannot be called with "
             f"one argument: {error}."
         ) from None
 
@@ -300,7 +300,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     ) -> None:
         epochs = _arguments.number("warmup_epochs", warmup_epochs)
         if not math.isfinite(epochs) or epochs < 0:
-            raise ValueError(f"warmup_epochs is a number of epochs, 0 for none, not {epochs:g}.")
+            raise ValueError(f"warmup_epochs must be a number of epochs (0: no warmup), not {epochs:g}.")
 
         def multiplier(epoch: float) -> float:
             # The rate of a batch is that of the batch's end: after the last batch, the whole epoch counts.

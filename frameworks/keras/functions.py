@@ -123,9 +123,8 @@ def _own_seed(state: Any, key: int, root_rank: int) -> Any:
 def broadcast_global_variables(root_rank: int) -> NoReturn:
     """Raises RuntimeError that says what to use instead. Horovod has this for TensorFlow 1's graphs."""
     raise RuntimeError(
-        "there are no global variables outside the graphs of TensorFlow 1: use "
-        f"hvd.broadcast_model(model, {root_rank}), hvd.broadcast_variables(variables, {root_rank}) or "
-        f"BroadcastGlobalVariablesCallback({root_rank})."
+        f"only graphs of TensorFlow 1 have global variables. Use hvd.broadcast_model(model, {root_rank}), "
+        f"hvd.broadcast_variables(variables, {root_rank}) or BroadcastGlobalVariablesCallback({root_rank})."
     )
 
 
@@ -154,13 +153,13 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
     """
     if not hasattr(model, "weights"):
         raise TypeError(
-            f"broadcast_model takes a Keras model, not one of type {type(model).__name__}; for variables by themselves "
-            "use broadcast_variables."
+            f"broadcast_model takes a Keras model, not one of type {type(model).__name__}. For variables use "
+            "broadcast_variables."
         )
     if not has_its_variables(model):
         raise ValueError(
-            "the model has no weights yet: give it an input shape (keras.Input), build it, or call it on a batch "
-            "first; BroadcastGlobalVariablesCallback waits for them by itself."
+            "the model has no weights yet. Give it an input shape (keras.Input), build it, or call it on a batch "
+            "first. BroadcastGlobalVariablesCallback waits for the weights by itself."
         )
     optimizer = getattr(model, "optimizer", None)
     state: list[Any] = []
@@ -191,9 +190,10 @@ def _set_seeds(model: Any, seeds: list[Any], roots: list[list[int]], root_rank: 
         return
     if len(seeds) != len(roots):
         warnings.warn(
-            f"{getattr(model, 'name', 'the model')} has {len(roots)} seeds of random numbers on rank {root_rank} and "
-            f"{len(seeds)} on rank {basics.rank()}, which keeps its own: a restored run goes on with other random "
-            "numbers. Give all ranks the same layers that draw them (Dropout, GaussianNoise, RandomFlip).",
+            f"{getattr(model, 'name', 'the model')} has {len(roots)} random seeds on rank {root_rank} and "
+            f"{len(seeds)} on rank {basics.rank()}, so rank {basics.rank()} keeps its own, and a restored run draws "
+            "other random numbers. Give all ranks the same layers that draw random numbers (Dropout, GaussianNoise, "
+            "RandomFlip).",
             stacklevel=3,
         )
         return
@@ -232,10 +232,9 @@ def _others_built_alike(model: Any, optimizer: Any, seeds: list[Any]) -> tuple[l
         if its != first:
             path = next(one for one in {**first, **its} if its.get(one) != first.get(one))
             raise ValueError(
-                f"the ranks have not built model.{path} alike: it has {first.get(path, 'no')} variables on rank 0, "
-                f"{its.get(path, 'no')} on rank {rank}. Build it on all ranks before fit(), as one does that restores "
-                f"it: model.{path}.build(variables), with those that it trains. One that some ranks do without needs a "
-                "process_set of the others."
+                f"model.{path} has {first.get(path, 'no')} variables on rank 0 and {its.get(path, 'no')} on rank "
+                f"{rank}. Build it on all ranks before fit(), with the variables that it trains: "
+                f"model.{path}.build(variables). If only some ranks use it, give it a process_set of these ranks."
             )
     return list(others.values()), [seeds for _, seeds in everybodys]
 
@@ -285,21 +284,21 @@ def _accumulated_passes(optimizer: Any, filepath: Any, average: bool | None) -> 
     passes = getattr(getattr(optimizer, "inner_optimizer", optimizer), "gradient_accumulation_steps", None) or 1
     if passes > 1 and average is None:
         raise ValueError(
-            f"{filepath}: its optimizer adds up the gradients of {passes} passes, and no file tells whether it steps "
-            "with their sum, as DistributedOptimizer's backward_passes_per_step does, or with their average, as "
-            "Keras's gradient_accumulation_steps does. Pass average_aggregated_gradients=False for the sum, True for "
-            "the average."
+            f"{filepath}: its optimizer accumulates the gradients of {passes} passes, but the file does not say "
+            "whether it uses their sum or their average. Pass average_aggregated_gradients=False for the sum "
+            "(backward_passes_per_step of DistributedOptimizer), or True for the average "
+            "(gradient_accumulation_steps of Keras)."
         )
     return int(passes)
 
 
 def _known(optimizers: Any, objects: Any) -> dict[str, Any]:
     if objects is not None and not isinstance(objects, Mapping):
-        raise TypeError(f"custom_objects is a dict of names and classes or functions, not {objects!r:.60}.")
+        raise TypeError(f"custom_objects must be a dict of names and classes or functions, not {objects!r:.60}.")
     try:
         return {one.__name__: one for one in optimizers or ()} | dict(objects or {})
     except (TypeError, AttributeError):
-        raise TypeError(f"custom_optimizers is a list of optimizers' classes, not {optimizers!r:.60}.") from None
+        raise TypeError(f"custom_optimizers must be a list of optimizer classes, not {optimizers!r:.60}.") from None
 
 
 def _built_from_h5(optimizer: Any, variables: Sequence[Any], filepath: Any) -> Any:
@@ -324,8 +323,9 @@ def _built_from_h5(optimizer: Any, variables: Sequence[Any], filepath: Any) -> A
     steps.assign(read)
     if int(read) > 0 and len(made.variables) > len(optimizer.variables):
         warnings.warn(
-            f"{filepath} has not all the state of its optimizer {made.name}, or not as this Keras has it (as of a file "
-            "of Keras 2): momenta and the like begin anew, the number of steps and the learning rate are the file's.",
+            f"{filepath} does not have the whole state of its optimizer {made.name} for this Keras (it may come from "
+            "Keras 2). The optimizer starts with new momenta, and with the number of steps and the learning rate of "
+            "the file.",
             stacklevel=3,
         )
     return made

@@ -20,13 +20,17 @@ from ._keras import LEGACY, keras
 
 MULTI: Any = () if LEGACY else getattr(keras.optimizers, "MultiOptimizer", ())  # in Keras 3.15 and newer
 SCALING = keras.mixed_precision.LossScaleOptimizer if LEGACY else keras.optimizers.LossScaleOptimizer
+# What DistributedOptimizer takes. Keras 2 is tf_keras, or the keras of TensorFlow 2.15.
+OPTIMIZERS = (
+    f"{keras.__name__} ({keras.__name__}.optimizers without .legacy)" if LEGACY else "Keras 3 (keras.optimizers)"
+)
 # The advice for a loss that is scaled outside of the reduction.
 INSIDE = "leave out your LossScaleOptimizer, or put it inside: DistributedOptimizer(LossScaleOptimizer(opt))"
 
 
 SCALED = (
     "loss scaling (mixed_float16, LossScaleOptimizer): an overflow in one of their gradients would skip the step on "
-    'this rank only, and the ranks would drift apart. The policy "mixed_bfloat16" needs no scaling'
+    'this rank only. Use the policy "mixed_bfloat16", which needs no scaling'
 )
 
 
@@ -94,18 +98,17 @@ def DistributedOptimizer(  # Horovod's name
 def _refuse_other_than_optimizers(given: Any) -> None:
     if not isinstance(given, keras.optimizers.Optimizer):
         module, what = type(given).__module__, f"{type(given).__module__}.{type(given).__name__}"
-        cure = "for those of TensorFlow itself use distrun.tensorflow"
+        cure = "for optimizers of TensorFlow use distrun.tensorflow"
         if isinstance(given, str | type):
             what, made = repr(given), "keras.optimizers.get(name)" if isinstance(given, str) else given.__name__ + "()"
-            cure = f"make one of it: {made}"
+            cure = f"create it first: {made}"
         elif not LEGACY and module.split(".")[0] == "tf_keras":
-            cure = "for those of tf_keras set TF_USE_LEGACY_KERAS=1 before TensorFlow and distrun.keras are imported"
-        raise ValueError(
-            f"{what} is no optimizer of "
-            f"{'tf_keras (tf_keras.optimizers without .legacy)' if LEGACY else 'Keras 3 (keras.optimizers)'}; {cure}."
-        )
+            cure = (
+                "for optimizers of tf_keras set TF_USE_LEGACY_KERAS=1 before TensorFlow and distrun.keras are imported"
+            )
+        raise ValueError(f"{what} is not an optimizer of {OPTIMIZERS}; {cure}.")
     if is_distributed(given):
-        raise ValueError("this optimizer is distributed already.")
+        raise ValueError("this optimizer is already distributed.")
 
 
 def _check_groups(number: Any, groups: Any) -> None:
@@ -120,7 +123,7 @@ def _check_groups(number: Any, groups: Any) -> None:
             _arguments.count("groups", groups)
         except TypeError:
             raise TypeError(
-                f"groups is a number of groups or a list of lists of Keras variables, not {groups!r:.60}."
+                f"groups must be a number of groups or a list of lists of Keras variables, not {groups!r:.60}."
             ) from None
 
 
@@ -128,9 +131,9 @@ def _refuse_sessions() -> None:
     """Raises ValueError under TensorFlow 1's graph mode, which legacy Keras can still train in."""
     if LEGACY and not importlib.import_module("tensorflow").compat.v1.executing_eagerly_outside_functions():
         raise ValueError(
-            "distrun.keras needs TensorFlow's eager execution: leave out disable_eager_execution() and "
-            "disable_v2_behavior() of tf.compat.v1, as fit() makes a graph of its step in any case. For a session of "
-            "your own use distrun.tensorflow with an optimizer of tf.compat.v1.train."
+            "distrun.keras needs TensorFlow's eager execution. Remove disable_eager_execution() and "
+            "disable_v2_behavior() of tf.compat.v1: fit() compiles its step in any case. For your own session, use "
+            "distrun.tensorflow with an optimizer of tf.compat.v1.train."
         )
 
 
@@ -148,7 +151,7 @@ def PartialDistributedOptimizer(  # Horovod's name
         if layer is None:
             continue
         if not isinstance(layer, keras.layers.Layer):
-            raise ValueError(f"local_layers are Keras layers, not {layer!r}.")
+            raise ValueError(f"local_layers must be Keras layers, not {layer!r}.")
         for variable in local_variables(layer):
             distributed_part(made).register_local_var(variable)
     return made
@@ -161,13 +164,13 @@ def _refuse_local_where_all_are_judged(optimizer: Any) -> None:
     several = optimizer._inner_optimizers if isinstance(optimizer, MULTI) else [optimizer]
     if any(getattr(one, "global_clipnorm", None) is not None for one in several):
         raise _local_with(
-            "global_clipnorm, whose norm is of the gradients of all variables: one of this rank alone would clip those "
-            "that ranks share differently on each, and they would drift apart. clipnorm clips each variable by itself"
+            "global_clipnorm: its norm would differ among the ranks, and so would the shared variables. Use "
+            "clipnorm, which clips each variable by itself"
         )
 
 
 def _local_with(what: str) -> ValueError:
-    return ValueError(f"variables of this rank alone (local_layers, register_local_var) do not go with {what}.")
+    return ValueError(f"variables of one rank only (local_layers, register_local_var) cannot be used with {what}.")
 
 
 def is_distributed(optimizer: object) -> bool:
@@ -308,14 +311,14 @@ def compression_name(given: Any) -> str:
     # In the other front ends, Compression.fp16 and so on are classes with these names.
     name = given if isinstance(given, str) else getattr(given, "__name__", "").removesuffix("Compressor").lower()
     if name not in ("none", "fp16", "bf16"):
-        raise ValueError(f"compression is Compression.none, fp16 or bf16, not {given!r}.")
+        raise ValueError(f"compression must be Compression.none, fp16 or bf16, not {given!r}.")
     return name
 
 
 def _reduction(op: int | None, predivide: float) -> Reduction:
     reduce, predivide = reduce_op(op), _arguments.predivide(predivide)
     if reduce not in (ReduceOp.AVERAGE, ReduceOp.SUM):
-        raise ValueError("op is hvd.Average or hvd.Sum: gradients are nothing to take the minimum of.")
+        raise ValueError("op must be hvd.Average or hvd.Sum for gradients.")
     if predivide != 1.0 and reduce != ReduceOp.AVERAGE:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     return Reduction(op=reduce, prescale=1.0 / predivide, postscale=predivide)
@@ -323,15 +326,15 @@ def _reduction(op: int | None, predivide: float) -> Reduction:
 
 def _accumulate(config: dict[str, Any], passes: int) -> None:
     if LEGACY:
-        raise ValueError("legacy Keras does not accumulate gradients: leave out backward_passes_per_step.")
+        raise ValueError("Keras 2 does not accumulate gradients. Leave out backward_passes_per_step.")
     for key, around, inside in (
         ("optimizer_map", "MultiOptimizer", "each of its optimizers"),
         ("inner_optimizer", "LossScaleOptimizer", "the optimizer in it"),
     ):
         if key in config:
             raise ValueError(
-                f"a {around} adds up no gradients itself: leave out backward_passes_per_step, and make {inside} with "
-                f"gradient_accumulation_steps={passes}."
+                f"a {around} does not accumulate gradients itself. Leave out backward_passes_per_step, and create "
+                f"{inside} with gradient_accumulation_steps={passes}."
             )
     if config.get("gradient_accumulation_steps"):
         raise ValueError("pass either backward_passes_per_step or the optimizer's gradient_accumulation_steps.")
@@ -377,7 +380,7 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
         config["inner_optimizer"] = _legacy(inner, config_of(inner), reduction)
         return type(optimizer).from_config(config)
     if int(optimizer.iterations) > 0:
-        raise ValueError("this optimizer has made steps already: distribute a new one, or use hvd.load_model.")
+        raise ValueError("this optimizer has already made steps. Distribute a new one, or use hvd.load_model.")
 
     class Distributed(type(optimizer)):  # type: ignore[misc]
         distrun_reduction = reduction
@@ -420,10 +423,9 @@ def _amend_scaling() -> None:
     def refuse(self: Any, inner_optimizer: Any, *arguments: Any, **options: Any) -> None:
         if is_distributed(inner_optimizer):
             raise ValueError(
-                "the model's policy mixed_float16 was set after DistributedOptimizer was called, or a "
-                "LossScaleOptimizer is around it: the loss is scaled outside of it, and an overflow on one rank would "
-                'leave the others waiting. Set the policy first (keras.config.set_dtype_policy("mixed_float16")), and '
-                f"{INSIDE}."
+                "the policy mixed_float16 was set after DistributedOptimizer was called, or a LossScaleOptimizer is "
+                "around it. Then an overflow on one rank would leave the others waiting. Set the policy first "
+                f'(keras.config.set_dtype_policy("mixed_float16")), and {INSIDE}.'
             )
         start(self, inner_optimizer, *arguments, **options)
 
@@ -484,9 +486,9 @@ def _scaling(base: Any) -> Any:
         def _refuse_unscaled(self, grads: list[Any]) -> None:
             if not self._distrun_scaled and not _are_zeros(grads):
                 raise ValueError(
-                    "with the policy mixed_float16 DistributedOptimizer divides gradients by the scale of the loss, "
-                    "and no loss was scaled: take the gradients of optimizer.scale_loss(loss), as fit() does. If it "
-                    f"was your LossScaleOptimizer around it that scaled, {INSIDE}."
+                    "with the policy mixed_float16, DistributedOptimizer divides gradients by the scale of the loss, "
+                    "but no loss was scaled. Take the gradients of optimizer.scale_loss(loss), as fit() does. If a "
+                    f"LossScaleOptimizer around it has scaled the loss, {INSIDE}."
                 )
 
     return _named_as(base, Scaling)

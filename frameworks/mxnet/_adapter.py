@@ -28,7 +28,7 @@ _CODES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType if 
 def _code_of(tensor: Array) -> int:
     name = np.dtype(tensor.dtype).name
     if name not in _CODES:
-        raise ValueError(f"arrays of dtype {name} cannot travel; convert to one of {', '.join(_CODES)}.")
+        raise ValueError(f"arrays of dtype {name} are not supported. Convert the array to one of {', '.join(_CODES)}.")
     return _CODES[name]
 
 
@@ -40,7 +40,7 @@ def _address(tensor: Array) -> int:
 
 def _new(like: Array, shape: Sequence[int]) -> Array:
     if 0 in shape and not mx.util.is_np_shape():
-        raise ValueError("the result has no rows, which MXNet has no array for; call mxnet.npx.set_np() first.")
+        raise ValueError("the result has no rows, and MXNet has no array without rows. Call mxnet.npx.set_np() first.")
     made = mx.nd.empty(tuple(shape), ctx=like.context, dtype=like.dtype)
     return made.as_np_ndarray() if isinstance(like, mx.np.ndarray) else made
 
@@ -51,12 +51,12 @@ def to_array(value: Any) -> Array:
         return value
     given = np.asarray(checked(value))
     if given.dtype.kind not in "biuf":  # MXNet makes NaN of None
-        raise TypeError(f"an array, or numbers that MXNet can make one of, can travel, not {value!r:.60}.")
+        raise TypeError(f"distrun.mxnet sends arrays, or numbers that MXNet can make an array of, not {value!r:.60}.")
     made = mx.nd.array(given)
     if given.dtype.kind in "iu" and not np.array_equal(made.asnumpy().astype(given.dtype), given):
         raise ValueError(
-            f"the integers of {value!r:.60} do not fit into float32, which MXNet makes of them; tell it their dtype, "
-            "as in mx.nd.array(value, dtype='int64')."
+            f"the integers of {value!r:.60} do not fit into float32, to which MXNet converts them. Give a dtype: "
+            "mx.nd.array(value, dtype='int64')."
         )
     return made
 
@@ -69,9 +69,9 @@ class MxnetAdapter:
 
     def describe(self, tensor: Array) -> Memory:
         if tensor.stype != "default":
-            raise ValueError(f"arrays of storage type {tensor.stype} cannot travel; use tostype('default').")
+            raise ValueError(f"arrays of storage type {tensor.stype} are not supported. Use tostype('default').")
         if tensor.context.device_type not in ("cpu", "cpu_pinned", "cpu_shared"):
-            raise ValueError(f"arrays on {tensor.context} cannot travel; use as_in_context(mx.cpu()).")
+            raise ValueError(f"arrays on {tensor.context} are not supported. Use as_in_context(mx.cpu()).")
         tensor.wait_to_read()
         return Memory(_address(tensor), _code_of(tensor), tensor.shape)
 
@@ -108,8 +108,8 @@ class MxnetAdapter:
     def check_share(self, tensor: Array, members: int) -> None:
         if tensor.shape and tensor.shape[0] < members and not mx.util.is_np_shape():
             raise ValueError(
-                f"{tensor.shape[0]} rows are too few for {members} ranks: some would get an array without rows, which "
-                "MXNet has only after mxnet.npx.set_np()."
+                f"{tensor.shape[0]} rows are not enough for {members} ranks. Call mxnet.npx.set_np() first, so that "
+                "MXNet has arrays without rows."
             )
 
     def empty_rows(self, like: Array, rows: int) -> Array:

@@ -43,7 +43,7 @@ def broadcast_parameters(params: Mapping[str, Any], root_rank: int = 0, prefix: 
     """
     if not isinstance(params, Mapping) and not hasattr(params, "items"):
         raise ValueError(
-            f"parameters are a dict of arrays or what collect_params() gives, not {type(params).__name__}."
+            f"parameters must be a dict of arrays, or the result of collect_params(), not {type(params).__name__}."
         )
     root_rank, prefix = _arguments.root_rank(root_rank), _arguments.name(prefix, "prefix")
     named = sorted(((f"{prefix or ''}{key}", value) for key, value in params.items()), key=lambda item: item[0])
@@ -52,7 +52,7 @@ def broadcast_parameters(params: Mapping[str, Any], root_rank: int = 0, prefix: 
         if not isinstance(value, mx.gluon.Parameter | NDArray):
             raise TypeError(
                 f"parameter {name!r:.60} is of type {type(value).__name__}, not an array of MXNet or a Parameter of "
-                "gluon; send other values with broadcast_object."
+                "gluon. Send other values with broadcast_object."
             )
     pairs = []
     for name, value in named:

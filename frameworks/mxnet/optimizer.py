@@ -47,11 +47,11 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     ) -> None:
         _arguments.count("num_groups", num_groups)
         if isinstance(optimizer, DistributedOptimizer):
-            raise ValueError("the optimizer is distributed already.")
+            raise ValueError("the optimizer is already distributed.")
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             name = optimizer if isinstance(optimizer, str) else "sgd"
             raise TypeError(
-                f"optimizer is one of mx.optimizer, as mx.optimizer.create({name!r}) makes it, not {optimizer!r:.60}."
+                f"optimizer must be one of mx.optimizer, such as mx.optimizer.create({name!r}), not {optimizer!r:.60}."
             )
         self._optimizer = optimizer
         self._predivide = _arguments.predivide(gradient_predivide_factor)
@@ -138,14 +138,13 @@ class DistributedTrainer(mx.gluon.Trainer):
         predivide = _arguments.predivide(gradient_predivide_factor)
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn(
-                "DistributedTrainer averages the gradients itself, so it uses the optimizer inside of this one.",
+                "DistributedTrainer averages the gradients itself, so it uses the optimizer inside this one.",
                 stacklevel=2,
             )
             optimizer = optimizer._optimizer
         if not isinstance(optimizer, str | mx.optimizer.Optimizer):
             raise TypeError(
-                f"optimizer is the name of one or one of mx.optimizer, as mx.optimizer.SGD() makes it, not "
-                f"{optimizer!r:.60}."
+                f"optimizer must be a name or one of mx.optimizer, such as mx.optimizer.SGD(), not {optimizer!r:.60}."
             )
         registered_id(process_set)
         _compression.check(compression)
@@ -166,7 +165,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         for one in trained:
             gradients += one.list_grad()
         if len(gradients) != len(trained):
-            raise ValueError("a rank has its parameters on one device; start one rank for each device.")
+            raise ValueError("each rank has its parameters on one device. Start one rank for each device.")
         small = [self._compression.compress(one) for one in gradients]
         what = batch_call(Kind.ALLREDUCE, names, self._process_set)
         what = what._replace(reduce=ReduceOp.SUM, prescale=1.0 / self._predivide)

@@ -27,9 +27,12 @@ def code_of(dtype: np.dtype[Any]) -> int:
     """Returns the distrun_dtype of a dtype; ValueError for one that distrun cannot send."""
     code = _CODES.get(dtype.name)
     if code is None:
-        raise ValueError(f"arrays of dtype {dtype} cannot travel; convert to one of {', '.join(_CODES)}.")
+        raise ValueError(f"arrays of dtype {dtype} are not supported. Convert the array to one of {', '.join(_CODES)}.")
     if not dtype.isnative:
-        raise ValueError(f"an array of dtype {dtype.str} has foreign byte order; convert it with astype.")
+        raise ValueError(
+            f"an array of dtype {dtype.str} does not have this machine's byte order. Convert it: "
+            "array.astype(array.dtype.newbyteorder('='))."
+        )
     return code
 
 
@@ -73,7 +76,7 @@ class NumpyAdapter:
             raise ValueError(f"the in-place forms need a NumPy array, not {type(tensor).__name__}.")
         _plain.checked(tensor)
         if not tensor.flags.writeable:
-            raise ValueError("the array is read-only; use the form that returns a new array.")
+            raise ValueError("the array is read-only. Use the form that returns a new array.")
 
     def empty_like(self, tensor: Array) -> Array:
         return _new(tensor, tensor.shape)

@@ -58,10 +58,7 @@ def in_class_of(like: Any, array: Any) -> Any:
 def _check_array(value: Any) -> None:
     kind = type(value)
     if isinstance(value, np.ma.MaskedArray):
-        raise ValueError(
-            "a masked array would travel without its mask; pass what its filled() gives, "
-            "and numpy.ma.getmaskarray() of it as an array of its own."
-        )
+        raise ValueError("a masked array would lose its mask. Send array.filled() and numpy.ma.getmaskarray(array).")
     if kind in (np.matrix, np.memmap, np.recarray):
         return
     changed = any(getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in _HOOKS)
@@ -86,7 +83,6 @@ def _is_wrapper(value: Any) -> bool:
 def _refusal(value: Any, cure: str) -> ValueError:
     kind = type(value)
     return ValueError(
-        f"a {kind.__module__}.{kind.__qualname__} may carry more than its numbers (a unit, a mask, an index, labels), "
-        f"which would be lost on the way, and may not be the same on all ranks. Pass {cure} of it, and give the result "
-        "its meaning again."
+        f"a {kind.__module__}.{kind.__qualname__} may have more than its numbers (a unit, an index, labels), which "
+        f"would be lost. Pass {cure} of it, and convert the result back."
     )

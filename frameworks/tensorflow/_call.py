@@ -47,7 +47,7 @@ def checked_names(names: object) -> tuple[str, ...]:
     given = tuple(names) if isinstance(names, list | tuple) else (names,)
     for name in given:
         if not _arguments.name(name):
-            raise ValueError(f"name is one line of text, not {name!r}.")
+            raise ValueError(f"name must be one line of text: {name!r}.")
     return given
 
 
@@ -58,8 +58,8 @@ def factor_of(argument: str, value: Any) -> float:
         return value
     if tf.is_tensor(value):
         raise TypeError(
-            f"{argument} is a number, which an operation has for good, not {value!r:.60}: multiply what is reduced, or "
-            "the result, by a tensor."
+            f"{argument} must be a number, not a tensor: {value!r:.60}. Multiply the input or the result by the "
+            "tensor instead."
         )
     return _arguments.number(argument, value)
 

@@ -83,8 +83,8 @@ def _warn_of_overlap(graph: Any, kind: Kind) -> None:
             context._distrun_warned = True
             warnings.warn(
                 f"{kind.name.lower()} in the loop {context.name} of a v1 graph (tf.while_loop, map_fn, dynamic_rnn): "
-                "unless each of its iterations needs the one before, they may overlap, and on another rank another one "
-                "comes first. Pass parallel_iterations=1 to the loop.",
+                "its iterations may overlap, and in another order on each rank. Pass parallel_iterations=1 to the "
+                "loop.",
                 stacklevel=2,
             )
         context = context.outer_context

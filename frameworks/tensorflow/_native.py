@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 from distrun import errors
-from distrun._abi import ErrorStruct, Kind, ReduceOp
+from distrun._abi import DType, ErrorStruct, Kind, ReduceOp
 from distrun._collectives import reduce_op
 from distrun._library import library, library_file
 from distrun.process_sets import ProcessSet, registered_id
@@ -25,6 +25,7 @@ from ._errors import as_tensorflows
 from ._execution import Execution
 
 _FILE = "libdistrun_tensorflow.so"
+_DTYPES = tuple(code.name.rstrip("_") for code in DType)
 _DATA_OPS = ("Allreduce", "Allgather", "Broadcast", "Alltoall", "Reducescatter")
 
 
@@ -120,6 +121,17 @@ def call_of(kind: Kind, op: Any) -> Call:
     return what._replace(root=_attribute(op, "root")) if kind == Kind.BROADCAST else what
 
 
+def _dtype_error(kind: Kind, inputs: tuple[Any, ...]) -> errors.InvalidArgument | None:
+    """Returns the error for a dtype that the op does not have. TensorFlow's own has the whole definition of the op."""
+    for tensor in tf.nest.flatten(inputs):
+        if tensor.dtype.name not in _DTYPES:
+            return errors.InvalidArgument(
+                f"{kind.name.lower()} of dtype {tensor.dtype.name} is not supported. Cast the tensor to one of "
+                f"{', '.join(_DTYPES)}."
+            )
+    return None
+
+
 class Unavailable(Exception):
     """This version of TensorFlow cannot use the op library. The text says why."""
 
@@ -192,7 +204,7 @@ class NativeOps(Execution):
         except tf.errors.OpError as failure:
             if isinstance(failure, tf.errors.CancelledError):
                 self._held.distrun_tensorflow_raise_kept()  # raises a signal handler's exception
-            ours = self.error_of(failure)
+            ours = self.error_of(failure) or _dtype_error(kind, inputs)
             if ours is None:
                 raise
         raise as_tensorflows(ours)
@@ -229,11 +241,11 @@ def _refuse_if_loaded(path: str) -> None:
     except OSError:
         pass
     else:
-        raise Unavailable("something loaded the op library before TensorFlow did")
+        raise Unavailable("another module loaded distrun's op library before TensorFlow")
     if op_def_registry.get("DistrunAllreduce") is not None:
         raise ImportError(
-            "another copy of distrun's TensorFlow library is loaded in this process already; TensorFlow can have one. "
-            "Look for a second installed distrun on sys.path."
+            "another copy of distrun's TensorFlow library is already loaded in this process. Look for a second "
+            "installed distrun on sys.path."
         )
 
 

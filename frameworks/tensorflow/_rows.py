@@ -46,14 +46,13 @@ def convert(what: Call, of_rows: Any) -> list[Any]:
     # These operations are elementwise, so one operation on the stacked rows replaces those of the rows.
     if what.kind not in (Kind.ALLREDUCE, Kind.BROADCAST):
         raise NotImplementedError(
-            f"{shown} in tf.vectorized_map, or in the gradient that a Jacobian is made of: only allreduce and "
-            "broadcast can be made once for all rows. Call it outside, on all rows together, or use tf.map_fn; for a "
-            "Jacobian pass experimental_use_pfor=False."
+            f"{shown} in tf.vectorized_map or in a Jacobian: only allreduce and broadcast work there. Call it "
+            "outside, on all rows together, or use tf.map_fn. For a Jacobian pass experimental_use_pfor=False."
         )
     if of_rows.pfor.all_indices_partitioned:
         raise NotImplementedError(
-            f"{shown} in a branch or a loop of tf.vectorized_map that only some rows run: on another rank they may be "
-            "other rows. Make it for every row and choose with tf.where, or use tf.map_fn."
+            f"{shown} in a branch or a loop of tf.vectorized_map that only some rows run: on another rank these may "
+            "be other rows. Call it for every row and choose with tf.where, or use tf.map_fn."
         )
     _leave_out(of_rows.op)
     outputs = run(what, [one.t for one in of_rows.inputs])

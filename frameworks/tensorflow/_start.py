@@ -52,9 +52,9 @@ def select_gpu(own: Sequence[int]) -> None:
         return
     if own[0] >= len(gpus):
         raise RuntimeError(
-            f"rank {basics.rank()} has no GPU of its own: TensorFlow sees {len(gpus)}, and this rank's would be number "
-            f"{own[0]}, counted from 0. Start {len(gpus)} ranks on this host, set CUDA_VISIBLE_DEVICES for each rank "
-            "(empty: no GPU), or start them with distrun, which shares the GPUs out."
+            f"rank {basics.rank()} has no GPU: it would use number {own[0]} (counted from 0), but TensorFlow sees "
+            f"{len(gpus)}. Start {len(gpus)} ranks on this host, or set CUDA_VISIBLE_DEVICES for each rank (empty: "
+            "no GPU). distrun does this for the ranks that it starts."
         )
     try:
         tf.config.set_visible_devices(gpus[own[0]], "GPU")

@@ -31,8 +31,8 @@ class LocalGradientAggregationHelper:
     def _make_variables(self, gradients: Sequence[Any]) -> None:
         if self.counter is not None and self.counter.graph is tf.compat.v1.get_default_graph():
             raise ValueError(
-                "with backward_passes_per_step > 1 an optimizer computes the gradients of one loss in a graph; make a "
-                "DistributedOptimizer for each loss."
+                "with backward_passes_per_step > 1, an optimizer computes the gradients of one loss in a graph. "
+                "Create a DistributedOptimizer for each loss."
             )
         self.counter = _local("counter", (), tf.int32)
         self._sums = [_local("sum", gradient.shape, gradient.dtype) for gradient in gradients]

@@ -67,13 +67,15 @@ def _listed(variables: object) -> list[Any]:
     """Returns the variables as a list. TypeError for a model, an optimizer, a single variable, a dict and other
     values."""
     if not isinstance(variables, Iterable) or isinstance(variables, str | bytes | Mapping) or _is_one(variables):
-        raise TypeError(f"variables is a list of variables, such as model.variables, not {type(variables).__name__}.")
+        raise TypeError(
+            f"variables must be a list of variables, such as model.variables, not {type(variables).__name__}."
+        )
     given = list(variables)
     for index, one in enumerate(given):
         if not _is_one(one):
             raise TypeError(
-                f"variables is a list of variables, such as model.variables, but number {index} of it is "
-                f"{type(one).__name__}; send other values with broadcast_object."
+                f"variables must be a list of variables, such as model.variables, but number {index} is "
+                f"{type(one).__name__}. Send other values with broadcast_object."
             )
     return given
 

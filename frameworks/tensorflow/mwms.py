@@ -39,8 +39,8 @@ def patch_keras_mwms() -> bool:
     ]
     if missing or not hasattr(trainer, "_collective_all_reduce_multi_worker"):
         raise RuntimeError(
-            f"this Keras's TensorFlow trainer is not one that patch_keras_mwms() knows ({', '.join(missing) or 'no'} "
-            "multi-worker functions): try fit() without it, or use Keras 3.15, a custom loop, or distrun.keras."
+            f"patch_keras_mwms() does not know the TensorFlow trainer of this Keras ({', '.join(missing) or 'no'} "
+            "multi-worker functions). Try fit() without it, or use Keras 3.15, a custom loop, or distrun.keras."
         )
     build, reduce = trainer.TensorFlowTrainer._maybe_symbolic_build, trainer.reduce_per_replica
     mended = False

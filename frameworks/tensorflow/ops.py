@@ -254,7 +254,7 @@ def alltoall(
     del ignore_name_scope
     rows = tf.zeros([0], tf.int64) if splits is None else tf.convert_to_tensor(splits)
     if not rows.dtype.is_integer and rows.shape.num_elements() != 0:  # an empty list has no integer dtype
-        raise ValueError(f"splits are whole numbers of rows, one for each rank of the process set, not {splits!r}.")
+        raise ValueError(f"splits must be whole numbers of rows, one for each rank of the process set, not {splits!r}.")
     given = _tensor(tensor)
     output, received = run(call(Kind.ALLTOALL, name, process_set), signed(given), tf.cast(rows, tf.int64))
     output = as_given([output], [given])[0]

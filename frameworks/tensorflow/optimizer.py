@@ -68,10 +68,9 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
             return
         self._warns = False
         warnings.warn(
-            "apply_gradients() of a DistributedOptimizer whose compute_gradients() was never called: as in Horovod it "
-            "reduces nothing, so each rank applies gradients of its own. Make them with this optimizer's "
-            "compute_gradients(loss) and clip those, or reduce them with DistributedGradientTape or hvd.allreduce(); "
-            "where that is done, the optimizer needs no DistributedOptimizer.",
+            "apply_gradients() was called on a DistributedOptimizer, but compute_gradients() never was, so nothing "
+            "would be reduced. Take the gradients of this optimizer's compute_gradients(loss). If "
+            "DistributedGradientTape or hvd.allreduce() reduces them, leave out DistributedOptimizer.",
             stacklevel=3,
         )
 
@@ -92,7 +91,7 @@ def _refuse_if_distributed(optimizer: Any) -> None:
     """Raises ValueError for a distributed optimizer, also inside wrappers such as TensorFlow's for mixed precision."""
     while optimizer is not None:
         if isinstance(optimizer, _DistributedOptimizer):
-            raise ValueError("the optimizer is distributed already, and its gradients would be reduced twice.")
+            raise ValueError("the optimizer is already distributed. Its gradients would be reduced twice.")
         optimizer = getattr(optimizer, "_optimizer", None)
 
 
@@ -139,8 +138,8 @@ def DistributedOptimizer(
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         if backward_passes_per_step > 1 and tf.executing_eagerly():
             raise ValueError(
-                "backward_passes_per_step > 1 with a tf.compat.v1 optimizer works in graph mode only; add the "
-                "gradients up yourself, or use a Keras optimizer."
+                "backward_passes_per_step > 1 with a tf.compat.v1 optimizer works in graph mode only. Add up the "
+                "gradients yourself, or use a Keras optimizer."
             )
         reduction = Reduction(predivide=gradient_predivide_factor, scale_local=scale_local_gradients, **shared)
         return _DistributedOptimizer(

@@ -90,7 +90,7 @@ def DistributedGradientTape(
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"DistributedGradientTape wraps a tf.GradientTape, not {type(gradtape).__name__}.")
     if isinstance(gradtape, _DistributedGradientTape):
-        raise ValueError("the tape is distributed already, and its gradients would be reduced twice.")
+        raise ValueError("the tape is already distributed. Its gradients would be reduced twice.")
     kind = type(gradtape)
     reduction = Reduction(
         compression,

@@ -87,8 +87,8 @@ def init(  # type: ignore[no-redef]  # the core's, plus the choice of the GPU
             torch.cuda.set_device(own)
         else:
             warnings.warn(
-                f"rank {rank} is number {own} on its host and sees {count} GPUs, so it has none of its own and uses "
-                "the one that PyTorch selects. Start as many ranks on each host as it has GPUs.",
+                f"rank {rank} is number {own} on its host and sees {count} GPUs, so it uses the GPU that PyTorch "
+                "selects. Start as many ranks on each host as it has GPUs.",
                 stacklevel=2,
             )
 

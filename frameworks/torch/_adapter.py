@@ -22,7 +22,7 @@ def _refuse(tensor: Any) -> ValueError:
         return ValueError(f"expected a torch.Tensor, not {type(tensor).__name__}.")
     if tensor.layout != torch.strided:
         return ValueError(
-            f"a tensor of layout {tensor.layout} is not supported here; use sparse_allreduce_async or to_dense()."
+            f"a tensor of layout {tensor.layout} is not supported here. Use sparse_allreduce_async or to_dense()."
         )
     if tensor.dtype not in CODES:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in CODES)
@@ -30,8 +30,8 @@ def _refuse(tensor: Any) -> ValueError:
     if tensor.device.type not in _DEVICES:
         return ValueError(f"a tensor on {tensor.device} is not supported; move it to cpu or cuda.")
     return ValueError(
-        f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} has no memory of its own. Of a DTensor (FSDP2, "
-        "tensor parallelism) pass to_local() or full_tensor(); distrun.torch.c10d is for training with it."
+        f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} has no memory that can be sent. For a DTensor "
+        "(FSDP2, tensor parallelism) pass to_local() or full_tensor(), or train with distrun.torch.c10d."
     )
 
 

@@ -55,8 +55,8 @@ def watched(tensors: Iterable[tuple[str, torch.Tensor]]) -> Callable[[], errors.
         for name, tensor, seen in marked:
             if version(tensor) != seen and (is_whole(tensor) or not is_shared(tensor)):
                 return errors.InvalidArgument(
-                    f"tensor '{name}' was changed while it was in flight, so its result is neither that of the old "
-                    "values nor that of the new ones; wait for an operation before changing its tensor.",
+                    f"tensor '{name}' was changed while it was in flight, so its result may mix old and new values. "
+                    "Wait for an operation before you change its tensor.",
                     tensor=name,
                 )
         return None

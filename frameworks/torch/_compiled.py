@@ -227,7 +227,7 @@ def _named(name: Any) -> str:
 def _factors(prescale: Any, postscale: Any) -> tuple[float, float]:
     for argument, value in (("prescale_factor", prescale), ("postscale_factor", postscale)):
         if isinstance(value, str):
-            raise TypeError(f"{argument} is one number, not {value!r}.")
+            raise TypeError(f"{argument} must be one number, not {value!r}.")
     return float(prescale), float(postscale)
 
 

@@ -32,8 +32,8 @@ class Feedback(Compressor):
     def compress(tensor: Any) -> tuple[Any, Any]:
         """Raises ValueError, because an operation calls this on the class."""
         raise ValueError(
-            "compression with error feedback belongs to the gradients of a DistributedOptimizer; give an operation "
-            "Compression.fp16 or Compression.bf16."
+            "compression with error feedback works with DistributedOptimizer only. Use Compression.fp16 or "
+            "Compression.bf16 for an operation."
         )
 
     def largest(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -100,7 +100,7 @@ class Int8Feedback(Feedback):
         super().__init__(members, average)
         if members > _LARGEST_INT8:
             raise ValueError(
-                f"Compression.ef_int8 sums bytes of at most {_LARGEST_INT8} ranks, not of {members}; use ef_bf16."
+                f"Compression.ef_int8 works with at most {_LARGEST_INT8} ranks, not with {members}. Use ef_bf16."
             )
         self._levels = _LARGEST_INT8 // members
         self._wanted: torch.Tensor | None = None

@@ -359,7 +359,7 @@ class Reducer:
             if dense and sparse:
                 self._asked = None
                 raise ValueError(
-                    f"the gradient of {slot.name} is sparse on some ranks and dense on others; pass "
+                    f"the gradient of {slot.name} is sparse on some ranks and dense on others. Pass "
                     "sparse_as_dense=True to DistributedOptimizer on all ranks."
                 )
             if dense or sparse:

@@ -69,9 +69,8 @@ class Contested:
                 both = (rival.queued and rival.grad is grad) or (rival.is_reduced and not slot.waits)
                 if grad is not None and both:
                     raise errors.InvalidArgument(
-                        f"the parameter {slot.name} is in two DistributedOptimizers, and both would reduce its "
-                        "gradient, at once or one what the other has reduced. Put it into one of them only (an "
-                        "optimizer may have several parameter groups).",
+                        f"the parameter {slot.name} is in two DistributedOptimizers, so its gradient would be "
+                        "reduced twice. Put it into one of them. An optimizer may have several parameter groups.",
                         tensor=slot.name,
                     )
 

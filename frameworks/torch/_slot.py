@@ -97,8 +97,9 @@ def check_untouched(slot: Slot) -> None:
 def too_late(name: str, what: str) -> errors.InvalidArgument:
     """Returns the error for a gradient that was changed too late. `what` says how: "changed" or "replaced"."""
     return errors.InvalidArgument(
-        f"the gradient of {name} was {what} after backward had handed it over, so the step would take this rank's own; "
-        "call optimizer.synchronize() before changing gradients, and step inside optimizer.skip_synchronize().",
+        f"the gradient of {name} was {what} after its reduction had started, so the step would use this rank's "
+        "gradient only. Call optimizer.synchronize() before you change gradients, and step inside `with "
+        "optimizer.skip_synchronize():`.",
         tensor=name,
     )
 
@@ -132,8 +133,8 @@ def other_parameters(error: errors.Mismatch, asked: Sequence[Slot]) -> errors.Mi
     """Returns the error of the exchange of layouts for ranks with different parameters. Its own text does not name
     them."""
     return errors.Mismatch(
-        "the ranks' optimizers have different parameters, or others that require a gradient: this rank has "
-        f"{len(asked)} of them, from '{asked[0].name}' to '{asked[-1].name}'. {error}",
+        f"the optimizers of the ranks have different parameters that require a gradient. This rank has {len(asked)}, "
+        f"from '{asked[0].name}' to '{asked[-1].name}'. {error}",
         tensor=error.tensor,
         ranks=error.ranks,
         host=error.host,

@@ -155,8 +155,8 @@ def _put_state(optimizer: torch.optim.Optimizer, skeleton: Any, taken: _Taken) -
     sizes, roots = [len(group["params"]) for group in own], [size for size, _ in groups]
     if sizes != roots:
         raise ValueError(
-            f"the optimizer's groups have {sizes} parameters on rank {world().rank} and {roots} on the root; give all "
-            "ranks the same groups."
+            f"the optimizer's groups have {sizes} parameters on rank {world().rank} and {roots} on the root. Give "
+            "all ranks the same groups."
         )
     params = [param for group in own for param in group["params"]]
     optimizer.state.clear()

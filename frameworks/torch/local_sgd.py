@@ -35,13 +35,13 @@ class Buffers:
 
     def __init__(self, given: Mapping[str, str] | None) -> None:
         if given is not None and not isinstance(given, Mapping):
-            raise TypeError(f"buffers={given!r}: give a dict of names to 'average', 'first' or 'own'.")
+            raise TypeError(f"buffers={given!r}: pass a dict of names to 'average', 'first' or 'own'.")
         self.given = dict(given or {})
         for key, how in self.given.items():
             if not isinstance(key, str) or not key or how not in _HOW:
                 raise ValueError(
-                    f"buffers={{{key!r}: {how!r}}}: give a buffer's name, or the end of one, and "
-                    "'average', 'first' (the lowest rank's) or 'own' (each rank keeps its own)."
+                    f"buffers={{{key!r}: {how!r}}}: pass the name of a buffer, or its end, and 'average', 'first' "
+                    "(the lowest rank's) or 'own' (each rank keeps its own)."
                 )
 
     def key_of(self, name: str) -> str | None:
@@ -64,16 +64,16 @@ class Buffers:
             if key in used:
                 continue
             if any(name.endswith(key) for name, _ in parameters):
-                raise ValueError(f"buffers={{{key!r}: ...}}: that is a parameter, and parameters are averaged.")
+                raise ValueError(f"buffers={{{key!r}: ...}}: this is a parameter, and parameters are averaged.")
             names = ", ".join(name for name, _ in buffers[:10]) or "none"
             raise ValueError(
-                f"buffers={{{key!r}: ...}}: no buffer has this name or this end. The buffers are: {names}."
+                f"buffers={{{key!r}: ...}}: no buffer has this name, or a name with this end. The buffers are: {names}."
             )
         for name, tensor in buffers:
             if self.how(name, tensor) == _AVERAGE and not _has_average(tensor):
                 raise ValueError(
-                    f"buffers={{{self.key_of(name)!r}: 'average'}}: {name} is {tensor.dtype}, which has no average; "
-                    "use 'first' or 'own'."
+                    f"buffers={{{self.key_of(name)!r}: 'average'}}: {name} is {tensor.dtype}, which cannot be "
+                    "averaged. Use 'first' or 'own'."
                 )
 
 
@@ -210,9 +210,9 @@ class PeriodicAverage:
         everybodys = allgather_object(list(own), self._name("state"), self._process_set)
         if len(everybodys) != self._process_set.size():
             raise errors.InvalidArgument(
-                f"periodic_average: only {len(everybodys)} of the {self._process_set.size()} ranks average, the others "
-                "have called join() and would count as zero. Make the same number of steps on all ranks, or average() "
-                "on all of them before join() and not again."
+                f"periodic_average: only {len(everybodys)} of the {self._process_set.size()} ranks average, because "
+                "the others have called join(). Make the same number of steps on all ranks, or call average() on all "
+                "ranks before join()."
             )
         _same_ways(everybodys)
         common = always.union(own[what] for what in set(own).intersection(*everybodys))
@@ -261,7 +261,7 @@ def _same_ways(everybodys: list[list[tuple[Any, ...]]]) -> None:
     for how, name, *_ in (one for rows in everybodys for one in rows):
         if ways.setdefault(name, how) != how:
             raise errors.InvalidArgument(
-                f"periodic_average: the buffer {name} is {ways[name]!r} on one rank and {how!r} on another; pass the "
+                f"periodic_average: the buffer {name} is {ways[name]!r} on one rank and {how!r} on another. Pass the "
                 "same buffers= on all ranks."
             )
 
@@ -333,8 +333,8 @@ def periodic_average(
     them. ValueError for wrong arguments.
     """
     if period < 1:
-        raise ValueError(f"period is a number of steps from 1, not {period!r}.")
+        raise ValueError(f"period must be a number of steps, at least 1, not {period!r}.")
     if warmup_steps < 0:
-        raise ValueError(f"warmup_steps is a number of steps from 0, not {warmup_steps!r}.")
+        raise ValueError(f"warmup_steps must be a number of steps, at least 0, not {warmup_steps!r}.")
     kinds = Buffers(buffers)
     return PeriodicAverage(_given(model, kinds), kinds, period, warmup_steps, optimizer, process_set)

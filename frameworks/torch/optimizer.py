@@ -60,9 +60,9 @@ class InFront(torch.optim.Optimizer):
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError(
-            "distributed optimizers are not made by their class, nor by a subclass of it: wrap an optimizer by "
-            "hvd.DistributedOptimizer(optimizer, ...), and to change what is sent pass a class with compress and "
-            "decompress as compression=."
+            "the class of a distributed optimizer cannot be used or derived from directly. Call "
+            "hvd.DistributedOptimizer(optimizer, ...). To change what is sent, pass compression= a class with "
+            "compress and decompress."
         )
 
     def _distribute(self, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> None:
@@ -379,7 +379,7 @@ def DistributedOptimizer(
     Start with equal parameters: broadcast_parameters(). ValueError for arguments that do not fit together.
     """
     if isinstance(optimizer, InFront):
-        raise ValueError("the optimizer is distributed already.")
+        raise ValueError("the optimizer is already distributed.")
     active = has_peers(process_set)
     reduce = _collectives.reduce_op(op)
     gradient_predivide_factor = _arguments.predivide(gradient_predivide_factor)

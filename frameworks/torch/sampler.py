@@ -36,7 +36,9 @@ class DistributedSampler(_DistributedSampler[Any]):
             num_replicas = process_set.size() if num_replicas is None else num_replicas
             rank = process_set.rank() if rank is None else rank
         if drop_last and not pad:
-            raise ValueError("drop_last leaves samples out, pad=False says that none may be: choose one of them.")
+            raise ValueError(
+                "drop_last=True leaves out samples, and pad=False says that none may be left out. Use one of them."
+            )
         super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)
         self._share = self.num_samples if pad else share(len(dataset), self.num_replicas, self.rank)
 

@@ -76,9 +76,9 @@ def of_entries(rows: torch.Tensor, values: torch.Tensor, shape: torch.Size, what
             if low[dimension] < 0 or high[dimension] >= size:
                 odd = low[dimension] if low[dimension] < 0 else high[dimension]
                 raise errors.InvalidArgument(
-                    f"{what} has an entry at {odd} in dimension {dimension}, outside of its shape {tuple(shape)}. Make "
-                    "it with check_invariants=True on every rank, which finds where that comes from; if no rank has "
-                    "sent it, it was changed on its way: somebody on the network does that, or a fault.",
+                    f"{what} has an entry at {odd} in dimension {dimension}, outside its shape {tuple(shape)}. To "
+                    "find the rank, create it with check_invariants=True on every rank. If no rank has sent it, a "
+                    "fault of the network or somebody else has changed it.",
                     tensor=name,
                 )
     return torch.sparse_coo_tensor(rows.t(), values, shape, check_invariants=False)
@@ -98,7 +98,7 @@ def _same_shapes(name: str | None, shapes: list[list[int]], present: tuple[int, 
     odd = next(place for place, one in enumerate(shapes) if one != shapes[0])
     raise errors.Mismatch(
         f"the sparse tensor {name or 'without a name'} has the shape {tuple(shapes[0])} on rank {ranks[0]} and "
-        f"{tuple(shapes[odd])} on rank {ranks[odd]}; pass the same shape on every rank.",
+        f"{tuple(shapes[odd])} on rank {ranks[odd]}. Pass the same shape on every rank.",
         tensor=name or "",
         ranks=[ranks[odd]],
     )

@@ -36,7 +36,7 @@ def test_hosts_that_are_alike_have_no_problem() -> None:
     [
         ({"torch": "2.1"}, "torch differs: none on a, c; 2.1 on b. Install"),
         ({"build": "2"}, "the build of distrun differs: 1 on a, c; 2 on b. Install the same wheel"),
-        ({"gpus": ["H200"]}, "GPUs differ: none on a, c; H200 on b. Name hosts"),
+        ({"gpus": ["H200"]}, "GPUs differ: none on a, c; H200 on b. Use hosts"),
         ({"shm": 65536}, "/dev/shm of b has 64 KiB; DataLoader"),
         ({"unshared": "EPERM"}, "ranks on b cannot share memory: EPERM; allow memfd_create"),
         ({"files": 1024}, "b allows 1024 open files; ulimit -n 4096 where you type distrun."),
@@ -44,7 +44,8 @@ def test_hosts_that_are_alike_have_no_problem() -> None:
         ({"clock": -7200.0}, "the clock of b is 7200.0 s behind a's; set"),
         (
             {"infiniband": True, "memlock": 65536},
-            "b has InfiniBand and may lock 64 KiB only; ulimit -l unlimited there (limits.conf).",
+            "b has InfiniBand, but a process may lock only 64 KiB of memory; "
+            "set `ulimit -l unlimited` there (limits.conf).",
         ),
     ],
 )

@@ -191,9 +191,9 @@ def test_arguments_of_init() -> None:
         hvd.init(comm=object())
     hvd.init(comm=Communicator(0, 1))
     hvd.shutdown()
-    with pytest.raises(NotImplementedError, match=r"comm has \(0, 2\), this is rank 0 of 1.*add_process_set"):
+    with pytest.raises(NotImplementedError, match=r"comm has \(0, 2\) and this is rank 0 of 1.*add_process_set"):
         hvd.init(comm=Communicator(0, 2))
-    with pytest.raises(NotImplementedError, match="process sets"):
+    with pytest.raises(NotImplementedError, match="process set"):
         hvd.init(comm=[1])
     for wrong in ("static", [[0]], [0], hvd.ProcessSet):
         with pytest.raises(ValueError, match=r"\[hvd.ProcessSet\(\[0, 1\]\)\], or \"dynamic\", not"):
@@ -214,7 +214,7 @@ def test_process_sets(world: None) -> None:
     with pytest.raises(ValueError, match="not registered"):
         hvd.barrier(process_set=loose)
     for call in (hvd.barrier, hvd.remove_process_set):
-        with pytest.raises(TypeError, match=r"as add_process_set returns it.* not None"):
+        with pytest.raises(TypeError, match=r"from add_process_set.* not None"):
             call(process_set=None)
 
 
@@ -232,7 +232,7 @@ def test_both_ways_to_say_the_operation(world: None) -> None:
         assert torch.equal(hvd.allreduce(tensor, average=False), tensor)
     with pytest.raises(ValueError, match="either"):
         hvd.allreduce(tensor, average=True, op=hvd.Sum)
-    with pytest.raises(ValueError, match="op is one of"):
+    with pytest.raises(ValueError, match="op must be"):
         hvd.allreduce(tensor, op=17)
 
 
@@ -513,7 +513,7 @@ def test_array_likes(world: None) -> None:
     assert distrun.numpy.allgather([[1, 2]]).tolist() == [[1, 2]]
     with pytest.raises(ValueError, match="NumPy array"):
         distrun.numpy.allreduce_([1.0, 2.0])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="cannot travel"):
+    with pytest.raises(ValueError, match="are not supported"):
         distrun.numpy.allreduce("text")
 
 
@@ -558,9 +558,9 @@ def test_threads_that_never_submitted_are_known(world: None) -> None:
             ("glibc", "2.36"),
             "GCC 11 or newer.*module unload",
         ),
-        ("/lib64/libc.so.6: version `GLIBC_2.34' not found", ("glibc", "2.31"), "glibc 2.34.*here is glibc 2.31"),
-        ("/lib64/libc.so.6: version `GLIBC_2.38' not found", ("glibc", "2.36"), r"glibc 2\.38; here is glibc 2.36"),
-        ("Error loading shared library libstdc++.so.6", ("", ""), "glibc 2.34.*here is another C library.*Alpine"),
+        ("/lib64/libc.so.6: version `GLIBC_2.34' not found", ("glibc", "2.31"), "glibc 2.34.*has glibc 2.31"),
+        ("/lib64/libc.so.6: version `GLIBC_2.38' not found", ("glibc", "2.36"), r"glibc 2\.38, .* has glibc 2.36"),
+        ("Error loading shared library libstdc++.so.6", ("", ""), "glibc 2.34.*has another C library.*Alpine"),
         ("libsodium.so.23: cannot open shared object file", ("glibc", "2.36"), None),
     ],
 )

@@ -28,9 +28,9 @@ def number(argument: str, value: object) -> float:
         # float() would parse texts, and would drop the imaginary part of NumPy's complex numbers.
         return ctypes.c_double(value.item() if hasattr(value, "item") else value).value  # type: ignore[arg-type]
     except OverflowError:
-        raise ValueError(f"{argument} is a number that fits float64, not {_shown(value)}.") from None
+        raise ValueError(f"{argument} must be a number that fits into float64, not {_shown(value)}.") from None
     except (TypeError, ValueError, RuntimeError):  # arrays of several elements raise all three
-        raise TypeError(f"{argument} is one number, not {_shown(value)}.") from None
+        raise TypeError(f"{argument} must be one number, not {_shown(value)}.") from None
 
 
 def seconds(argument: str, given: object) -> float | None:
@@ -40,7 +40,7 @@ def seconds(argument: str, given: object) -> float | None:
     """
     limit = None if given is None else number(argument, given)
     if limit is not None and math.isnan(limit):
-        raise ValueError(f"{argument} is a number of seconds, or None for no limit, not nan.")
+        raise ValueError(f"{argument} must be a number of seconds, or None for no limit, not nan.")
     return limit
 
 
@@ -53,17 +53,17 @@ def name(given: object, argument: str = "name") -> str | None:
         return None
     if not isinstance(given, str):
         raise TypeError(
-            f"{argument} is a str, the same one on all ranks, or None, not {_shown(given)}; pass str() of it."
+            f"{argument} must be a str (the same on all ranks) or None, not {_shown(given)}. Pass str(...) of it."
         )
     if "\0" in given:  # C reads a string up to the first NUL
-        raise ValueError(f"{argument} has no NUL, unlike {_shown(given)}.")
+        raise ValueError(f"{argument} must not contain a NUL character: {_shown(given)}.")
     if "\n" in given or "\r" in given:  # reports put names in the middle of a line
-        raise ValueError(f"{argument} is one line of text, unlike {_shown(given)}.")
+        raise ValueError(f"{argument} must be one line of text: {_shown(given)}.")
     if not given.isascii():
         try:
             given.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"{argument} is text that UTF-8 has, unlike {_shown(given)}.") from None
+            raise ValueError(f"{argument} must be text that UTF-8 can encode: {_shown(given)}.") from None
     return given
 
 
@@ -75,9 +75,9 @@ def root_rank(given: object) -> int:
     try:
         rank = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"root_rank is a rank of the job, a whole number, not {_shown(given)}.") from None
+        raise TypeError(f"root_rank must be the number of a rank, not {_shown(given)}.") from None
     if not -1 << 31 <= rank < 1 << 31:
-        raise ValueError(f"root_rank is a rank of the job, from 0 to its size - 1, not {_shown(given)}.")
+        raise ValueError(f"root_rank must be a rank of the job, from 0 to its size - 1, not {_shown(given)}.")
     return rank
 
 
@@ -86,9 +86,9 @@ def count(argument: str, given: object, least: int = 0) -> int:
     try:
         found = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{argument} is a whole number, not {_shown(given)}.") from None
+        raise TypeError(f"{argument} must be a whole number, not {_shown(given)}.") from None
     if found < least:
-        raise ValueError(f"{argument} is at least {least}, not {_shown(given)}.")
+        raise ValueError(f"{argument} must be at least {least}, not {_shown(given)}.")
     return found
 
 
@@ -104,7 +104,7 @@ def predivide(given: object) -> float:
     """Returns an optimizer's gradient_predivide_factor. ValueError for 0, nan and infinity."""
     factor = number("gradient_predivide_factor", given)
     if factor == 0.0 or not math.isfinite(factor):
-        raise ValueError(f"gradient_predivide_factor divides the gradients, so it is not {factor:g}.")
+        raise ValueError(f"gradient_predivide_factor must be a finite number other than 0, not {factor:g}.")
     return factor
 
 
@@ -114,21 +114,24 @@ def settings(given: object) -> list[bytes]:
         return []
     if not isinstance(given, Mapping):
         raise TypeError(
-            f'settings is a dict of names and values, as in {{"fusion_threshold": "64MiB"}}, not {_shown(given)}.'
+            'settings must be a dict of names and values, such as {"fusion_threshold": "64MiB"}, not '
+            f"{_shown(given)}."
         )
     texts = []
     for key, value in given.items():
         if not isinstance(key, str):
-            raise TypeError(f"settings: a name is a str, as in docs/reference/settings.md, not {_shown(key)}.")
+            raise TypeError(f"settings: a name must be a str (`distrun help` lists the settings), not {_shown(key)}.")
         if value is None or isinstance(value, bytes | bytearray | list | tuple | set | frozenset | Mapping):
-            cure = "write it as docs/reference/settings.md says"
+            cure = f"`distrun help {key}` shows what it can be"
             if value is None:
-                cure = "leave the setting out for its default"
+                cure = "leave the setting out to get its default"
             raise TypeError(
-                f"settings: the value of {key!r} is a str, a number or a bool, not {_shown(value)}; {cure}."
+                f"settings: the value of {key!r} must be a str, a number or a bool, not {_shown(value)}; {cure}."
             )
         text = f"{key}={str(value).lower() if isinstance(value, bool) else value}"
         if "\0" in text:  # C reads a string up to the first NUL
-            raise ValueError(f"settings: a name and its value have no NUL, unlike {_shown(key)}: {_shown(value)}.")
+            raise ValueError(
+                f"settings: a name or a value must not contain a NUL character: {_shown(key)}: {_shown(value)}."
+            )
         texts.append(text.encode())
     return texts

@@ -91,11 +91,10 @@ def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
     if average is not None:
         if not isinstance(average, bool):
             raise TypeError(
-                f"average is Horovod's older argument and takes True or False, not {average!r}; name the reduction by "
-                "keyword, as in op=hvd.Max."
+                f"average must be True or False, not {average!r}. Name other reductions by keyword: op=hvd.Max."
             )
         if op is not None:
-            raise ValueError("pass either op or average, not both; average is the older name for op=Average or op=Sum.")
+            raise ValueError("pass either op or average, not both. average is the older name for op=Average or op=Sum.")
         warnings.warn(
             "average is deprecated; use op=hvd.Average or op=hvd.Sum.", DeprecationWarning, stacklevel=_program_level()
         )
@@ -104,9 +103,9 @@ def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
         return ReduceOp.AVERAGE
     found = ReduceOp._value2member_map_.get(op)
     if not isinstance(found, ReduceOp):
-        raise ValueError(f"op is one of Sum, Average, Min, Max and Product, not {op!r}.")
+        raise ValueError(f"op must be Sum, Average, Min, Max or Product, not {op!r}.")
     if found is ReduceOp.ADASUM:
-        raise NotImplementedError("Adasum is not part of distrun; use op=hvd.Average with a learning-rate warm-up.")
+        raise NotImplementedError("Adasum is not part of distrun. Use op=hvd.Average, and warm up the learning rate.")
     return found
 
 
@@ -139,7 +138,7 @@ def gradient_factor(gradient: str, kind: Kind, process_set: ProcessSet) -> float
     if gradient == EXACT:
         return 1.0
     if gradient != HOROVOD:
-        raise ValueError(f"gradient is 'exact' or 'horovod', not {gradient!r}.")
+        raise ValueError(f"gradient must be 'exact' or 'horovod', not {gradient!r}.")
     members = process_set.size() or 1
     return float(members) if kind == Kind.REDUCESCATTER else 1.0 / members
 
@@ -152,7 +151,7 @@ def check_group(what: str, count: int) -> None:
     """Raises InvalidArgument if a group is too large. It is not split, because its parts would not run all or none."""
     if count > MAX_GROUP:
         raise errors.InvalidArgument(
-            f"{what} has {count} tensors, and at most {MAX_GROUP} can run all or none; make several groups."
+            f"{what} has {count} tensors, but a group can have at most {MAX_GROUP}. Make several groups."
         )
 
 
@@ -362,8 +361,8 @@ class Collectives(Generic[T]):
 
 def _moved(name: str, what: str) -> errors.InvalidArgument:
     return errors.InvalidArgument(
-        f"tensor '{name}' {what} (resize_, set_) while it was in flight, so its result is lost; wait for an operation "
-        "before changing its tensor.",
+        f"tensor '{name}' {what} (resize_, set_) while it was in flight, so its result is lost. Wait for an "
+        "operation before you change its tensor.",
         tensor=name,
     )
 
@@ -391,7 +390,7 @@ def split_rows(splits: object) -> tuple[int, ...] | None:
     except TypeError:
         pass
     raise ValueError(
-        f"splits are whole numbers of rows below 2^63, one for each rank of the process set, not {splits!r}."
+        f"splits must be whole numbers of rows below 2^63, one for each rank of the process set, not {splits!r}."
     )
 
 

@@ -26,7 +26,8 @@ def check(compression: Any) -> None:
     """
     if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise ValueError(
-            f"compression is a class with compress and decompress, such as hvd.Compression.fp16, not {compression!r}."
+            "compression must be a class with compress and decompress, such as hvd.Compression.fp16, not "
+            f"{compression!r}."
         )
 
 

@@ -145,7 +145,7 @@ def _abort(kind: type[BaseException], value: BaseException | None, trace: Traceb
     try:
         _session.abort(describe(kind, value, trace), file, line or 0, tensor)  # generated code may have no lines
     except errors.DistrunError as error:
-        print(f"distrun: the other ranks could not be told: {error}", file=sys.stderr)
+        print(f"distrun: could not tell the other ranks: {error}", file=sys.stderr)
 
 
 def _is_ours(trace: TracebackType) -> bool:

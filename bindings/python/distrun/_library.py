@@ -45,11 +45,11 @@ def _cure(error: str) -> str:
         here = f"{libc} {version}" if libc else "another C library (musl, as in Alpine?)"
         # A wheel that was built on a machine newer than the oldest supported one needs that machine's glibc.
         needs = lacks[1] if lacks and lacks[1] != "2.34" else "2.34 or newer, as in Debian 12, Ubuntu 22.04 and RHEL 9"
-        return f"It needs glibc {needs}; here is {here}."
+        return f"It needs glibc {needs}, but this system has {here}."
     if "libstdc++" in error:
         return (
-            "It needs the libstdc++ of GCC 11 or newer, and the first one that is found counts: `module unload` an "
-            "older GCC whose folder is in LD_LIBRARY_PATH; in a conda environment `conda install 'libstdcxx-ng>=11'`."
+            "It needs the libstdc++ of GCC 11 or newer. If an older GCC is found first in LD_LIBRARY_PATH, use "
+            "`module unload`. In a conda environment, use `conda install 'libstdcxx-ng>=11'`."
         )
     return ""
 
@@ -68,15 +68,16 @@ def library() -> ctypes.CDLL:
         function = getattr(loaded, name, None)
         if function is None:
             raise ImportError(
-                f"{found} lacks {name}: it is of another version than this Python package; reinstall distrun."
+                f"{found} does not have {name}: it is not from the same version as this Python package. Reinstall "
+                "distrun."
             )
         function.restype = result
         function.argtypes = arguments
     version = loaded.distrun_api_version()
     if version != _abi.API_VERSION:
         raise ImportError(
-            f"{found} speaks version {version} of the C API, this Python package version {_abi.API_VERSION}; "
-            "reinstall distrun."
+            f"{found} has version {version} of the C API, but this Python package needs version {_abi.API_VERSION}. "
+            "Reinstall distrun."
         )
     return loaded
 

@@ -29,8 +29,8 @@ def _mac(session: _session.Session, process_set: int, name: str, sender: int) ->
 
 def _changed(name: str, sender: int) -> codec.CodecError:
     return codec.CodecError(
-        f"'{name}' is not the object that rank {sender} has sent: it was changed on its way, so it is not decoded. "
-        "Somebody on the network does that, or a fault."
+        f"the object '{name}' from rank {sender} was changed on its way, so it is not decoded. The cause is a fault "
+        "of the network, or somebody who changes its data."
     )
 
 

@@ -85,9 +85,9 @@ def fill(struct: _abi.OpStruct, op: Op) -> object:
     # Unchecked, ctypes would keep the lowest 32 bits of the root, and C the part of the name before a NUL.
     root = op.root if type(op.root) is int else _arguments.root_rank(op.root)
     if not -1 << 31 <= root < 1 << 31:
-        raise ValueError(f"the root of '{op.name}' is a rank of the job, not {root}.")
+        raise ValueError(f"the root of '{op.name}' must be a rank of the job, not {root}.")
     if "\0" in op.name:
-        raise ValueError(f"the name of an operation has no NUL, unlike {op.name!r}.")
+        raise ValueError(f"the name of an operation must not contain a NUL character: {op.name!r}.")
     shape, struct.shape = _shape_array(op.shape)
     splits, struct.splits = _shape_array(op.splits) if op.splits else (None, None)
     struct.struct_size = _OP_SIZE
@@ -287,7 +287,7 @@ class Handle(Generic[R]):
         late = [op.name for op, handle in zip(ops, handles, strict=False) if not native.distrun_poll(handle)]
         who = f"'{late[0]}' is" if late else "the operation is"
         if len(late) > 1:
-            who = f"'{late[0]}' and {len(late) - 1} more of its call are"
+            who = f"'{late[0]}' and {len(late) - 1} more of the same call are"
         return errors.Timeout(
             f"{who} not complete after {timeout:g} seconds and still in flight.",
             tensor=late[0] if late else "",
@@ -381,7 +381,7 @@ class Handle(Generic[R]):
 def checked(handle: object) -> Handle[Any]:
     """Returns `handle` if it is a Handle, as every ..._async call returns; TypeError otherwise."""
     if not isinstance(handle, Handle):
-        raise TypeError(f"poll and synchronize take the handle that an ..._async call returned, not {handle!r}.")
+        raise TypeError(f"poll and synchronize take a handle that an ..._async call returned, not {handle!r}.")
     return handle
 
 

@@ -20,14 +20,14 @@ def named(params: Mapping[str, T] | Iterable[tuple[str, T]] | Iterable[T], tenso
         pairs = list(params)
     else:
         raise ValueError(
-            f"parameters are a dict, or an iterable of (name, tensor) or of tensors, not {type(params).__name__}."
+            f"parameters must be a dict, or an iterable of (name, tensor) or of tensors, not {type(params).__name__}."
         )
     result: list[tuple[str, T]] = []
     for index, item in enumerate(pairs):
         name, tensor = item if isinstance(item, tuple) and len(item) == 2 else (f"parameter.{index}", item)
         if not isinstance(tensor, tensor_type) or not isinstance(name, str):
             raise ValueError(
-                f"parameter {name!r:.60} is a {type(tensor).__name__}, not a {tensor_type.__name__}; send other "
+                f"parameter {name!r:.60} is a {type(tensor).__name__}, not a {tensor_type.__name__}. Send other "
                 "values with broadcast_object."
             )
         result.append((name, tensor))
@@ -43,8 +43,8 @@ def local_variables(layer: Any) -> Sequence[Any]:
         builds = not getattr(one.build, "_is_default", False)  # Keras's mark of a layer without its own build()
         if builds and not one.built and not one.trainable_variables:
             raise ValueError(
-                f"the local layer {one.name!r} is not built, and gradients of the variables that it makes later would "
-                "be reduced: build it, or call the model on a batch, before it is passed as one of local_layers."
+                f"the local layer {one.name!r} is not built yet, so the gradients of its variables would be reduced. "
+                "Build it, or call the model on a batch, before you pass it in local_layers."
             )
     variables: Sequence[Any] = layer.trainable_variables
     return variables

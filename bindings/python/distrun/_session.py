@@ -319,8 +319,8 @@ def extend(extension: Extension) -> None:
 
 # A spawned DataLoader worker has no session, and imports the program, which may call init without a __main__ guard.
 _FOR_A_CHILD = (
-    "If its parent is a rank, as a DataLoader worker's is, pass it what it is to know (hvd.rank()), or have it forked "
-    '(DataLoader(..., multiprocessing_context="fork")).'
+    "If a rank has started it (a DataLoader worker), pass it the values that it needs, such as hvd.rank(), or fork "
+    'it: DataLoader(..., multiprocessing_context="fork").'
 )
 
 
@@ -333,7 +333,8 @@ def _is_child() -> bool:
 def _not_initialized(what: str) -> errors.NotInitialized:
     if _is_child():
         return errors.NotInitialized(
-            f"{what} in this process, which multiprocessing has started. {_FOR_A_CHILD} Else use hvd.init() first."
+            f"{what} in this process, which multiprocessing has started. {_FOR_A_CHILD} Otherwise call hvd.init() "
+            "first."
         )
     return errors.NotInitialized(f"{what}; use hvd.init() first.")
 
@@ -342,8 +343,8 @@ def _refused(error: errors.DistrunError) -> errors.DistrunError:
     """Returns the error that init() raises. The runtime cannot see that a child process of the rank calls init."""
     if _is_child() and error.code in (_abi.Code.INVALID_ARGUMENT, _abi.Code.PROTOCOL):
         error.args = (
-            "hvd.init() was refused in this process, which multiprocessing has started. Put the program under "
-            f'`if __name__ == "__main__":`, or each child runs it too. {_FOR_A_CHILD} The reason was: {error}',
+            "hvd.init() failed in this process, which multiprocessing has started. Put the program under `if "
+            f'__name__ == "__main__":`, or each child runs it too. {_FOR_A_CHILD} The reason was: {error}',
         )
     return error
 
@@ -366,8 +367,8 @@ def refuse_in_fork() -> None:
     """Raises NotInitialized in a child that was forked from an initialized process."""
     if _forked_from is not None:
         raise errors.NotInitialized(
-            f"this process was forked from {_forked_from} after distrun was initialised, and the connections belong to "
-            "the parent; communicate in the parent."
+            f"this process was forked from {_forked_from} after hvd.init(), so it cannot use the connections of its "
+            "parent. Communicate in the parent."
         )
 
 
@@ -477,7 +478,7 @@ def query(what: str, *, json: bool = False) -> Any:
     InvalidArgument for other questions.
     """
     if not isinstance(what, str):
-        raise errors.InvalidArgument(f"query takes the name of a question, not {what!r}")
+        raise errors.InvalidArgument(f"query takes the name of a question as text, not {what!r}")
     if json and what not in ("backends", "why"):
         raise errors.InvalidArgument(f'query("{what}") has no JSON; "backends" and "why" have')
     text = _ask(f"{what}.json" if json else what)

@@ -17,7 +17,10 @@ def main() -> int:
     try:
         import tensorflow as tf
     except ImportError as error:
-        print(f"ps and worker ranks run a TensorFlow server, but {sys.executable} cannot: {error}", file=sys.stderr)
+        print(
+            f"ps and worker ranks run a TensorFlow server, but {sys.executable} cannot start one: {error}",
+            file=sys.stderr,
+        )
         return 1
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     server = tf.distribute.Server(

@@ -118,8 +118,8 @@ class _Elastic:
         if name not in _OF_ELASTIC:  # pickle looks for its names in all modules
             raise AttributeError(f"hvd.elastic has no {name}")
         raise NotImplementedError(
-            f"hvd.elastic.{name}: elastic training is not in this release; save checkpoints, catch hvd.RankLost, and "
-            "start the job again from the last one. hvd.should_stop() tells all ranks in the same step to stop."
+            f"hvd.elastic.{name}: this release has no elastic training. Save checkpoints, and start the job again "
+            "from the last one after hvd.RankLost. hvd.should_stop() tells all ranks in the same step to stop."
         )
 
 
@@ -153,8 +153,8 @@ def init(
         own = f"rank {rank()} of {size()}"
         shutdown()
         raise NotImplementedError(
-            f"init(comm=...) with a part of the ranks, or in another order, is not supported (comm has {place}, this "
-            f"is {own}): leave out comm, and use process sets (hvd.add_process_set(ranks)) for parts of the job."
+            f"init(comm=...) must have all ranks in their order, but comm has {place} and this is {own}. Leave out "
+            "comm, and use a process set for some of the ranks: hvd.add_process_set(ranks)."
         )
     add_all(sets)
 
@@ -167,7 +167,8 @@ def _sets_in(process_sets: object) -> list[ProcessSet]:
     sets = [one for one in given if isinstance(one, ProcessSet)]
     if len(sets) != len(given):
         raise ValueError(
-            f'process_sets is a list of ProcessSet, as in [hvd.ProcessSet([0, 1])], or "dynamic", not {process_sets!r}.'
+            'process_sets must be a list of ProcessSet, such as [hvd.ProcessSet([0, 1])], or "dynamic", not '
+            f"{process_sets!r}."
         )
     return sets
 
@@ -178,7 +179,7 @@ def _place_in(comm: Any) -> list[int] | tuple[int, int] | None:
         return sorted(comm or ()) or None
     if not (hasattr(comm, "Get_rank") and hasattr(comm, "Get_size")):
         raise NotImplementedError(
-            f"init(comm=...) takes a list of ranks or a communicator of mpi4py's, not {type(comm).__name__}."
+            f"init(comm=...) takes a list of ranks or a communicator of mpi4py, not {type(comm).__name__}."
         )
     return comm.Get_rank(), comm.Get_size()
 

@@ -197,7 +197,9 @@ def about_hosts(rows: list[Facts]) -> list[str]:
     if len({row["distrun"] for row in rows}) == 1 and (odd := odd_ones(rows, "build")):
         problems.append(f"the build of distrun differs: {odd}. Install the same wheel on all hosts.")
     if odd := odd_ones(rows, "gpus"):
-        problems.append(f"GPUs differ: {odd}. Name hosts that are alike, or give each its number of slots (-H host:N).")
+        problems.append(
+            f"GPUs differ: {odd}. Use hosts with the same GPUs, or give each host its number of slots (-H host:N)."
+        )
     for row in rows:
         host = row["host"]
         if row["shm"] < SHM_WANTED:
@@ -220,14 +222,14 @@ def about_hosts(rows: list[Facts]) -> list[str]:
             problems.append(f"{host} allows {row['files']} open files; {cure}.")
         if row["infiniband"] and row["memlock"] >= 0:
             problems.append(
-                f"{host} has InfiniBand and may lock {row['memlock'] // 1024} KiB only; "
-                "ulimit -l unlimited there (limits.conf)."
+                f"{host} has InfiniBand, but a process may lock only {row['memlock'] // 1024} KiB of memory; set "
+                "`ulimit -l unlimited` there (limits.conf)."
             )
         if abs(row["clock"]) > CLOCK_WANTED:
             direction = "ahead of" if row["clock"] > 0 else "behind"
             problems.append(
-                f"the clock of {host} is {abs(row['clock']):.1f} s {direction} {rows[0]['host']}'s; "
-                "set it by chrony or NTP."
+                f"the clock of {host} is {abs(row['clock']):.1f} s {direction} {rows[0]['host']}'s; set it with "
+                "chrony or NTP."
             )
     return problems
 
@@ -240,7 +242,7 @@ def about_pairs(hosts: list[str], pairs: Mapping[str, tuple[float, float]]) -> l
     bandwidth = statistics.median(value for _, value in pairs.values())
     for pair, (seconds, rate) in pairs.items():
         names = " and ".join(hosts[int(number)] for number in pair.split("-"))
-        cure = "look at the cables, the interfaces' speed and --network"
+        cure = "check the cables, the speed of the interfaces, and --network"
         if seconds > max(LATENCY_FLOOR, LATENCY_FACTOR * latency):
             problems.append(
                 f"{names} take {seconds * 1e3:.2f} ms for a message, others {latency * 1e3:.2f} ms; {cure}."

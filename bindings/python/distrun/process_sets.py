@@ -26,12 +26,10 @@ class ProcessSet:
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         if not isinstance(ranks_or_comm, Iterable):
-            raise NotImplementedError(
-                "a ProcessSet is made from a list of ranks; mpi4py communicators are not supported: pass the ranks."
-            )
+            raise NotImplementedError("ProcessSet takes a list of ranks, not a communicator of mpi4py. Pass its ranks.")
         ranks = list(ranks_or_comm)
         if not all(isinstance(rank, int) and not isinstance(rank, bool) for rank in ranks):
-            raise ValueError(f"the ranks of a ProcessSet are integers, not {ranks!r}.")
+            raise ValueError(f"the ranks of a ProcessSet must be integers, not {ranks!r}.")
         self.process_set_id: int | None = None
         self.ranks: list[int] | None = sorted(ranks)
         self.mpi_comm: None = None
@@ -79,8 +77,7 @@ def checked(process_set: object) -> ProcessSet:
     """Returns `process_set` if it is a ProcessSet, registered or not; TypeError otherwise. For objects that keep it."""
     if not isinstance(process_set, ProcessSet):
         raise TypeError(
-            f"process_set is a ProcessSet, as add_process_set returns it, or left out for all ranks, "
-            f"not {process_set!r}."
+            f"process_set must be a ProcessSet from add_process_set (leave it out for all ranks), not {process_set!r}."
         )
     return process_set
 
@@ -90,7 +87,7 @@ def registered_id(process_set: ProcessSet) -> int:
     number = checked(process_set).process_set_id
     if number is None:
         _session.current()
-        raise ValueError(f"{process_set} is not registered; pass it to init() or add_process_set() on all ranks first.")
+        raise ValueError(f"{process_set} is not registered. Pass it to init() or add_process_set() on all ranks first.")
     return number
 
 
@@ -144,7 +141,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int], *, members_only: bo
     ranks = _ranks_of(process_set, session.world.size)
     if members_only and session.world.rank not in ranks:
         raise ValueError(
-            f"rank {session.world.rank} is not part of {process_set}; with members_only its ranks alone add it."
+            f"rank {session.world.rank} is not part of {process_set}. With members_only=True, only its members add it."
         )
     with _lock:
         if not members_only:
@@ -271,7 +268,7 @@ def find(number: int) -> ProcessSet:
     found = _registered.get(number)
     if found is None:
         _session.current()
-        raise ValueError(f"no process set with the id {number} is registered; was it removed since?")
+        raise ValueError(f"no process set with the id {number} is registered. It may have been removed.")
     return found
 
 

@@ -58,8 +58,8 @@ class Channel:
         unchecked."""
         if not 0 <= rank < len(self.members):
             raise ValueError(
-                f"{self} has no rank {rank} of its own: group_src, group_dst and a root are ranks in the group, "
-                f"0 to {len(self.members) - 1}."
+                f"{self} has no rank {rank}. group_src, group_dst and root are ranks in the group, 0 to "
+                f"{len(self.members) - 1}."
             )
         return rank
 

@@ -25,10 +25,10 @@ def create(options: Any, backend_options: object) -> DistrunProcessGroup:
     rank, size = (options.group_rank, options.group_size) if not ranks else (dist.get_rank(), dist.get_world_size())
     if (rank, size) != (world.rank, world.size):
         raise ValueError(
-            f"torch.distributed takes this process for rank {rank} of {size}, and distrun for rank {world.rank} of "
-            f"{world.size}: start it with `distrun -np {size}` and leave rank and world_size to the environment."
+            f"this process is rank {rank} of {size} for torch.distributed, and rank {world.rank} of {world.size} for "
+            f"distrun. Start it with `distrun -np {size}`, and do not pass rank and world_size."
         )
     if ranks != sorted(ranks):
-        raise ValueError(f"the ranks of a group of distrun's go up, and these do not: {ranks}.")
+        raise ValueError(f"the ranks of a group must be in ascending order: {ranks}.")
     channel = Channel(add_process_set(ranks, members_only=True) if ranks else global_process_set)
     return DistrunProcessGroup(channel, options.group_id, options.store, options.timeout)

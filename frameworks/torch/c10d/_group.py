@@ -87,7 +87,7 @@ class DistrunProcessGroup(_ProcessGroup):
     def _get_backend(self, device: torch.device) -> DistrunProcessGroup:
         """Returns this group for every device that it supports. RuntimeError for others, like torch's own method."""
         if device.type not in ("cpu", "cuda"):
-            raise RuntimeError(f"distrun moves tensors on cpu and cuda, not on {device.type}.")
+            raise RuntimeError(f"distrun sends tensors on cpu and cuda, not on {device.type}.")
         return self
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
@@ -359,8 +359,8 @@ class DistrunProcessGroup(_ProcessGroup):
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> NoReturn:
         """Raises NotImplementedError."""
         raise NotImplementedError(
-            "recv from any source: distrun matches messages by their senders; name it, recv(tensor, src=RANK), or "
-            f"receive in a gloo group beside this one: {GLOO_BESIDE}."
+            "recv from any source is not supported. Name the sender: recv(tensor, src=RANK). Or receive in a gloo "
+            f"group beside this one: {GLOO_BESIDE}."
         )
 
     def _root(self, opts: Any) -> int:

@@ -77,5 +77,5 @@ def _place() -> tuple[Any, ctypes.c_int64]:
 
 def _text(key: str) -> bytes:
     if "\0" in key:  # C reads a string up to the first NUL
-        raise ValueError(f"a key of the store has no NUL, unlike {key!r:.60}.")
+        raise ValueError(f"a key of the store must not contain a NUL character: {key!r:.60}.")
     return key.encode()

@@ -19,7 +19,7 @@ def values(tensor: torch.Tensor, linear: bool = True) -> torch.Tensor:
     """
     if tensor.is_complex():
         if not linear:
-            raise ValueError(f"{tensor.dtype} has no order and no product by parts: use SUM, AVG or PREMUL_SUM.")
+            raise ValueError(f"{tensor.dtype} has no minimum, maximum or product. Use SUM, AVG or PREMUL_SUM.")
         tensor = torch.view_as_real(tensor.detach().resolve_conj())
     return collective.adapter.contiguous(tensor)
 
@@ -51,8 +51,8 @@ def take(outputs: Sequence[torch.Tensor], like: torch.Tensor, result: Gathered, 
         first = wrong[0]
         raise errors.Mismatch(
             f"rank {members[first]} sent {sent[first]} bytes of {like.dtype} for an output of shape "
-            f"{tuple(outputs[first].shape)}, which has {outputs[first].nbytes}: make the outputs as large as what the "
-            "ranks send.",
+            f"{tuple(outputs[first].shape)}, which has {outputs[first].nbytes} bytes. Make each output as large as "
+            "what its rank sends.",
             ranks=[members[index] for index in wrong],
         )
     if like.device.type == "cpu":

@@ -38,7 +38,7 @@ class Messages:
     def start(self, sender: int, receiver: int, tag: int, begin: Message) -> InFlight:
         """Submits a message by begin(channel of the two, name of the message). Never blocks."""
         if sender == receiver:
-            raise ValueError(f"rank {sender} cannot send to itself: use tensor.clone() or copy_().")
+            raise ValueError(f"rank {sender} cannot send to itself. Use tensor.clone() or copy_().")
         group = self._channel.members
         source, target = group[self._channel.place(sender)], group[self._channel.place(receiver)]
         with self._lock:
@@ -139,7 +139,7 @@ class _Deferred:
     def wait(self, timeout: float | None = None) -> None:
         end = None if timeout is None else time.monotonic() + timeout
         if not self._started.wait(timeout):
-            raise errors.Timeout("the other rank has neither sent to this one nor received from it so far.")
+            raise errors.Timeout("the other rank has not sent to this one yet, and has not received from it.")
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         if self._handle is not None:

@@ -98,9 +98,9 @@ def _from_here(tensors: Tensors, message: Message) -> Message:
 def allgather(channel: Channel, outputs: Sequence[Tensors], inputs: Tensors) -> Handle[None]:
     """Gathers each input into its outputs, one for each member. A member's tensor may differ in size."""
     count = len(channel.members)
-    _need(len(outputs) == len(inputs), f"{len(outputs)} lists of outputs for {len(inputs)} inputs.")
+    _need(len(outputs) == len(inputs), f"{len(outputs)} lists of outputs do not fit {len(inputs)} inputs.")
     for row in outputs:
-        _need(len(row) == count, f"an allgather among {count} ranks has {count} outputs, not {len(row)}.")
+        _need(len(row) == count, f"an allgather among {count} ranks needs {count} outputs, not {len(row)}.")
     works = [data(tensor) for tensor in inputs]
 
     def finish(handle: Handle[None]) -> None:
@@ -117,22 +117,22 @@ def allgather_single(channel: Channel, outputs: Tensors, inputs: Tensors) -> Han
     for output, tensor in zip(outputs, inputs, strict=True):
         _need(
             output.nbytes == count * tensor.nbytes and output.dtype == tensor.dtype,
-            f"the output of an allgather among {count} ranks has {count} times the input's elements, and its dtype: "
-            f"not {tuple(output.shape)} of {output.dtype} for {tuple(tensor.shape)} of {tensor.dtype}.",
+            f"the output of an allgather among {count} ranks must have {count} times the elements of the input, and "
+            f"its dtype: not {tuple(output.shape)} of {output.dtype} for {tuple(tensor.shape)} of {tensor.dtype}.",
         )
-        _need(output.is_contiguous(), "the output of an allgather into one tensor is contiguous.")
+        _need(output.is_contiguous(), "the output of an allgather into one tensor must be contiguous.")
     return allgather(channel, [output.detach().view(count, -1).unbind() for output in outputs], inputs)
 
 
 def reduce_scatter(channel: Channel, outputs: Tensors, inputs: Sequence[Tensors], reduction: Reduction) -> Handle[None]:
     """Reduces inputs[member] into each output. An output has one input tensor for each member, of its own size."""
     count = len(channel.members)
-    _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} lists of inputs.")
+    _need(len(outputs) == len(inputs), f"{len(outputs)} outputs do not fit {len(inputs)} lists of inputs.")
     for output, row in zip(outputs, inputs, strict=True):
-        _need(len(row) == count, f"a reduce-scatter among {count} ranks has {count} inputs, not {len(row)}.")
+        _need(len(row) == count, f"a reduce-scatter among {count} ranks needs {count} inputs, not {len(row)}.")
         _need(
             all(tensor.numel() == output.numel() for tensor in row),
-            "the inputs and the output of a reduce-scatter have the same size: use all_reduce for uneven shares.",
+            "the inputs and the output of a reduce-scatter must have the same size. Use all_reduce for uneven shares.",
         )
     joined = [torch.cat([tensor.detach().reshape(-1) for tensor in row]) for row in inputs]
     return reduce_scatter_single(channel, outputs, joined, reduction)
@@ -147,8 +147,8 @@ def reduce_scatter_single(channel: Channel, outputs: Tensors, inputs: Tensors, r
     for output, tensor in zip(outputs, inputs, strict=True):
         _need(
             count * output.numel() == tensor.numel() and output.dtype == tensor.dtype,
-            f"the input of a reduce-scatter among {count} ranks has {count} times the output's elements, and its "
-            f"dtype: not {tuple(tensor.shape)} of {tensor.dtype} for {tuple(output.shape)} of {output.dtype}.",
+            f"the input of a reduce-scatter among {count} ranks must have {count} times the elements of the output, "
+            f"and its dtype: not {tuple(tensor.shape)} of {tensor.dtype} for {tuple(output.shape)} of {output.dtype}.",
         )
         source, work = values(tensor, reduction.linear), values(output, reduction.linear)
         # The runtime must not write a share into memory that it reads. Here an output may be a part of the input.
@@ -165,7 +165,7 @@ def alltoall(channel: Channel, outputs: Tensors, inputs: Tensors) -> Handle[None
     count = len(channel.members)
     _need(
         len(outputs) == count and len(inputs) == count,
-        f"an alltoall among {count} ranks has {count} inputs and {count} outputs, not {len(inputs)} and "
+        f"an alltoall among {count} ranks needs {count} inputs and {count} outputs, not {len(inputs)} and "
         f"{len(outputs)}.",
     )
     parts = [data(tensor) for tensor in inputs]
@@ -187,7 +187,10 @@ def gather(channel: Channel, outputs: Tensors, tensor: torch.Tensor, root: int) 
     """Gathers to the root, which passes an output for each member. The others pass none."""
     count = len(channel.members)
     mine = channel.position == root
-    _need(len(outputs) == (count if mine else 0), f"gather: {len(outputs)} outputs; the root has {count}, others none.")
+    _need(
+        len(outputs) == (count if mine else 0),
+        f"gather got {len(outputs)} outputs. The root must pass {count}, and the other ranks none.",
+    )
     source = data(tensor)
     counts = [source.numel() if member == root else 0 for member in range(count)]
     return _exchange(channel, outputs, source, counts)
@@ -197,7 +200,10 @@ def scatter(channel: Channel, output: torch.Tensor, tensors: Tensors, root: int)
     """Scatters from the root. It passes an input for each member, the others pass none. Each member gets its own."""
     count = len(channel.members)
     mine = channel.position == root
-    _need(len(tensors) == (count if mine else 0), f"scatter: {len(tensors)} inputs; the root has {count}, others none.")
+    _need(
+        len(tensors) == (count if mine else 0),
+        f"scatter got {len(tensors)} inputs. The root must pass {count}, and the other ranks none.",
+    )
     parts = [data(tensor) for tensor in tensors]
     source = torch.cat(parts) if parts else data(output)[:0]
     nothing = output.new_empty(0)
@@ -222,12 +228,15 @@ def _exchange(channel: Channel, outputs: Tensors, source: torch.Tensor, counts: 
 
 
 def _rows(tensor: torch.Tensor, splits: Sequence[int], members: int) -> list[int]:
-    _need(tensor.dim() > 0, "all_to_all_single takes tensors of at least one dimension.")
+    _need(tensor.dim() > 0, "all_to_all_single needs tensors of at least one dimension.")
     if splits:
         _need(
             len(splits) == members and sum(splits) == tensor.shape[0] and min(splits) >= 0,
-            f"the splits {list(splits)} are not one for each of {members} ranks that add up to {tensor.shape[0]} rows.",
+            f"the splits {list(splits)} must be one for each of {members} ranks, and add up to {tensor.shape[0]} rows.",
         )
         return list(splits)
-    _need(tensor.shape[0] % members == 0, f"{tensor.shape[0]} rows are not equal shares for {members} ranks.")
+    _need(
+        tensor.shape[0] % members == 0,
+        f"{tensor.shape[0]} rows cannot be divided into equal parts for {members} ranks.",
+    )
     return [tensor.shape[0] // members] * members

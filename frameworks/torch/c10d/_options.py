@@ -61,7 +61,7 @@ def asked(opts: Any, op: Any = None, root: int | None = None, timeout: timedelta
         case _ if op is None and root is None and timeout is None:
             return opts
         case _:
-            raise TypeError("op, root and timeout are in the options already: set them there, or leave opts out.")
+            raise TypeError("opts already has op, root and timeout. Set them there, or leave out opts.")
     return Asked(op, root or 0, timeout)
 
 
@@ -72,8 +72,8 @@ def reduction(opts: Any) -> Reduction:
     found = _REDUCTIONS.get(kind)
     if found is None:
         raise NotImplementedError(
-            f"ReduceOp.{getattr(kind, 'name', kind)} is not among distrun's reductions, which are SUM, AVG, MIN, MAX, "
-            f"PRODUCT and PREMUL_SUM; make a gloo group beside this one for it: {GLOO_BESIDE}."
+            f"ReduceOp.{getattr(kind, 'name', kind)} is not supported: distrun has SUM, AVG, MIN, MAX, PRODUCT and "
+            f"PREMUL_SUM. Use a gloo group beside this one: {GLOO_BESIDE}."
         )
     # From the state, because the attribute `factor` exists only in PyTorch 2.13 and newer.
     factor = given.__getstate__()[1] if kind == _TYPES.PREMUL_SUM and given is not kind else 1.0
@@ -107,7 +107,6 @@ def as_lists(
     for row in lists:
         if isinstance(row, torch.Tensor) or not all(isinstance(tensor, torch.Tensor) for tensor in row):
             raise ValueError(
-                "neither a list of lists of tensors and a list of tensors, nor a list of tensors and a tensor: pass "
-                "one of the two."
+                "pass a list of lists of tensors and a list of tensors, or a list of tensors and a tensor."
             )
     return lists, as_list(tensors)

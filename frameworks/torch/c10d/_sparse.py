@@ -19,7 +19,7 @@ def allreduce(channel: Channel, tensor: torch.Tensor, reduction: Reduction) -> H
     ValueError for other reductions than sums and averages, since a missing entry has no value to compare.
     """
     if not reduction.linear:
-        raise ValueError("sparse tensors are reduced by SUM, AVG and PREMUL_SUM only; use to_dense() for the others.")
+        raise ValueError("sparse tensors are reduced by SUM, AVG and PREMUL_SUM only. Use to_dense() for the others.")
     own = tensor.detach().coalesce()
     indices, values = own.indices().t().contiguous(), own.values().contiguous()
     shape = torch.tensor([list(tensor.shape)], dtype=torch.int64, device=tensor.device)
@@ -33,8 +33,9 @@ def allreduce(channel: Channel, tensor: torch.Tensor, reduction: Reduction) -> H
         odd = [rank for rank, row in zip(channel.members, shapes, strict=True) if not torch.equal(row, shape[0])]
         if odd:
             raise errors.Mismatch(
-                f"sparse tensors of different shapes: here {tuple(tensor.shape)}, on rank {odd[0]} "
-                f"{tuple(shapes[channel.members.index(odd[0])].tolist())}; pass the same shape on every rank.",
+                f"a sparse tensor has the shape {tuple(tensor.shape)} here and "
+                f"{tuple(shapes[channel.members.index(odd[0])].tolist())} on rank {odd[0]}. Pass the same shape on "
+                "every rank.",
                 ranks=odd,
             )
         total = of_entries(places, entries, tensor.shape, f"a sparse tensor in {channel}").coalesce()

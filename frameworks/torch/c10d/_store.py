@@ -121,8 +121,8 @@ class DistrunStore(Store):
         found = self._job.get(self._prefix + key, max(0.0, deadline - time.monotonic()))
         if found is None:
             raise dist.DistStoreError(
-                f"the store waited for the key {key!r}, and no rank has set it in time: another rank has not come so "
-                "far, or makes other groups. Give init_process_group(timeout=...) more where that is too short."
+                f"no rank has set the key {key!r} in the store in time. Another rank is late, or creates other "
+                "groups. If it needs more time, pass init_process_group(timeout=...)."
             )
         return found
 
@@ -131,7 +131,7 @@ def _checked(key: str, value: str | bytes) -> bytes:
     given = value.encode() if isinstance(value, str) else bytes(value)
     if len(given) > MAX_VALUE:
         raise ValueError(
-            f"the store keeps values of at most 1 MiB, and that of {key!r} has {len(given)} bytes: send what is large "
-            "with broadcast_object_list or as a tensor, or pass a store of your own, init_process_group(store=...)."
+            f"the value of {key!r} has {len(given)} bytes, but the store takes at most 1 MiB. Send it with "
+            "broadcast_object_list or as a tensor, or pass your own store: init_process_group(store=...)."
         )
     return given

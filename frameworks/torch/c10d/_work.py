@@ -105,8 +105,8 @@ class DistrunWork(_Work):
             if self._handle.poll() or time.monotonic() < end:  # it is a signal handler's own
                 raise
             expired = errors.Timeout(
-                f"{self._what} was not complete within a timeout of {left if own else self._limit:g} seconds: not all "
-                "ranks that it takes have called it, or one is slow. distrun's warnings on standard error name them.",
+                f"{self._what} was not complete within a timeout of {left if own else self._limit:g} seconds. Some "
+                "ranks have not called it, or one is slow: see distrun's warnings on standard error.",
                 ranks=error.ranks,
             )
             if not own:

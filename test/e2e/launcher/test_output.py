@@ -77,11 +77,15 @@ def on_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
 
 def test_the_examples_draw_their_progress_bar() -> None:
     script = (
-        "import mnist_data\nreport = mnist_data.Report(0, 2, 10)\nreport.step(1), report.step(2), report.epoch(1, 0.5)"
+        "import mnist_data, time\nreport = mnist_data.Report(0, 2, 10)\n"
+        "report.step(1), report.step(2), time.sleep(0.5), report.epoch(1, 0.5)"
     )
     drawn = ("-np", "1", sys.executable, "-c", script)
     code, text = on_terminal(*drawn, PYTHONPATH=str(ROOT / "examples"))
-    assert code == 0 and f"[0] [{'=' * 30}] 2/2\n[0] epoch 1: loss 0.5000, " in text, text
+    assert code == 0 and f"[0] [{'=' * 30}] 2/2[0] epoch 1: loss 0.5000, " in text, text
+    job = start(*drawn, env=os.environ | {"PYTHONPATH": str(ROOT / "examples")})
+    output, _ = job.communicate(timeout=60)
+    assert re.fullmatch(rb"\[0\] epoch 1: loss 0.5000, \d+ samples/s\n", output), output
 
 
 def test_tags_have_colours_on_a_terminal_alone() -> None:

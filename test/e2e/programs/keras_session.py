@@ -11,5 +11,5 @@ hvd.init()
 try:
     hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
 except ValueError as error:
-    assert "leave out disable_eager_execution()" in str(error), error
+    assert "Remove disable_eager_execution()" in str(error), error
     print("refused", flush=True)

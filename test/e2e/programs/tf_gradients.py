@@ -137,5 +137,5 @@ def other_gradients_are_refused() -> None:
         lambda **options: hvd.reducescatter(rows, **options),
         lambda **options: hvd.grouped_reducescatter([rows], **options),
     ):
-        raises(ValueError, "gradient is 'exact' or 'horovod', not 'mean'", call, gradient="mean")
+        raises(ValueError, "gradient must be 'exact' or 'horovod', not 'mean'", call, gradient="mean")
     equal(hvd.allgather(tf.range(2), gradient="horovod"), list(range(2)) * hvd.size())

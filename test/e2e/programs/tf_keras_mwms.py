@@ -61,7 +61,7 @@ def check_other_kerases() -> None:
     try:
         patch_keras_mwms()
     except RuntimeError as refusal:
-        assert "not one that patch_keras_mwms() knows" in str(refusal) and "use Keras 3.15" in str(refusal)
+        assert "patch_keras_mwms() does not know" in str(refusal) and "use Keras 3.15" in str(refusal)
     else:
         raise AssertionError("an unknown Keras was not refused")
     trainer._collective_all_reduce_multi_worker = known

@@ -21,7 +21,7 @@ def partial_tape() -> None:
         loss = bias * (hvd.rank() + 1.0)
     equal(part.gradient(loss, bias), [mean] * 2)
     dense = tf.keras.layers.Dense(2)
-    raises(ValueError, "build it", hvd.PartialDistributedGradientTape, tf.GradientTape(), local_layers=dense)
+    raises(ValueError, "Build it", hvd.PartialDistributedGradientTape, tf.GradientTape(), local_layers=dense)
     dense.build([None, 2])
     shared = tf.keras.layers.Dense(2)
     shared.build([None, 2])

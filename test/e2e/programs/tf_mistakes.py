@@ -42,26 +42,31 @@ def refused(kind, texts, operation, **options) -> None:  # type: ignore[no-untyp
 
 def names_and_sets() -> None:
     for operation in ALL:
-        refused(TypeError, ("name is a str", "not 5"), operation, name=5)
-        refused(TypeError, ("name is a str", "not b'x'"), operation, name=b"x")
-        refused(ValueError, ("name has no NUL", r"'a\x00b'"), operation, name="a\0b")
+        refused(TypeError, ("name must be a str", "not 5"), operation, name=5)
+        refused(TypeError, ("name must be a str", "not b'x'"), operation, name=b"x")
+        refused(ValueError, ("name must not contain a NUL", r"'a\x00b'"), operation, name="a\0b")
         for name in ("two\nlines", "two\rlines", ""):
-            refused(ValueError, ("name is one line of text", repr(name)), operation, name=name)
-        refused(TypeError, ("process_set is a ProcessSet", "not [0]"), operation, process_set=[0])
-    raises(TypeError, "process_set is a ProcessSet", hvd.join, [0])
-    raises(TypeError, "process_set is a ProcessSet", hvd.barrier, "all")
+            refused(ValueError, ("name must be one line of text", repr(name)), operation, name=name)
+        refused(TypeError, ("process_set must be a ProcessSet", "not [0]"), operation, process_set=[0])
+    raises(TypeError, "process_set must be a ProcessSet", hvd.join, [0])
+    raises(TypeError, "process_set must be a ProcessSet", hvd.barrier, "all")
 
 
 def factors_and_compression() -> None:
     for operation in REDUCTIONS:
         for argument in ("prescale_factor", "postscale_factor"):
-            refused(TypeError, (f"{argument} is one number", "not '2'"), operation, **{argument: "2"})
-            refused(TypeError, (f"{argument} is one number", "not None"), operation, **{argument: None})
-            refused(TypeError, (f"{argument} is a number", "tf.Tensor"), operation, **{argument: tf.constant(2.0)})
+            refused(TypeError, (f"{argument} must be one number", "not '2'"), operation, **{argument: "2"})
+            refused(TypeError, (f"{argument} must be one number", "not None"), operation, **{argument: None})
+            refused(
+                TypeError,
+                (f"{argument} must be a number, not a tensor", "tf.Tensor"),
+                operation,
+                **{argument: tf.constant(2.0)},
+            )
         if operation is not REDUCTIONS[1]:
-            words = ("compression is a class with compress", "not 'fp16'")
+            words = ("compression must be a class with compress", "not 'fp16'")
             refused(ValueError, words, operation, compression="fp16")
-        refused(ValueError, ("op is one of Sum", "'sum'"), operation, op="sum")
+        refused(ValueError, ("op must be Sum", "'sum'"), operation, op="sum")
     for factor in (np.array(2.0), np.float32(2.0)):  # numbers; the first one is not hashable
         equal(hvd.allreduce(X, prescale_factor=factor), X * 2)
 
@@ -89,15 +94,15 @@ def roots_and_variables() -> None:
             lambda root_rank: hvd.broadcast_variables([one], root_rank),
             lambda root_rank: hvd.broadcast_([one], root_rank),
         ):
-            refused(kind, ("root_rank is a rank of the job", text), broadcast, root_rank=root)
+            refused(kind, ("root_rank must be", text), broadcast, root_rank=root)
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     for given, text in (
         (model, "such as model.variables, not Sequential"),
         (one, "not ResourceVariable"),
         ({"one": one}, "not dict"),
         ("one", "not str"),
-        ([one, X], "number 1 of it is EagerTensor"),
-        ([one, "x"], "number 1 of it is str"),
+        ([one, X], "number 1 is EagerTensor"),
+        ([one, "x"], "number 1 is str"),
     ):
         raises(TypeError, text, hvd.broadcast_variables, given, 0)
         raises(TypeError, text, hvd.broadcast_, given, 0)
@@ -114,9 +119,9 @@ def gradients() -> None:
     ):
         raises(ValueError, "such as hvd.Compression.fp16, not 'fp16'", make, compression="fp16")
         for factor in (0, float("nan")):
-            raises(ValueError, "gradient_predivide_factor divides", make, gradient_predivide_factor=factor)
-        raises(TypeError, "gradient_predivide_factor is one number, not '2'", make, gradient_predivide_factor="2")
-        raises(TypeError, "process_set is a ProcessSet", make, process_set=[0])
+            raises(ValueError, "gradient_predivide_factor must be a finite", make, gradient_predivide_factor=factor)
+        raises(TypeError, "gradient_predivide_factor must be one number, not '2'", make, gradient_predivide_factor="2")
+        raises(TypeError, "process_set must be a ProcessSet", make, process_set=[0])
         for groups in ("abc", -1, 1.5, [one], [[one], "ab"]):
             raises(ValueError, "list of lists of tf.Variable, not", make, groups=groups)
         raises(ValueError, "lists of tf.Variable, not of str", make, groups=[["a"]])
@@ -133,10 +138,10 @@ def twice() -> None:
     optimizer = hvd.DistributedOptimizer(v1.GradientDescentOptimizer(1.0))
     around = v1.experimental.MixedPrecisionLossScaleOptimizer(optimizer, 2.0)
     for one in (optimizer, around):
-        raises(ValueError, "optimizer is distributed already", hvd.DistributedOptimizer, one)
+        raises(ValueError, "optimizer is already distributed", hvd.DistributedOptimizer, one)
     tape = hvd.DistributedGradientTape(tf.GradientTape())
     for again in (hvd.DistributedGradientTape, hvd.PartialDistributedGradientTape):
-        raises(ValueError, "tape is distributed already", again, tape)
+        raises(ValueError, "tape is already distributed", again, tape)
 
 
 names_and_sets()
@@ -146,7 +151,15 @@ arrays_that_are_more_than_numbers()
 roots_and_variables()
 gradients()
 twice()
+for wide in (tf.uint16, tf.complex64):
+    raises(hvd.InvalidArgument, f"allreduce of dtype {wide.name} is not", hvd.allreduce, tf.ones(2, wide), op=hvd.Sum)
 many = [tf.zeros([])] * 4097
-raises(hvd.InvalidArgument, "'many' has 4097 tensors, and at most 4096", hvd.grouped_allreduce, many, name="many")
+raises(
+    hvd.InvalidArgument,
+    "'many' has 4097 tensors, but a group can have at most 4096",
+    hvd.grouped_allreduce,
+    many,
+    name="many",
+)
 equal(hvd.allreduce(X, op=hvd.Sum), X * SIZE)  # all ranks have refused the same call, so they are still in step
 print("all checks passed", flush=True)

@@ -122,9 +122,9 @@ def check_a_compiled_training_step() -> None:
 def check_other_words_are_refused() -> None:
     x = jnp.ones((hvd.size(), 2))
     for call in (hvd.allgather, hvd.grouped_allgather, hvd.reducescatter, hvd.grouped_reducescatter):
-        with raises(ValueError, "gradient is 'exact' or 'horovod', not 'mean'"):
+        with raises(ValueError, "gradient must be 'exact' or 'horovod', not 'mean'"):
             call(x, gradient="mean")
-    with raises(ValueError, "gradient is 'exact' or 'horovod', not None"):
+    with raises(ValueError, "gradient must be 'exact' or 'horovod', not None"):
         hvd.broadcast(x, 0, gradient=None)
 
 

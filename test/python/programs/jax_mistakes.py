@@ -32,7 +32,14 @@ def each(calls: tuple[Callable[..., Any], ...], kind: type[Exception], *texts: s
 
 def check_compression() -> None:
     for given in ("fp16", None, 5):
-        each(REDUCTIONS, ValueError, "compression is a class", "hvd.Compression.fp16", repr(given), compression=given)
+        each(
+            REDUCTIONS,
+            ValueError,
+            "compression must be a class",
+            "hvd.Compression.fp16",
+            repr(given),
+            compression=given,
+        )
         for make in (hvd.distribute_gradients, functools.partial(hvd.DistributedOptimizer, optax.sgd(1.0))):
             with raises(ValueError, "hvd.Compression.fp16", repr(given)):
                 make(compression=given)
@@ -45,7 +52,7 @@ class InUnits(np.ndarray):
 
 def check_arrays_that_are_more_than_numbers() -> None:
     rows = np.ones(2 * hvd.size(), np.float32)
-    for given, text in ((rows.view(InUnits), "InUnits may carry more"), (np.ma.array(rows), "a masked array")):
+    for given, text in ((rows.view(InUnits), "InUnits may have more"), (np.ma.array(rows), "a masked array")):
         for call in (*WITHOUT_ROOT, functools.partial(hvd.broadcast, root_rank=0)):
             for way in WAYS.values():
                 with raises(ValueError, text):
@@ -57,11 +64,11 @@ def check_arrays_that_are_more_than_numbers() -> None:
 def check_names() -> None:
     broadcast = functools.partial(hvd.broadcast, root_rank=0)
     for given, kind, text in (
-        (5, TypeError, "name is a str, the same one on all ranks, or None, not 5"),
+        (5, TypeError, "name must be a str (the same on all ranks) or None, not 5"),
         (b"x", TypeError, "not b'x'"),
-        ("a\0b", ValueError, r"name has no NUL, unlike 'a\x00b'"),
-        ("two\nlines", ValueError, r"name is one line of text, unlike 'two\nlines'"),
-        ("\udc80", ValueError, r"name is text that UTF-8 has, unlike '\udc80'"),
+        ("a\0b", ValueError, r"name must not contain a NUL character: 'a\x00b'"),
+        ("two\nlines", ValueError, r"name must be one line of text: 'two\nlines'"),
+        ("\udc80", ValueError, r"name must be text that UTF-8 can encode: '\udc80'"),
     ):
         each((*WITHOUT_ROOT, broadcast), kind, text, name=given)
         with raises(kind, text):
@@ -84,7 +91,7 @@ def check_process_sets() -> None:
     broadcast = functools.partial(hvd.broadcast, root_rank=0)
     makes = (hvd.distribute_gradients, functools.partial(hvd.DistributedOptimizer, optax.sgd(1.0)))
     for given in (None, 0, [0], "all"):
-        text = f"process_set is a ProcessSet, as add_process_set returns it, or left out for all ranks, not {given!r}"
+        text = f"process_set must be a ProcessSet from add_process_set (leave it out for all ranks), not {given!r}"
         each((*WITHOUT_ROOT, broadcast, hvd.broadcast_parameters), TypeError, text, process_set=given)
         for call in (*makes, hvd.barrier, hvd.join, functools.partial(hvd.broadcast_object, 1)):
             with raises(TypeError, text):
@@ -95,8 +102,8 @@ def check_process_sets() -> None:
 def check_factors() -> None:
     for argument in ("prescale_factor", "postscale_factor"):
         for given in ("2", None, 1j, np.ones(2), jnp.ones(2)):
-            each(REDUCTIONS, TypeError, f"{argument} is one number, not ", **{argument: given})
-        each(REDUCTIONS, ValueError, f"{argument} is a number that fits float64", **{argument: 10**400})
+            each(REDUCTIONS, TypeError, f"{argument} must be one number, not ", **{argument: given})
+        each(REDUCTIONS, ValueError, f"{argument} must be a number that fits into float64", **{argument: 10**400})
     for given in (2, np.int8(2), np.array(2.0), jnp.float32(2)):
         for way in WAYS.values():
             found = way(functools.partial(hvd.allreduce, op=hvd.Sum, prescale_factor=given))(jnp.ones(2))
@@ -106,14 +113,19 @@ def check_factors() -> None:
 def check_roots() -> None:
     calls = (hvd.broadcast, hvd.broadcast_parameters)
     for given in ("0", 0.0, 0.7, None, np.ones(2)):
-        each(calls, TypeError, "root_rank is a rank of the job, a whole number, not ", root_rank=given)
-        with raises(TypeError, "root_rank is a rank of the job"):
+        each(calls, TypeError, "root_rank must be the number of a rank, not ", root_rank=given)
+        with raises(TypeError, "root_rank must be"):
             hvd.broadcast_object({}, given)
     for given in (2**31, 2**32, 2**70, -(2**40)):
-        each(calls, ValueError, f"root_rank is a rank of the job, from 0 to its size - 1, not {given}", root_rank=given)
+        each(
+            calls,
+            ValueError,
+            f"root_rank must be a rank of the job, from 0 to its size - 1, not {given}",
+            root_rank=given,
+        )
         with raises(ValueError, f"not {given}"):
             hvd.broadcast_object({}, given)
-    with raises(TypeError, "root_rank is a rank of the job", "Trace"):  # the root is a part of the compiled program
+    with raises(TypeError, "root_rank must be", "Trace"):  # the root is a part of the compiled program
         jax.jit(lambda root: hvd.broadcast(jnp.ones(2), root))(0)
     for given in (0, np.int64(0), jnp.int32(0)):
         for way in WAYS.values():
@@ -123,18 +135,18 @@ def check_roots() -> None:
 def check_optimizers() -> None:
     for make in (hvd.distribute_gradients, functools.partial(hvd.DistributedOptimizer, optax.sgd(1.0))):
         for given in (0, 0.0, np.float32(0), float("nan"), float("inf")):
-            with raises(ValueError, f"gradient_predivide_factor divides the gradients, so it is not {given:g}"):
+            with raises(ValueError, f"gradient_predivide_factor must be a finite number other than 0, not {given:g}"):
                 make(gradient_predivide_factor=given)
         for given in ("2", None, np.ones(2)):
-            with raises(TypeError, "gradient_predivide_factor is one number, not "):
+            with raises(TypeError, "gradient_predivide_factor must be one number, not "):
                 make(gradient_predivide_factor=given)
     for given in ("2", 1.5, None):
-        with raises(TypeError, f"backward_passes_per_step is a whole number, not {given!r}"):
+        with raises(TypeError, f"backward_passes_per_step must be a whole number, not {given!r}"):
             hvd.DistributedOptimizer(optax.sgd(1.0), backward_passes_per_step=given)
-    with raises(ValueError, "backward_passes_per_step is at least 1, not 0"):
+    with raises(ValueError, "backward_passes_per_step must be at least 1, not 0"):
         hvd.DistributedOptimizer(optax.sgd(1.0), backward_passes_per_step=0)
     for given in ("adam", optax.sgd):
-        with raises(TypeError, "optimizer is one of optax", "optax.adam(1e-3)", repr(given)):
+        with raises(TypeError, "optimizer must be one of optax", "optax.adam(1e-3)", repr(given)):
             hvd.DistributedOptimizer(given)
 
 
@@ -159,7 +171,9 @@ def check_what_is_no_operation_of_a_program() -> None:
             lambda x, f=calling: jax.lax.cond(x[0, 0] > 0, f, lambda x: x.sum(), x),
         )
         for program in programs:
-            with raises(RuntimeError, f"{name}() was called in a function that JAX compiles", "Call it outside"):
+            with raises(
+                RuntimeError, f"{name}() was called in a function that JAX compiles", "Call it before or after"
+            ):
                 program(rows)
         # A function that is not compiled makes its calls each time it is called.
         same(jax.grad(calling)(rows), rows)

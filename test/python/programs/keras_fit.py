@@ -330,9 +330,9 @@ def check_legacy_overflow_on_one_rank_skips_the_step_on_all() -> None:
 def check_legacy_has_no_accumulation() -> None:
     if not LEGACY:
         return
-    with raises(ValueError, "leave out backward_passes_per_step"):
+    with raises(ValueError, "Leave out backward_passes_per_step"):
         hvd.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=2)
-    with raises(ValueError, "tf_keras.optimizers without .legacy"):
+    with raises(ValueError, "optimizers without .legacy"):
         hvd.DistributedOptimizer(keras.optimizers.legacy.SGD())
 
 
@@ -398,7 +398,7 @@ def check_what_is_no_metric_is_left_alone() -> None:
     assert logs.pop("loss") == (1 + hvd.size()) / 2
     if odd:
         assert all(logs[name] is value for name, value in left.items()), logs
-        [text] = [str(one.message) for one in told if "differ among ranks" in str(one.message)]
+        [text] = [str(one.message) for one in told if "on the ranks are not averaged" in str(one.message)]
         assert ": of_each_sample, sometimes. " in text, text
 
 
@@ -446,7 +446,7 @@ def check_local_layers() -> None:
     made = model(0)
     local = made.layers[-1]
     for unbuilt in (keras.layers.Dense(2), Scale(keras.layers.Dense(2))):
-        with raises(ValueError, "local layer", "build it"):
+        with raises(ValueError, "local layer", "Build it"):
             hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.05), local_layers=unbuilt)
     for whole in (Scale(), Scale(Scale()), keras.layers.Activation("relu"), keras.layers.Lambda(abs)):
         hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.05), local_layers=whole)
@@ -473,11 +473,11 @@ def check_the_scale_of_local_gradients() -> None:
 
 
 def check_what_is_wrong_is_refused() -> None:
-    with raises(ValueError, "no optimizer of Keras 3"):
+    with raises(ValueError, "not an optimizer of Keras 3"):
         hvd.DistributedOptimizer(3)
     with raises(ValueError, "set TF_USE_LEGACY_KERAS=1 before"):
         hvd.DistributedOptimizer(type("Adam", (), {"__module__": "tf_keras.src.optimizers.adam"})())
-    with raises(ValueError, "distributed already"):
+    with raises(ValueError, "already distributed"):
         hvd.DistributedOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD()))
     with raises(ValueError, "Average or hvd.Sum"):
         hvd.DistributedOptimizer(keras.optimizers.SGD(), op=hvd.Max)

@@ -38,7 +38,9 @@ def check_an_error_of_the_multiplier_is_its_own() -> None:
     error = told(lambda: fit(model(), Schedule(0.5, measured)), TypeError, "has no len()")
     assert any(frame.name == "measured" for frame in traceback.extract_tb(error.__traceback__))
     told(lambda: fit(model(), Schedule(0.5, lambda epoch: None)), TypeError, "multiplier gives for epoch 0", "not None")
-    told(lambda: fit(model(), Schedule("0.5", lambda epoch: 1.0)), TypeError, "initial_lr is one number, not '0.5'")
+    told(
+        lambda: fit(model(), Schedule("0.5", lambda epoch: 1.0)), TypeError, "initial_lr must be one number, not '0.5'"
+    )
 
 
 def with_an_argument_more(function: Callable[[float, float], float]) -> Callable[..., float]:
@@ -54,7 +56,7 @@ def with_an_argument_more(function: Callable[[float, float], float]) -> Callable
 def check_a_multiplier_is_called_with_the_epoch() -> None:
     for wrong in (lambda: 1.0, lambda epoch, rate: rate, (5).bit_length):
         told(lambda wrong=wrong: Schedule(0.5, wrong), TypeError, "function of the epoch", "with one argument")
-    told(lambda: Schedule(0.5, "x"), TypeError, "multiplier is one number, not 'x'")
+    told(lambda: Schedule(0.5, "x"), TypeError, "multiplier must be one number, not 'x'")
     for right in (with_an_argument_more(lambda epoch, rate: rate), functools.partial(pow, 1), np.float32(0.1), abs):
         fit(model(), Schedule(0.5, right))
 
@@ -68,20 +70,34 @@ def check_an_optimizer_that_has_a_schedule() -> None:
             made = model()
             made.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss="mse")
             for callback in (Schedule(0.5, 1.0, start_epoch=3), Warmup(0.5, steps_per_epoch=2)):
-                told(lambda made=made, callback=callback: fit(made, callback), TypeError, "a number as learning rate")
+                told(
+                    lambda made=made, callback=callback: fit(made, callback),
+                    TypeError,
+                    "an optimizer whose learning rate is a number",
+                )
             assert int(made.optimizer.iterations) == 0
 
 
 def check_numbers_of_the_callbacks() -> None:
     for value in ("5", 1j):
         told(
-            lambda value=value: Warmup(0.5, warmup_epochs=value), TypeError, "warmup_epochs is one number", repr(value)
+            lambda value=value: Warmup(0.5, warmup_epochs=value),
+            TypeError,
+            "warmup_epochs must be one number",
+            repr(value),
         )
         for argument in ("start_epoch", "end_epoch", "steps_per_epoch"):
             given = {argument: value}
-            told(lambda given=given: Schedule(0.5, 1.0, **given), TypeError, f"{argument} is one number", repr(value))
+            told(
+                lambda given=given: Schedule(0.5, 1.0, **given),
+                TypeError,
+                f"{argument} must be one number",
+                repr(value),
+            )
     for value in (float("nan"), float("inf"), -1):
-        told(lambda value=value: Warmup(0.5, warmup_epochs=value), ValueError, "warmup_epochs is", f"not {value:g}.")
+        told(
+            lambda value=value: Warmup(0.5, warmup_epochs=value), ValueError, "warmup_epochs must be", f"not {value:g}."
+        )
     fit(model(), Warmup(0.5, warmup_epochs=np.float32(0.5), steps_per_epoch=2.0), Warmup(0.5, warmup_epochs=0))
     for epochs in (0.5, 1.5):
         made = model()
@@ -91,22 +107,22 @@ def check_numbers_of_the_callbacks() -> None:
 
 def check_options_of_the_optimizer() -> None:
     for kind, text, options in (
-        (TypeError, "gradient_predivide_factor is one number, not '2'", {"gradient_predivide_factor": "2"}),
-        (ValueError, "gradient_predivide_factor divides the gradients, so", {"gradient_predivide_factor": 0}),
-        (ValueError, "it is not nan", {"gradient_predivide_factor": float("nan")}),
-        (TypeError, "backward_passes_per_step is a whole number, not '2'", {"backward_passes_per_step": "2"}),
-        (ValueError, "backward_passes_per_step is at least 1, not 0", {"backward_passes_per_step": 0}),
-        (TypeError, "name is a str", {"name": 5}),
-        (ValueError, r"name has no NUL, unlike 'a\x00b'", {"name": "a\0b"}),
-        (ValueError, r"name is one line of text, unlike 'a\nb'", {"name": "a\nb"}),
-        (TypeError, "process_set is a ProcessSet", {"process_set": [0]}),
-        (TypeError, "process_set is a ProcessSet", {"process_set": None}),
+        (TypeError, "gradient_predivide_factor must be one number, not '2'", {"gradient_predivide_factor": "2"}),
+        (ValueError, "gradient_predivide_factor must be a finite number", {"gradient_predivide_factor": 0}),
+        (ValueError, "not nan", {"gradient_predivide_factor": float("nan")}),
+        (TypeError, "backward_passes_per_step must be a whole number, not '2'", {"backward_passes_per_step": "2"}),
+        (ValueError, "backward_passes_per_step must be at least 1, not 0", {"backward_passes_per_step": 0}),
+        (TypeError, "name must be a str", {"name": 5}),
+        (ValueError, r"name must not contain a NUL character: 'a\x00b'", {"name": "a\0b"}),
+        (ValueError, r"name must be one line of text: 'a\nb'", {"name": "a\nb"}),
+        (TypeError, "process_set must be a ProcessSet", {"process_set": [0]}),
+        (TypeError, "process_set must be a ProcessSet", {"process_set": None}),
         (TypeError, "list of lists of Keras variables, not 'abc'", {"groups": "abc"}),
-        (ValueError, "groups is at least 0, not -1", {"groups": -1}),
-        (TypeError, "groups[0] is a list of Keras variables", {"groups": [model().weights[0]]}),
-        (TypeError, "groups[0] takes Keras variables", {"groups": [[1]]}),
-        (TypeError, "num_groups is a whole number", {"num_groups": "abc"}),
-        (ValueError, "compression is Compression.none, fp16 or bf16, not 'zip'", {"compression": "zip"}),
+        (ValueError, "groups must be at least 0, not -1", {"groups": -1}),
+        (TypeError, "groups[0] must be a list of Keras variables", {"groups": [model().weights[0]]}),
+        (TypeError, "groups[0] must have Keras variables", {"groups": [[1]]}),
+        (TypeError, "num_groups must be a whole number", {"num_groups": "abc"}),
+        (ValueError, "compression must be Compression.none, fp16 or bf16, not 'zip'", {"compression": "zip"}),
     ):
         told(lambda options=options: hvd.DistributedOptimizer(sgd(), **options), kind, text)
     if not LEGACY:
@@ -114,8 +130,8 @@ def check_options_of_the_optimizer() -> None:
         told(
             lambda: hvd.DistributedOptimizer(scaled, backward_passes_per_step=2),
             ValueError,
-            "a LossScaleOptimizer adds up no gradients itself: leave out backward_passes_per_step",
-            "make the optimizer in it with gradient_accumulation_steps=2",
+            "a LossScaleOptimizer does not accumulate gradients itself. Leave out backward_passes_per_step",
+            "create the optimizer in it with gradient_accumulation_steps=2",
         )
     made = hvd.DistributedOptimizer(
         *(sgd(), "own", "/cpu:0"),
@@ -125,12 +141,17 @@ def check_options_of_the_optimizer() -> None:
     )
     assert "own" in made.name
     hvd.DistributedOptimizer(sgd(), num_groups=None)
-    told(lambda: made.register_local_var(model()), TypeError, "register_local_var takes Keras variables", "Sequential")
+    told(
+        lambda: made.register_local_var(model()),
+        TypeError,
+        "register_local_var must have Keras variables",
+        "Sequential",
+    )
 
 
 def check_what_is_no_optimizer() -> None:
-    told(lambda: hvd.DistributedOptimizer("sgd"), ValueError, "'sgd' is no optimizer", "keras.optimizers.get(name)")
-    told(lambda: hvd.DistributedOptimizer(sgd), ValueError, "is no optimizer", "make one of it: SGD()")
+    told(lambda: hvd.DistributedOptimizer("sgd"), ValueError, "'sgd' is not an optimizer", "keras.optimizers.get(name)")
+    told(lambda: hvd.DistributedOptimizer(sgd), ValueError, "is not an optimizer", "create it first: SGD()")
 
 
 def check_arrays_that_are_more_than_numbers() -> None:
@@ -148,38 +169,42 @@ def check_roots() -> None:
             lambda wrong=wrong: hvd.broadcast_model(made, wrong),
             lambda wrong=wrong: hvd.callbacks.BroadcastGlobalVariablesCallback(wrong),
         ):
-            told(attempt, kind, "is a rank of the job", f"not {wrong!r}")
+            told(attempt, kind, "must be", f"not {wrong!r}")
     hvd.broadcast_model(made, np.int64(hvd.size() - 1))
 
 
 def check_what_is_no_variable_or_model() -> None:
     made = model()
-    told(lambda: hvd.broadcast_variables(made), TypeError, "broadcast_variables is a list", "Sequential")
-    told(lambda: hvd.broadcast_variables(made.weights[0]), TypeError, "is a list of Keras variables")
-    told(lambda: hvd.broadcast_variables(made.get_weights()), TypeError, "takes Keras variables", "ndarray")
+    told(lambda: hvd.broadcast_variables(made), TypeError, "broadcast_variables must be a list", "Sequential")
+    told(lambda: hvd.broadcast_variables(made.weights[0]), TypeError, "must be a list of Keras variables")
+    told(lambda: hvd.broadcast_variables(made.get_weights()), TypeError, "must have Keras variables", "ndarray")
     told(lambda: hvd.broadcast_model(made.weights), TypeError, "takes a Keras model, not one of type list")
     start = hvd.callbacks.BroadcastGlobalVariablesCallback
-    told(lambda: start(0, local_variables=made.weights[0]), TypeError, "local_variables is a list of Keras variables")
-    told(lambda: start(0, local_variables=made.layers), TypeError, "local_variables takes Keras variables", "Dense")
-    told(lambda: start(0).register_local_var(made.layers[0]), TypeError, "register_local_var takes", "Dense")
+    told(
+        lambda: start(0, local_variables=made.weights[0]),
+        TypeError,
+        "local_variables must be a list of Keras variables",
+    )
+    told(lambda: start(0, local_variables=made.layers), TypeError, "local_variables must have Keras variables", "Dense")
+    told(lambda: start(0).register_local_var(made.layers[0]), TypeError, "register_local_var must have", "Dense")
     start(0, local_variables=iter(made.weights)).register_local_var(made.weights[0])
 
 
 def check_values_and_names() -> None:
     ones = np.ones((hvd.size(), 1))
-    for name, text in (("a\0b", "no NUL"), ("a\nb", "one line"), ("a\rb", "one line")):
+    for name, text in (("a\0b", "not contain a NUL"), ("a\nb", "be one line"), ("a\rb", "be one line")):
         for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter, hvd.allgather_object):
             told(
                 lambda call=call, name=name: call(ones, name=name),
                 ValueError,
-                f"name {'has' if text[0] == 'n' else 'is'} {text}",
+                f"name must {text}",
             )
         told(lambda name=name: hvd.broadcast(ones, 0, name), ValueError, text)
     for argument in ("prescale_factor", "postscale_factor"):
         given = {argument: "2"}
-        told(lambda given=given: hvd.allreduce(ones, **given), TypeError, f"{argument} is one number, not '2'")
+        told(lambda given=given: hvd.allreduce(ones, **given), TypeError, f"{argument} must be one number, not '2'")
     for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter):
-        told(lambda call=call: call(ones, process_set=[0]), TypeError, "as add_process_set returns it")
+        told(lambda call=call: call(ones, process_set=[0]), TypeError, "from add_process_set")
 
 
 def check_files() -> None:
@@ -194,10 +219,10 @@ def check_files() -> None:
             assert all(map(np.array_equal, again.get_weights(), plain.get_weights()))
             again.compile(optimizer=hvd.DistributedOptimizer(sgd(0.0)), loss="mse")
             fit(again)
-        told(lambda: hvd.load_model(file, compression="zip"), ValueError, "compression is Compression.none")
-        told(lambda: hvd.load_model(file, sgd), TypeError, "custom_optimizers is a list of optimizers' classes")
-        told(lambda: hvd.load_model(file, [sgd()]), TypeError, "custom_optimizers is a list of optimizers' classes")
-        told(lambda: hvd.load_model(file, None, [sgd]), TypeError, "custom_objects is a dict")
+        told(lambda: hvd.load_model(file, compression="zip"), ValueError, "compression must be Compression.none")
+        told(lambda: hvd.load_model(file, sgd), TypeError, "custom_optimizers must be a list of optimizer classes")
+        told(lambda: hvd.load_model(file, [sgd()]), TypeError, "custom_optimizers must be a list of optimizer classes")
+        told(lambda: hvd.load_model(file, None, [sgd]), TypeError, "custom_objects must be a dict")
 
 
 def check_local_variables_where_all_gradients_are_judged_together() -> None:
@@ -212,11 +237,11 @@ def check_local_variables_where_all_gradients_are_judged_together() -> None:
         told(
             lambda optimizer=optimizer: hvd.PartialDistributedOptimizer(optimizer, local_layers=layer),
             ValueError,
-            "variables of this rank alone (local_layers, register_local_var) do not go with global_clipnorm",
-            "clipnorm clips each variable by itself",
+            "variables of one rank only (local_layers, register_local_var) cannot be used with global_clipnorm",
+            "Use clipnorm, which clips each variable by itself",
         )
     hvd.PartialDistributedOptimizer(sgd(clipnorm=1.0), local_layers=layer)
-    refused = (ValueError, "do not go with loss scaling", "mixed_bfloat16")
+    refused = (ValueError, "cannot be used with loss scaling", "mixed_bfloat16")
     if not LEGACY:
         told(lambda: hvd.PartialDistributedOptimizer(scaling(sgd()), local_layers=layer), *refused)
         return
@@ -241,8 +266,8 @@ def check_files_do_not_tell_the_sum_of_passes_from_their_average() -> None:
             told(
                 lambda file=file: hvd.load_model(file),
                 ValueError,
-                "model.keras: its optimizer adds up the gradients of 2 passes",
-                "average_aggregated_gradients=False for the sum, True for the average",
+                "model.keras: its optimizer accumulates the gradients of 2 passes",
+                "average_aggregated_gradients=False for the sum",
             )
             again = hvd.load_model(file, average_aggregated_gradients=average)
             before = made.get_weights()
@@ -282,7 +307,7 @@ def check_legacy_keras_is_not_compiled_with_xla() -> None:
                 lambda: model().compile(optimizer=hvd.DistributedOptimizer(sgd()), loss="mse", jit_compile=True),
                 ValueError,
                 "cannot be compiled with XLA on TensorFlow",
-                "pass jit_compile=False to compile()",
+                "Pass jit_compile=False to compile()",
             )
         finally:
             keras.mixed_precision.set_global_policy("float32")
@@ -291,7 +316,7 @@ def check_legacy_keras_is_not_compiled_with_xla() -> None:
     assert later.jit_compile
     later.optimizer = hvd.DistributedOptimizer(sgd(0.0))
     fit(later)
-    with raises(ValueError, "pass jit_compile=False"):
+    with raises(ValueError, "Pass jit_compile=False"):
         later.jit_compile = True
 
 

@@ -73,13 +73,13 @@ def check_ranks_that_have_not_built_them_alike_are_told() -> None:
     if hvd.rank() == 0:
         made.d_optimizer.build(made.first.trainable_variables)
     if hvd.size() > 1:
-        with raises(ValueError, "model.d_optimizer alike", "on rank 0", "model.d_optimizer.build(variables)"):
+        with raises(ValueError, "model.d_optimizer has", "on rank 0", "model.d_optimizer.build(variables)"):
             hvd.broadcast_model(made)
     if hvd.rank() != 0:
         made.d_optimizer.build(made.first.trainable_variables)
         made.others["more"] = hvd.DistributedOptimizer(sgd())
     if hvd.size() > 1:
-        with raises(ValueError, "model.others['more'] alike", "no variables on rank 0"):
+        with raises(ValueError, "model.others['more'] has", "no variables on rank 0"):
             hvd.broadcast_model(made)
     made.others.pop("more", None)
     hvd.broadcast_model(made)
@@ -123,7 +123,7 @@ def check_optimizers_that_some_ranks_lack() -> None:
     hvd.broadcast_model(made)
     if hvd.rank() == 0:
         made.d_optimizer = hvd.DistributedOptimizer(sgd())
-    with raises(ValueError, "model.d_optimizer alike", "no on rank 1", "process_set of the others"):
+    with raises(ValueError, "model.d_optimizer has", "no on rank 1", "process_set of these ranks"):
         hvd.broadcast_model(made)
 
 

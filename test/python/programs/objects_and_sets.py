@@ -209,10 +209,10 @@ def check_wait_with_a_time_limit() -> None:
             handle.wait(timeout=0.05)
         assert getattr(caught[0], "tensor", "") == "allreduce.late"
         both = hvd.grouped_allreduce_async([np.array([1])] * 2, op=hvd.Sum, name="both")
-        with raises(hvd.Timeout, "'allreduce.both_1of2' and 1 more of its call are not complete"):
+        with raises(hvd.Timeout, "'allreduce.both_1of2' and 1 more of the same call are not complete"):
             both.wait(timeout=np.float32(0.05))
         for wrong, kind in ((float("nan"), ValueError), ("1", TypeError)):
-            with raises(kind, "timeout is ", f"not {wrong!r}"):
+            with raises(kind, "timeout must be ", f"not {wrong!r}"):
                 handle.wait(timeout=wrong)
     hvd.barrier()
     if hvd.rank() != 0:

@@ -547,7 +547,7 @@ def check_what_is_no_compression_is_refused_at_once() -> None:
 def check_wrapped_twice_is_refused() -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
-    with raises(ValueError, "distributed already"):
+    with raises(ValueError, "already distributed"):
         hvd.DistributedOptimizer(optimizer, model.named_parameters())
     for step in range(2):
         optimizer.zero_grad()

@@ -14,7 +14,7 @@ import distrun.torch as hvd
 
 Change = Callable[[torch.Tensor], object]
 
-TOO_LATE = "after backward had handed it over", "synchronize()", "skip_synchronize()"
+TOO_LATE = "after its reduction had started", "synchronize()", "skip_synchronize()"
 CHANGES: dict[str, Change] = {
     "clipping": lambda grad: grad.clamp_(-0.1, 0.1),
     "scaling": lambda grad: grad.mul_(0.5),
@@ -339,7 +339,7 @@ def check_tensors_in_flight() -> None:
             hvd.synchronize(handle)
             continue
         for _ in range(2):
-            with raises(hvd.InvalidArgument, "changed.", "was changed while it was in flight", "wait"):
+            with raises(hvd.InvalidArgument, "changed.", "was changed while it was in flight", "Wait"):
                 hvd.synchronize(handle)
         hvd.synchronize(start())
 
@@ -358,7 +358,7 @@ def check_views_of_a_whole_tensor_in_flight() -> None:
                 if hvd.size() == 1:
                     hvd.synchronize(handle)
                     continue
-                with raises(hvd.InvalidArgument, "view.", "was changed while it was in flight", "wait"):
+                with raises(hvd.InvalidArgument, "view.", "was changed while it was in flight", "Wait"):
                     hvd.synchronize(handle)
             hvd.synchronize(start())
 

@@ -85,15 +85,15 @@ def check_what_is_refused() -> None:
     refused: list[tuple[type[Exception], str, Callable[[torch.Tensor], Any]]] = [
         (ValueError, "whole numbers of rows", lambda x: hvd.alltoall(x, splits=[len(x) / size] * size)),
         (ValueError, "whole numbers of rows", lambda x: hvd.alltoall(x, splits=(2.5,) * size)),
-        (unsupported, "name the reduction by keyword", lambda x: hvd.allreduce(x, hvd.Max)),
-        (unsupported, "name the reduction by keyword", lambda x: hvd.grouped_allreduce([x], hvd.Average)),
+        (unsupported, "Name other reductions by keyword", lambda x: hvd.allreduce(x, hvd.Max)),
+        (unsupported, "Name other reductions by keyword", lambda x: hvd.grouped_allreduce([x], hvd.Average)),
         (unsupported, "either op or average", lambda x: hvd.allreduce(x, average=True, op=hvd.Sum)),
         (unsupported, "Adasum", lambda x: hvd.reducescatter(x, op=2)),
     ]
     for kind, text, step in refused:
         with raises(kind, text):
             torch.compile(step, fullgraph=True, backend=COMPILER)(odd)
-    with raises(TypeError, "name the reduction by keyword"):
+    with raises(TypeError, "Name other reductions by keyword"):
         torch.compile(lambda x: hvd.allreduce(x, hvd.Max), backend=COMPILER)(odd)
 
 

@@ -199,7 +199,7 @@ def check_other_words_are_refused() -> None:
     ]
     for call in calls:
         for word in ("average", "Exact", None, 1):
-            with raises(ValueError, "gradient is 'exact' or 'horovod'", repr(word)):
+            with raises(ValueError, "gradient must be 'exact' or 'horovod'", repr(word)):
                 call(gradient=word)
     with raises(TypeError, "gradient"):
         hvd.allgather_async(x, gradient="exact")

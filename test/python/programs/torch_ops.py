@@ -294,7 +294,7 @@ def check_what_is_refused() -> None:
     with raises(ValueError, "list"):
         hvd.allreduce([1.0])
     for call in (hvd.allreduce, hvd.allreduce_, hvd.allgather):
-        with raises(ValueError, "a WithoutMemory of shape (3,) has no memory of its own", "to_local()"):
+        with raises(ValueError, "a WithoutMemory of shape (3,) has no memory that can be sent", "to_local()"):
             call(WithoutMemory(torch.ones(3)))
     with raises(NotImplementedError, "elastic"):
         hvd.elastic.run(print)

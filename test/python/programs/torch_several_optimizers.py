@@ -99,7 +99,7 @@ def check_a_parameter_that_two_optimizers_have() -> None:
         hidden = trunk(torch.ones(2, 6))
         (heads[0](hidden).sum() + heads[1](hidden).sum()).backward()
         first.step()
-        with raises(ValueError, "the parameter 0.", "is in two DistributedOptimizers", "one of them only"):
+        with raises(ValueError, "the parameter 0.", "is in two DistributedOptimizers", "Put it into one of them"):
             second.step()
 
 
@@ -242,7 +242,7 @@ def check_a_gradient_that_waits_must_not_be_changed() -> None:
     with raises(AssertionError, "race condition"):
         optimizer.zero_grad()
     nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-    with raises(hvd.InvalidArgument, "was changed after backward", "synchronize()"):
+    with raises(hvd.InvalidArgument, "was changed after its reduction", "synchronize()"):
         optimizer.step()
     unused.zero_grad()
     optimizer.zero_grad()
@@ -318,7 +318,7 @@ def check_other_parameters_on_one_rank() -> None:
     optimizer = hvd.DistributedOptimizer(sgd(weights), [(f"layer{index}", one) for index, one in enumerate(weights)])
     for weight in weights:
         weight.grad = torch.ones(2)
-    with raises(hvd.Mismatch, "different parameters", f"{count} of them, from 'layer0' to 'layer{count - 1}'"):
+    with raises(hvd.Mismatch, "different parameters", f"This rank has {count}, from 'layer0' to 'layer{count - 1}'"):
         optimizer.step()
 
 

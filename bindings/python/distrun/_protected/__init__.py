@@ -39,8 +39,8 @@ def asked() -> str:
 def _refuse(what: str, instead: str) -> None:
     if option := asked():
         raise Unsupported(
-            f"{what} sends tensors to other hosts as they are, and {option} was given. {instead}, or leave out "
-            f"{option}."
+            f"{what} sends tensors to other hosts without protection, but {option} was given. {instead}, or leave "
+            f"out {option}."
         )
 
 

@@ -104,7 +104,7 @@ def _dict_items(value: dict[Any, Any], place: str) -> Iterable[tuple[str, object
 
 def _encode(out: bytearray, value: Any, place: str, depth: int) -> None:
     if depth > _MAX_DEPTH:
-        raise TypeError(f"{place} lies deeper than {_MAX_DEPTH} containers, or contains itself.")
+        raise TypeError(f"{place} is nested deeper than {_MAX_DEPTH} containers, or contains itself.")
     kind = type(value)
     if value is None:
         out += b"N"
@@ -138,8 +138,8 @@ def _encode_extension(out: bytearray, value: object, place: str, depth: int) -> 
     encoded = extension.encode(value) if extension is not None else None
     if encoded is None:
         raise TypeError(
-            f"{place} is a {kind.__module__}.{kind.__qualname__}, which the safe object format does not carry; convert "
-            "it to plain data (numbers, text, lists, dicts, arrays, tensors), or pass allow_pickle=True on all ranks."
+            f"{place} is a {kind.__module__}.{kind.__qualname__}, which cannot be sent without pickle. Convert it to "
+            "plain data (numbers, text, lists, dicts, arrays, tensors), or pass allow_pickle=True on all ranks."
         )
     description, payload = encoded
     out += b"X"
@@ -216,7 +216,7 @@ class _Reader:
         extension = _find(package)
         if extension is None:
             raise CodecError(
-                f"the object holds a value of {package[:40]!r}: import distrun.{package[:40]} on this rank too."
+                f"the object has a value of {package[:40]!r}: import distrun.{package[:40]} on this rank too."
             )
         return extension.decode(description, payload)
 
@@ -224,13 +224,13 @@ class _Reader:
         proof, data = self._bytes(), bytes(self._bytes())
         if not self._allow_pickle:
             raise CodecError(
-                "the object was sent with pickle, which can run code; pass allow_pickle=True here too if you trust the "
-                "sender."
+                "the object was sent with pickle, which can run code. If you trust the sender, pass "
+                "allow_pickle=True on this rank too."
             )
         if self._mac is not None and not hmac.compare_digest(self._mac(data), proof):
             raise CodecError(
-                "a pickled object is not what a rank of this job has sent: it was changed on its way, so it is not "
-                "decoded. Somebody on the network does that, or a fault."
+                "a pickled object was changed on its way, so it is not decoded. The cause is a fault of the network, "
+                "or somebody who changes its data."
             )
         return pickle.loads(data)
 
@@ -242,7 +242,7 @@ class _Reader:
 
     def _take(self, count: int) -> memoryview:
         if count > self.left():
-            raise CodecError(f"the encoded object is cut short: {count} bytes wanted, {self.left()} left.")
+            raise CodecError(f"the encoded object is cut short: it needs {count} more bytes and has {self.left()}.")
         start = self._position
         self._position += count
         return self._view[start : self._position]
@@ -253,5 +253,7 @@ class _Reader:
     def _count(self, least_bytes: int) -> int:
         count: int = _LENGTH.unpack(self._take(_LENGTH.size))[0]
         if count * least_bytes > self.left():
-            raise CodecError(f"the encoded object is cut short: {count} items announced, {self.left()} bytes left.")
+            raise CodecError(
+                f"the encoded object is cut short: it should have {count} more items and has {self.left()} bytes."
+            )
         return count
