@@ -105,6 +105,10 @@ Status complete_frameworks(FrameworkOptions& out) {
 Status read_ranks(const std::string& option, const std::string& text, int& out) {
   if (text.empty()) return {};
   const auto ranks = parse_number(text, 1, kMaxRanks);
+  if (!ranks && text.find_first_not_of("0123456789") == std::string::npos && text.find_first_not_of('0') == 0) {
+    return {Errc::kInvalidArgument,
+            option + " " + text + ": a job has at most " + std::to_string(kMaxRanks) + " ranks"};
+  }
   if (!ranks) {
     const bool all_gpus = text == "gpu" || text == "auto";  // torchrun's words for this
     return {Errc::kInvalidArgument, option + " " + text + ": " + in_quotes(text) + " is not a number of ranks. " +

@@ -1,15 +1,15 @@
 #include "launcher/cli/paths.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <climits>
 #include <filesystem>
 #include <string_view>
 #include <utility>
+
+#include "launcher/spawn/agent_spawner.h"
 
 namespace distrun::launcher {
 namespace {
@@ -83,11 +83,7 @@ std::string escaped(const std::string& path) {
 
 }  // namespace
 
-std::string own_program() {
-  char path[PATH_MAX];
-  const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
-  return n > 0 ? std::string(path, static_cast<std::size_t>(n)) : std::string();
-}
+std::string own_program() { return own_binary(); }
 
 std::vector<std::string> libraries() {
   std::vector<std::string> out;

@@ -9,7 +9,7 @@
 
 namespace distrun::launcher {
 
-std::string own_program();   // the target of /proc/self/exe
+std::string own_program();   // the file that this process runs
 std::string library_path();  // libdistrun.so of the newest installation, or empty
 // All of them: library_path() first, then those of older installations that share this program's folder.
 std::vector<std::string> libraries();

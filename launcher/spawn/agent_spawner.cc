@@ -1,11 +1,13 @@
 #include "launcher/spawn/agent_spawner.h"
 
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -13,6 +15,15 @@
 
 namespace distrun::launcher {
 namespace {
+
+constexpr const char* kOwnLink = "/proc/self/exe";
+
+// The file that this process runs, from the kernel's words to the process: where /proc is not mounted.
+std::string without_proc() {
+  const auto* const name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  char path[PATH_MAX];
+  return name != nullptr && ::realpath(name, path) != nullptr ? path : "";
+}
 
 struct Pipes {
   Fd child_in;
@@ -64,8 +75,7 @@ class Spawner final : public AgentSpawner {
     auto pipes = make_pipes();
     if (!pipes.ok()) return pipes.status();
     ProcessSpec spec;
-    // The file that runs now, even if the file on disk has been replaced since.
-    spec.program = "/proc/self/exe";
+    spec.program = own_executable();
     spec.argv = {"distrun", "agent"};
     spec.environment = environment_;
     spec.descriptors = {{pipes->child_in.get(), 0}, {pipes->child_out.get(), 1}, {2, 2}};
@@ -109,11 +119,14 @@ class Spawner final : public AgentSpawner {
 
 }  // namespace
 
+std::string own_executable() { return ::access(kOwnLink, X_OK) == 0 ? kOwnLink : without_proc(); }
+
 std::string own_binary() {
   constexpr std::string_view kDeleted = " (deleted)";
   char path[PATH_MAX];
-  const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
-  std::string out(path, n > 0 ? static_cast<std::size_t>(n) : 0);
+  const ssize_t n = ::readlink(kOwnLink, path, sizeof path);
+  if (n <= 0) return without_proc();
+  std::string out(path, static_cast<std::size_t>(n));
   if (out.ends_with(kDeleted)) out.resize(out.size() - kDeleted.size());
   return out;
 }

@@ -59,6 +59,8 @@ struct SpawnOptions {
   const char* how = "--guard";
 };
 
+// The file that runs now, for a process on this host, even if the file on disk has been replaced since.
+std::string own_executable();
 // The path of the file that this process runs, for use on other hosts. If the file was replaced since, the path names
 // the new file.
 std::string own_binary();

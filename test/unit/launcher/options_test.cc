@@ -138,6 +138,8 @@ TEST_CASE("what follows the program is the program's") {
 TEST_CASE("bad values are refused with what is allowed") {
   CHECK(has(refused({"-np", "0", "p"}), "-np 0: '0' is not a number of ranks"));
   CHECK(has(refused({"-np", "x", "p"}), "'x' is not a number of ranks"));
+  CHECK(has(refused({"-np", "100000000", "p"}), "-np 100000000: a job has at most 1048576 ranks"));
+  CHECK(has(refused({"-np", "99999999999999999999", "p"}), "a job has at most 1048576 ranks"));
   CHECK(has(refused({"-np", "-1", "p"}), "'-1'"));
   CHECK(has(refused({"-np", "2.5", "p"}), "2.5"));
   CHECK(has(refused({"--bind-to", "socket", "p"}), "none, core, numa, gpu"));
