@@ -432,7 +432,7 @@ JobResult run_job(const Options& options, const Environment& environment, Prepar
   auto job = Job::create(prepared.config, *prepared.spawner);
   if (!job.ok()) return not_started(job.status(), exit_code::kUnusable);
   JobResult out = (*job)->run();
-  if (mpi) mpi->finish();
+  if (mpi) mpi->finish(out.host_lost);
   return out;
 }
 

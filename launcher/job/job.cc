@@ -125,6 +125,7 @@ JobResult Job::run() {
   if (out.exit_code == 0 && screen_->lost()) {
     out = {.exit_code = exit_code::kOutputLost, .failure = FailureReport{.cause = {.kind = CauseKind::kOutputLost}}};
   }
+  out.host_lost = agents_.any_given_up();
   return out;
 }
 

@@ -29,6 +29,7 @@ namespace distrun::launcher {
 struct JobResult {
   int exit_code = 0;                     // of distrun
   std::optional<FailureReport> failure;  // none: success
+  bool host_lost = false;                // a silent host was given up
 };
 
 class Job {

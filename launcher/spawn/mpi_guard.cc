@@ -26,6 +26,8 @@ constexpr int kControl = kKeyOfParent + 1;
 // MPI's launcher ends when its ranks have ended, or on TERM. It then tells its daemons on other hosts to end.
 constexpr Duration kTimeByItself = std::chrono::seconds(5);
 constexpr Duration kTimeOfTerm = std::chrono::seconds(3);
+// With a lost host it does not end by itself. It only tells its other daemons to end.
+constexpr Duration kTimeOfTermWithoutHost = std::chrono::milliseconds(500);
 // The time for agents on this host, among other leftover processes, to end their ranks and to clean up.
 constexpr Duration kTimeOfRest = std::chrono::seconds(2);
 // Processes that KILL does not end within this time are held by the kernel.
@@ -77,6 +79,10 @@ class Guard {
     for (const char word : std::string_view(words, static_cast<std::size_t>(n))) {
       if (word == 'h') look();
       if (word == 'f') hurry(Stage::kByItself);
+      if (word == 'l') {
+        time_of_term_ = kTimeOfTermWithoutHost;
+        hurry(Stage::kTerm);
+      }
       if (word == 't') hurry(Stage::kTerm);
       if (word == 'k') hurry(Stage::kKill);
     }
@@ -106,7 +112,7 @@ class Guard {
       case Stage::kTerm:
         mpi_.signal(SIGTERM);
         mpi_.signal(SIGCONT);
-        next_ = now + kTimeOfTerm;
+        next_ = now + time_of_term_;
         break;
       case Stage::kRest:
         signal_processes(rest, SIGTERM);
@@ -158,6 +164,7 @@ class Guard {
   std::set<pid_t> seen_;
   Stage stage_ = Stage::kRuns;
   TimePoint next_{};  // when the stage is over
+  Duration time_of_term_ = kTimeOfTerm;
   std::optional<TimePoint> deadline_;
   bool orphan_ = false;
   bool childless_ = false;
@@ -181,7 +188,7 @@ Result<MpiGuard> MpiGuard::start(const ProcessSpec& mpi) {
   const Fd theirs(ends[1]);
   ::fcntl(out.control_.get(), F_SETFL, O_NONBLOCK);
   ProcessSpec spec = mpi;
-  spec.program = "/proc/self/exe";
+  spec.program = own_executable();
   spec.argv = {"distrun", "agent", "--mpi-guard", mpi.program};
   spec.argv.insert(spec.argv.end(), mpi.argv.begin(), mpi.argv.end());
   spec.descriptors.emplace_back(theirs.get(), kControl);

@@ -33,6 +33,8 @@ class MpiGuard {
   void all_here() { order('h'); }
   // Tells the guard that MPI's launcher is about to end by itself.
   void finish() { order('f'); }
+  // The same, but a host is lost: MPI's launcher would wait for that host, so it is ended soon.
+  void finish_without_host() { order('l'); }
   // Asks it to end now.
   void terminate() { order('t'); }
   // Kills it at once.

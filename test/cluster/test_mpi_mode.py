@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import started
+from .conftest import MakeCluster, started
 from .jobs import EXAMPLES, PROGRAMS, Job, assert_nothing_left, job_environment, package_folders, wait_until
 from .rig import HERE, Cluster, Host
 from .slurm import why_no_slurm
@@ -253,6 +253,21 @@ def test_nothing_of_mpi_is_left_on_any_host(pair: tuple[Cluster, Path], what: st
             time.sleep(0.1)
         assert leftovers(host) == [], host.name
         assert cgroups(host) == [], host.name
+
+
+def test_a_host_that_was_given_up_does_not_delay_the_end(make_cluster: MakeCluster) -> None:
+    """mpirun waits for its daemon on that host. distrun ends mpirun as soon as the other ranks have ended."""
+    need("mpirun", "openmpi-bin")
+    cluster = make_cluster(2, share=package_folders())
+    job = Job(cluster.head, "--mpi", "--host-timeout", "5", *HOSTS, *WAITING, env=OPEN_MPI)
+    job.ranks(4)
+    cluster["h2"].kill()
+    assert job.finish() == 75, job.text
+    (lost,) = job.found(r"distrun: host h2 is lost")
+    # The ranks of h1 get TERM at once. 8 s more were the time that mpirun had to end by itself.
+    assert job.ended - lost[0] < 6, job.text
+    assert not any(Path(each.argv[0]).name in ("mpirun", "distrun") for each in cluster.head.processes())
+    assert_nothing_left(cluster["h1"])
 
 
 def leftovers(host: Host) -> list[str]:

@@ -180,6 +180,10 @@ bool AgentLinks::any_lost() const {
   return std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->lost(); });
 }
 
+bool AgentLinks::any_given_up() const {
+  return std::any_of(links_.begin(), links_.end(), [](const auto& link) { return !link->silence.empty(); });
+}
+
 // Open MPI's ranks do not report which MPI call failed; mpirun does. So with --mpi its output is shown at once.
 void AgentLinks::take_errors(AgentLink& link) {
   if (!mpi_) return read_last_words(link.handle.errors, link.printed);
@@ -202,7 +206,8 @@ bool AgentLinks::mpi_has_spoken(TimePoint now) {
     last_words_by_.reset();
     return true;
   }
-  if (!last_words_by_) last_words_by_ = now + duration_of(kLastWordsSeconds);
+  // MPI's launcher does not end while it waits for a host that was given up.
+  if (!last_words_by_) last_words_by_ = any_given_up() ? now : now + duration_of(kLastWordsSeconds);
   if (now >= *last_words_by_) {
     read_last_words((*mpi)->handle.errors, (*mpi)->printed, kMostPassedOn);
     (*mpi)->handle.errors.reset();

@@ -73,6 +73,8 @@ class AgentLinks {
 
   [[nodiscard]] bool all_over() const;
   [[nodiscard]] bool any_lost() const;
+  // True if an agent was given up because nothing came from it.
+  [[nodiscard]] bool any_given_up() const;
 
   // Reads the last output of its carrier, which explains a failure.
   void take_errors(AgentLink& link);

@@ -246,11 +246,15 @@ void MpiStart::end_all() {
   wrappers_.clear();
   listener_.reset();
   guard_.terminate();
-  finish();
+  wait_for_guard();
 }
 
-void MpiStart::finish() {
-  guard_.finish();
+void MpiStart::finish(bool host_lost) {
+  host_lost ? guard_.finish_without_host() : guard_.finish();
+  wait_for_guard();
+}
+
+void MpiStart::wait_for_guard() {
   const TimePoint deadline = deadline_after(kGuardSeconds);
   const int before = std::exchange(ended_by_, 0);
   Poller poller;

@@ -44,8 +44,8 @@ class MpiStart {
   // Returns the connections, host by host in the order of the ranks. Call it once.
   std::unique_ptr<AgentSpawner> spawner();
   // Call it when the wrappers have ended. Waits for MPI's launcher, which then ends too, and ends it if it does not. A
-  // signal that asks for the end shortens the wait.
-  void finish();
+  // signal that asks for the end shortens the wait. `host_lost`: MPI's launcher waits for a host that was given up.
+  void finish(bool host_lost);
 
  private:
   Status listen();
@@ -60,6 +60,7 @@ class MpiStart {
   void take_errors();
   void take_signals();
   void end_all();
+  void wait_for_guard();
 
   const MpiRequest request_;
   net::JobKey key_ = net::JobKey::generate();  // the wrappers' key; the job has another one
