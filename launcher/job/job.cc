@@ -8,7 +8,9 @@
 #include "launcher/plan/hints.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/report/failure_report.h"
+#include "launcher/spawn/carrier_path.h"
 #include "launcher/spawn/descendants.h"
+#include "launcher/spawn/remote_command.h"
 #include "runtime/net/bytes/open_files.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/host/host_candidates.h"
@@ -259,13 +261,18 @@ std::string Job::text_of_timeout() const {
   const std::string seconds = seconds_text(config_.options().end.timeout) + " s";
   if (!config_.options().end.check) return "the job has run for " + seconds + ", which is its --timeout; ending it";
   std::vector<std::string> late;
+  std::string paths;
   for (const auto& agent : agents_.all()) {
-    if (running_ ? !ranks_.all_came(*agent) : !start_->has_answered(*agent)) late.push_back(agent->host);
+    if (running_ ? ranks_.all_came(*agent) : start_->has_answered(*agent)) continue;
+    late.push_back(agent->host);
+    if (!agent->by_ssh || agent->gone() || late.size() > kMostPaths) continue;
+    const std::string fault = path_fault(path_of_carrier(agent->handle.process.pid()));
+    if (!fault.empty()) paths += "\n  this machine -> " + agent->host + ": " + fault;
   }
   const std::string who = late.empty() ? "all hosts have answered, and are still measuring"
                                        : "no answer from " + join(late, ", ") + " (" + std::to_string(late.size()) +
                                              " of " + std::to_string(agents_.size()) + " hosts)";
-  return "distrun check has not finished within " + seconds + ": " + who + "; --timeout gives it more time";
+  return "distrun check has not finished within " + seconds + ": " + who + "; --timeout gives it more time" + paths;
 }
 
 void Job::give_credit() {

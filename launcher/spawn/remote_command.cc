@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/plan/hosts/text.h"
+#include "runtime/base/ended_link.h"
 
 namespace distrun::launcher {
 namespace {
@@ -196,11 +197,20 @@ std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) 
   return cure.empty() ? why : why + "; " + cure;
 }
 
-std::string no_answer(double seconds, std::string_view printed, bool by_ssh) {
+std::string path_fault(LinkEnd path) {
+  if (path == LinkEnd::kLargeSilent) return kLargeMessagesLost;
+  return path == LinkEnd::kSilent ? "packets to it are lost on the way" : "";
+}
+
+std::string no_answer(double seconds, std::string_view printed, bool by_ssh, LinkEnd path) {
   const std::string said = last_lines(printed);
-  // ssh's key exchange is the first message that does not fit into small packets.
-  const std::string silent =
-      by_ssh && said.empty() ? ". If ssh -v hangs too, small packets pass and large ones do not: check the MTU" : "";
+  std::string silent;
+  if (path != LinkEnd::kUnknown) {
+    silent = ". Between this machine and it, " + path_fault(path);
+  } else if (by_ssh && said.empty()) {
+    // ssh's key exchange is the first message that does not fit into small packets.
+    silent = ". If ssh -v hangs too, small packets pass and large ones do not: check the MTU";
+  }
   return "its agent has not answered within " + seconds_text(seconds) +
          " s (--start-timeout). Check that programs start quickly on this host, and that its home folder is "
          "reachable" +

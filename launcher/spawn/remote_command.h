@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/options.h"
+#include "runtime/base/link_end.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -44,7 +45,9 @@ bool ssh_gave_up(std::string_view printed);
 // Why no agent could be started on a host, and what the user can do, from the exit code and the output. `by_ssh`:
 // distrun's own ssh was used, not a command with other options and other errors.
 std::string start_failure(int exit_code, std::string_view printed, bool by_ssh);
-// The same for a host that has not answered for `seconds`.
-std::string no_answer(double seconds, std::string_view printed, bool by_ssh);
+// The same for a host that has not answered for `seconds`. `path`: see path_of_carrier().
+std::string no_answer(double seconds, std::string_view printed, bool by_ssh, LinkEnd path);
+// "small messages pass, large ones do not: check the MTU"; empty if the path is not known to be at fault.
+std::string path_fault(LinkEnd path);
 
 }  // namespace distrun::launcher

@@ -45,7 +45,7 @@ def lose_large(one: Host, other: Host) -> None:
 @pytest.fixture
 def hosts(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
-    for host in cluster.hosts:
+    for host in (cluster.head, *cluster.hosts):
         host.run(["nft", "delete", "table", "inet", "holes"])
 
 
@@ -60,7 +60,8 @@ def test_large_packets_that_are_lost_are_found_before_the_ranks_start(hosts: Clu
     lose_large(hosts["h1"], hosts["h2"])
     done = run(hosts.head, "--backend", backend, "-H", "h1:1,h2:1", "hostname", timeout=60)
     assert done.returncode == 69, done.stderr
-    assert MTU in done.stderr and "h1" in done.stderr and "h2" in done.stderr and "10.99.0.2" in done.stderr
+    assert done.stderr.count(MTU) == 1, done.stderr
+    assert "h1" in done.stderr and "h2" in done.stderr and "10.99.0.2" in done.stderr
     assert_nothing_left(hosts["h1"], hosts["h2"])
 
 
@@ -69,6 +70,21 @@ def test_a_check_of_hosts_finds_large_packets_that_are_lost(hosts: Cluster) -> N
     done = run(hosts.head, "check", "-H", "h1,h2,h3", timeout=70)
     assert done.returncode != 0
     assert MTU in done.stderr and "10.99.0.3" in done.stderr, done.stderr
+
+
+def test_a_check_finds_large_packets_that_are_lost_between_the_head_and_a_host(hosts: Cluster) -> None:
+    """ssh's key exchange does not get through, so the host has no agent."""
+    lose_large(hosts.head, hosts["h2"])
+    done = run(hosts.head, "check", "-H", "h1,h2", "--timeout", "20", timeout=70)
+    assert done.returncode != 0
+    assert done.stderr.count(MTU) == 1 and f"this machine -> h2: {MTU}" in done.stderr, done.stderr
+
+
+def test_random_loss_is_no_matter_of_the_mtu(cluster: Cluster) -> None:
+    for host in (cluster["h1"], cluster["h2"]):
+        host.loss(20)
+    done = run(cluster.head, "check", "-H", "h1,h2", "--timeout", "60", timeout=90)
+    assert MTU not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("backend", ["auto", "tcp"])

@@ -2,7 +2,8 @@
 // others. A connection is valid when both ends have proved that they have the job's key
 // (runtime/net/secure/probe_words.h) and the right host has answered. An address that every host has (a container
 // bridge's) fails this check. Then each end sends more bytes than one packet holds at any MTU, because a path may drop
-// large packets and pass small ones. Runs in a Poller's loop without threads: call watch(), wait until deadline(), then
+// large packets and pass small ones. If the large message stops moving, many small ones follow. Only if all of these
+// pass at once is the MTU at fault. Runs in a Poller's loop without threads: call watch(), wait until deadline(), then
 // call progress().
 #pragma once
 
@@ -93,6 +94,8 @@ class Prober {
   std::vector<ProbeResult> take_results() { return std::move(results_); }
 
  private:
+  // What the small probes showed that follow a large message that does not move.
+  enum class Small : std::uint8_t { kUnknown, kAsked, kAllPass, kSomeLost };
   struct Connection {
     ProbeTarget target;
     TimePoint since;
@@ -106,6 +109,10 @@ class Prober {
     bool large = false;        // the large message is being sent
     std::size_t sent = 0;      // bytes of the large message
     std::uint64_t moved = 0;   // bytes of it that had moved at the last check
+    Small small = Small::kUnknown;
+    // Set if this connection is such a small probe: the number of the connection with the large message.
+    std::optional<std::size_t> follows{};
+    int answers = 0;  // of the small probes so far
   };
   struct Ended {
     std::string failure;  // empty: reached
@@ -121,6 +128,13 @@ class Prober {
   [[nodiscard]] std::string judge(const Connection& connection) const;
   void ready(std::size_t id);
   void finish(const ProbeTarget& target, Ended how);
+  // True: the connection still asks.
+  bool hear_small(Connection& connection, const Outcome& outcome);
+  void tell(std::size_t large, Small small);
+  // True: the connection with the large message has more time.
+  bool asks_small(std::size_t id, Connection& connection, TimePoint now);
+  // True: the time of this connection is not over.
+  bool goes_on(std::size_t id, Connection& connection, TimePoint now);
   void go_on_with_proved(TimePoint now);
   [[nodiscard]] bool has_better(const Connection& connection) const;
   static std::uint64_t moved_so_far(const Connection& connection);

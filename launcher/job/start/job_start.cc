@@ -9,6 +9,8 @@
 
 #include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
+#include "launcher/spawn/carrier_path.h"
+#include "launcher/spawn/remote_command.h"
 #include "launcher/version.h"
 #include "runtime/net/bytes/socket.h"
 
@@ -82,13 +84,17 @@ void JobStart::prepare(const JobLayout& layout, const std::string& store, TimePo
 void JobStart::start_agents(TimePoint now) {
   tree_.take_back_late(now);
   for (const std::size_t i : queue_.due(now)) start_agent(agents_[i], now);
+  std::size_t paths = 0;
   for (const std::size_t i : queue_.overdue(now)) {
     AgentLink& agent = agents_[i];
+    const bool known = agent.by_ssh && !agent.gone() && paths++ < kMostPaths;
+    const LinkEnd path = known ? path_of_carrier(agent.handle.process.pid()) : LinkEnd::kUnknown;
     const std::chrono::duration<double> limit = config_.start.answer;
     agents_.take_errors(agent);
     add_fault(exit_code::kUnusable,
               "host " + agent.host + ": " +
-                  no_answer(limit.count(), agent.printed + agent.handle.pipe.noise(), agent.by_ssh) + agent.tried);
+                  no_answer(limit.count(), agent.printed + agent.handle.pipe.noise(), agent.by_ssh, path) +
+                  agent.tried);
     tree_.take_back_from(agent, "it has not come up itself");
     agent.drop();
   }

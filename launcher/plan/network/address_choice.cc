@@ -7,6 +7,7 @@
 #include "launcher/plan/hosts/hostlist.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/plan/network/network.h"
+#include "runtime/base/ended_link.h"
 
 namespace distrun::launcher {
 namespace {
@@ -26,15 +27,15 @@ class ProbedWays {
   [[nodiscard]] const std::vector<Candidate>& addresses(int host) const { return at(host).addresses.candidates; }
   // The hosts that tried to reach it.
   [[nodiscard]] const std::vector<int>& triers(int host) const { return triers_[static_cast<std::size_t>(host)]; }
-  // The reason why `from` did not reach that address. Null if it did.
-  [[nodiscard]] const std::string* failure(int from, int to, std::size_t candidate) const;
+  // Why `from` did not reach that address. Null if it did.
+  [[nodiscard]] const ProbeResult* failed(int from, int to, std::size_t candidate) const;
   [[nodiscard]] bool cut(int from, int to) const;
 
  private:
   std::vector<const ProbedHost*> all_;
   std::vector<std::vector<int>> triers_;
-  std::map<std::tuple<int, int, std::size_t>, std::string> results_;
-  const std::string silent_ = "that host did not report a result";
+  std::map<std::tuple<int, int, std::size_t>, ProbeResult> results_;
+  const ProbeResult silent_{.failure = "that host did not report a result"};
 };
 
 ProbedWays::ProbedWays(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
@@ -51,20 +52,20 @@ ProbedWays::ProbedWays(const std::vector<ProbedHost>& hosts, const std::optional
   for (std::size_t from = 0; from < reports.size(); ++from) {
     for (const ProbeResult& result : reports[from]) {
       const int to = result.host == kHeadHost ? count : result.host;
-      results_[{static_cast<int>(from), to, static_cast<std::size_t>(result.candidate)}] = result.failure;
+      results_[{static_cast<int>(from), to, static_cast<std::size_t>(result.candidate)}] = result;
     }
   }
 }
 
-const std::string* ProbedWays::failure(int from, int to, std::size_t candidate) const {
+const ProbeResult* ProbedWays::failed(int from, int to, std::size_t candidate) const {
   const auto result = results_.find({from, to, candidate});
   if (result == results_.end()) return &silent_;
-  return result->second.empty() ? nullptr : &result->second;
+  return result->second.failure.empty() ? nullptr : &result->second;
 }
 
 bool ProbedWays::cut(int from, int to) const {
   for (std::size_t i = 0; i < addresses(to).size(); ++i) {
-    if (failure(from, to, i) == nullptr) return false;
+    if (failed(from, to, i) == nullptr) return false;
   }
   return true;
 }
@@ -74,10 +75,10 @@ std::string objections(const ProbedWays& reach, int to, std::size_t candidate) {
   std::string first;
   std::size_t others = 0;
   for (const int from : reach.triers(to)) {
-    const std::string* why = reach.failure(from, to, candidate);
-    if (why == nullptr) continue;
+    const ProbeResult* failed = reach.failed(from, to, candidate);
+    if (failed == nullptr) continue;
     if (first.empty()) {
-      first = reach.at(from).name + " does not reach it (" + *why + ")";
+      first = reach.at(from).name + " does not reach it (" + failed->failure + ")";
     } else {
       ++others;
     }
@@ -169,15 +170,22 @@ Diagnosis diagnose(const ProbedWays& reach, const std::vector<int>& without_addr
   return out;
 }
 
+// "h1 -> h2: 10.0.0.2 (eth0): no answer within 3 s". The ways that lose large messages come last, with one cure.
 std::string failed_pairs(const ProbedWays& reach, const std::vector<std::pair<int, int>>& pairs) {
   std::vector<std::string> lines;
+  std::vector<std::string> lose_large;
   for (const auto& [from, to] : pairs) {
     for (std::size_t i = 0; i < reach.addresses(to).size(); ++i) {
-      const std::string* why = reach.failure(from, to, i);
-      if (why == nullptr) continue;
-      lines.push_back(reach.at(from).name + " -> " + reach.at(to).name + ": " + to_text(reach.addresses(to)[i]) + ": " +
-                      *why);
+      const ProbeResult* failed = reach.failed(from, to, i);
+      if (failed == nullptr) continue;
+      const std::string way = reach.at(from).name + " -> " + reach.at(to).name + ": " + to_text(reach.addresses(to)[i]);
+      const bool large = failed->link == LinkEnd::kLargeSilent;
+      large ? lose_large.push_back(way) : lines.push_back(way + ": " + failed->failure);
     }
+  }
+  if (!lose_large.empty()) {
+    lines.push_back(std::string(kLargeMessagesLost) + ":");
+    for (const std::string& way : lose_large) lines.push_back("  " + way);
   }
   const std::size_t shown = std::min(lines.size(), kMostLines);
   const std::size_t hidden = lines.size() - shown;

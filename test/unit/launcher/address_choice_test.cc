@@ -7,6 +7,7 @@
 
 #include "launcher/plan/network/network.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/ended_link.h"
 #include "test/support/text.h"
 
 namespace distrun::launcher {
@@ -148,6 +149,20 @@ TEST_CASE("a host that nobody reaches is named with the pairs that failed") {
   CHECK(has(error, "--network"));
   // node3 is cut off in both directions, so it spoils the addresses of all hosts. The error must still name node3.
   CHECK(error_of(nodes(3), cut({{0, 2}, {1, 2}, {2, 0}, {2, 1}})).starts_with("no other host reaches node3\n"));
+}
+
+TEST_CASE("of ways that lose large messages the cure stands once") {
+  const auto hosts = nodes(2);
+  Reports reports = probe(hosts, std::nullopt, cut({{0, 1}, {1, 0}}));
+  for (auto& host : reports) {
+    for (ProbeResult& result : host)
+      result = {result.host, result.candidate, kLargeMessagesLost, LinkEnd::kLargeSilent};
+  }
+  const std::string error = choose_addresses(hosts, std::nullopt, reports).status().message();
+  CHECK(has(error, std::string("\n  ") + kLargeMessagesLost + ":\n    node"));
+  CHECK(has(error, "\n    node1 -> node2: 10.0.0.2 (eth0)\n"));
+  CHECK(has(error, "\n    node2 -> node1: 10.0.0.1 (eth0)\n"));
+  CHECK(error.find(kLargeMessagesLost) == error.rfind(kLargeMessagesLost));
 }
 
 TEST_CASE("one-way cuts, single pairs and disjoint networks are told apart") {

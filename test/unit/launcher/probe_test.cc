@@ -288,6 +288,7 @@ struct Answerer {
     }
   }
   void answer(Fd& fd) {
+    if (answered.size() >= silent_after) return ignored.push_back(std::move(fd));
     net::ProbeWords::Question question{};
     REQUIRE(::recv(fd.get(), question.data(), question.size(), 0) == 64);
     const auto bytes = words.answer(question, 0);
@@ -313,7 +314,8 @@ struct Answerer {
   std::function<void(int)> then;
   net::Address address{.host = "127.0.0.1"};
   Fd door;
-  std::vector<Fd> asking, answered;
+  std::vector<Fd> asking, answered, ignored;
+  std::size_t silent_after = 1000;  // answers no more connections than that
 };
 
 TEST_CASE("a path on which small messages pass and large ones do not is told with its cure") {
@@ -321,9 +323,34 @@ TEST_CASE("a path on which small messages pass and large ones do not is told wit
   // Acts as if large messages were dropped in one of the two directions.
   Answerer host(key, [](int) {});
   Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(host.address)}},
-                {.each = std::chrono::milliseconds(300)});
+                {.each = std::chrono::seconds(2)});
   host.run(prober, nullptr);
-  CHECK(prober.take_results()[0].failure == "small messages pass, large ones do not: check the MTU");
+  const auto results = prober.take_results();
+  REQUIRE(results.size() == 1);
+  CHECK(results[0].failure == "small messages pass, large ones do not: check the MTU");
+  CHECK(results[0].link == LinkEnd::kLargeSilent);
+  CHECK(host.answered.size() == 17);  // 16 more small messages after the large one
+}
+
+TEST_CASE("a path on which small messages are lost too is no matter of the MTU") {
+  const JobKey key = JobKey::generate();
+  // Answers the first small message, and no other one.
+  int answers = 0;
+  Answerer host(key, [&answers](int) { ++answers; });
+  Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(host.address)}},
+                {.each = std::chrono::milliseconds(300),
+                 .all = std::chrono::milliseconds(600),
+                 .large = std::chrono::milliseconds(1500)});
+  const TimePoint begun = Clock::now();
+  host.silent_after = 1;
+  host.run(prober, nullptr);
+  const auto results = prober.take_results();
+  REQUIRE(results.size() == 1);
+  CHECK(results[0].failure == "a large message does not arrive; small messages are lost too");
+  CHECK(results[0].link == LinkEnd::kSilent);
+  CHECK(answers == 1);
+  // Lost packets are sent again, so the large message gets all the time that there is.
+  CHECK(Clock::now() - begun >= std::chrono::milliseconds(1500));
 }
 
 TEST_CASE("what is large is more than one packet, each way") {

@@ -137,13 +137,18 @@ TEST_CASE("what ssh says comes with a cure") {
 }
 
 TEST_CASE("of an agent that does not answer it is told what came in its place") {
-  CHECK(has(no_answer(60, "", false), "not answered within 60 s (--start-timeout). Check that programs start quickly"));
-  CHECK_FALSE(has(no_answer(60, "\r\n", false), "has printed"));
-  const std::string slow = no_answer(90.5, "Welcome\r\nINFO: Converting SIF file to temporary sandbox...\r\n", true);
+  CHECK(has(no_answer(60, "", false, LinkEnd::kUnknown),
+            "not answered within 60 s (--start-timeout). Check that programs start quickly"));
+  CHECK_FALSE(has(no_answer(60, "\r\n", false, LinkEnd::kUnknown), "has printed"));
+  const std::string slow =
+      no_answer(90.5, "Welcome\r\nINFO: Converting SIF file to temporary sandbox...\r\n", true, LinkEnd::kUnknown);
   CHECK(has(slow, "within 90.5 s"));
   CHECK_FALSE(has(slow, "MTU"));
-  CHECK(has(no_answer(60, "", true), "small packets pass and large ones do not: check the MTU"));
-  CHECK_FALSE(has(no_answer(60, "", false), "MTU"));
+  CHECK(has(no_answer(60, "", true, LinkEnd::kUnknown), "small packets pass and large ones do not: check the MTU"));
+  CHECK_FALSE(has(no_answer(60, "", false, LinkEnd::kUnknown), "MTU"));
+  CHECK(has(no_answer(60, "", true, LinkEnd::kLargeSilent),
+            ". Between this machine and it, small messages pass, large ones do not: check the MTU"));
+  CHECK_FALSE(has(no_answer(60, "", true, LinkEnd::kSilent), "MTU"));
   CHECK(slow.ends_with("has printed: Welcome\nINFO: Converting SIF file to temporary sandbox..."));
 }
 
