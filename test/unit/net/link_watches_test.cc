@@ -164,7 +164,7 @@ TEST_CASE("a record that has begun must be made whole") {
     CHECK(ended.times == 0);
     wait(*wait_set, deadline_after(20), ended);
     CHECK(ended.end == LinkEnd::kUnfinished);
-    CHECK(ended.how.find("not whole after 1 s") != std::string::npos);
+    CHECK(ended.how.find("not complete after 1 s") != std::string::npos);
   });
 }
 

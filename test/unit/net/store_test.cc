@@ -301,7 +301,7 @@ TEST_CASE("who does not belong to the job is refused", "[store]") {
     return StoreClient::connect(world, key, soon()).status().message();
   };
   World world = server.world(2);
-  CHECK(connect(world, server.key()).find("ranks 0 to 1, and rank 2 is none") != std::string::npos);
+  CHECK(connect(world, server.key()).find("ranks 0 to 1, and rank 2 is not one of them") != std::string::npos);
   world = server.world(0);
   CHECK(connect(world, JobKey::generate()).find("key or job id") != std::string::npos);
   world.job_id = "another";
@@ -391,7 +391,7 @@ TEST_CASE("a rank in whose stream something begins and never ends is disconnecte
   CHECK(notices[1].kind == Kind::kDisconnected);
   CHECK(notices[1].rank == 1);
   CHECK(notices[1].end == LinkEnd::kUnfinished);
-  CHECK(notices[1].text.find("was not whole after 2 s") != std::string::npos);
+  CHECK(notices[1].text.find("was not complete after 2 s") != std::string::npos);
 }
 
 TEST_CASE("a rank that asks for much and reads nothing is held back, and gets it all in the end", "[store]") {

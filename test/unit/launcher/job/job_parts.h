@@ -35,6 +35,7 @@ class FakeStore final : public net::StoreServer {
   FakeStore() : pipe_(*make_pipe()) {}
   [[nodiscard]] const std::string& address() const override { return address_; }
   [[nodiscard]] int fd() const override { return pipe_.first.get(); }
+  void reserve(std::vector<Fd>) override {}
   void progress(TimePoint) override {}
   void publish(const net::JobEvent& event) override { published.push_back(event); }
   bool tell(int rank, const net::JobEvent& event) override {
