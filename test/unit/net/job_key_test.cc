@@ -186,10 +186,11 @@ TEST_CASE("a key file's error names what gave it, and what to do about a link", 
   const std::string link = path + ".link";
   REQUIRE(::symlink(path.c_str(), link.c_str()) == 0);
   const std::string by_flag = key_from_file(link, "--key-file").status().message();
-  CHECK(by_flag.starts_with("--key-file=" + link));
+  CHECK(by_flag.starts_with("cannot read the key of the job from --key-file=" + link));
   CHECK(by_flag.find("install -m 600 " + link) != std::string::npos);
   CHECK(by_flag.find("DISTRUN_KEY_FILE") == std::string::npos);
-  CHECK(JobKey::from_environment({{"DISTRUN_KEY_FILE", link}}).status().message().starts_with("DISTRUN_KEY_FILE="));
+  CHECK(JobKey::from_environment({{"DISTRUN_KEY_FILE", link}}).status().message().find("from DISTRUN_KEY_FILE=") !=
+        std::string::npos);
   const std::string copied = path + ".copy";
   CHECK(std::system(("install -m 600 " + link + " " + copied).c_str()) == 0);
   CHECK(key_from_file(copied, "--key-file").ok());
