@@ -11,10 +11,11 @@ from .test_output import coloured_on_terminal, start
 
 # Two bars above each other, as tqdm draws them with position=1, and a line on the other stream.
 NESTED = r"""
-import os, sys
+import os, sys, time
 def bar(position, text):
     sys.stderr.write("\n" * position + "\r" + text + "\x1b[A" * position)
     sys.stderr.flush()
+    time.sleep(0.05)  # so that each state is drawn
 for epoch in range(2):
     bar(0, f"epochs {epoch} of {os.environ['RANK']}")
     for step in range(9):
