@@ -57,8 +57,9 @@ void JobEnding::on_lost(AgentLink& agent) {
 // An agent that was lost while its job was being ended is not reported.
 void JobEnding::on_explained(AgentLink& agent) {
   if (!started_ || agent.state == AgentLink::State::kLostInEnding) return;
-  output_.say(lost_agent_report(agent, ranks_.members()));
-  ranks_.hosts_lost(loss_of(agent));  // again, now with the reason
+  const HostLoss loss = loss_of(agent);
+  output_.say(loss_report(loss, ranks_.members()));
+  ranks_.hosts_lost(loss);  // again, now with the reason
 }
 
 void JobEnding::on_silent(const HostLoss& loss) {

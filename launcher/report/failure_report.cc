@@ -2,10 +2,12 @@
 
 #include <sys/wait.h>
 
+#include <cctype>
 #include <cstring>
 #include <map>
 #include <utility>
 
+#include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
 #include "runtime/base/ended_link.h"
 
@@ -75,6 +77,13 @@ std::string link_text(const BrokenLink& link) {
   return "has lost its connection to " + other + why + "; both run";
 }
 
+// The cure as a sentence of its own line. Empty without a cure.
+std::string cure_line(const Cause& cause) {
+  std::string cure = cure_of(cause);
+  if (!cure.empty()) cure.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(cure.front())));
+  return sentence(cure);
+}
+
 }  // namespace
 
 std::string why_it_cannot_run(char state) {
@@ -120,6 +129,9 @@ std::string text_of(const Cause& cause) {
                                   : "") +
              other;
     case CauseKind::kStalled:
+      if (!cause.exception.empty()) {
+        return "raised " + cause.exception + " and then waited for other ranks: " + cause.text;
+      }
       return state_text(cause.state) + "held the others up: " + cause.text;
     case CauseKind::kNetworkBroken:
       return network_text(*cause.link);
@@ -153,6 +165,17 @@ std::string cure_of(const Cause& cause) {
     return cause.ran_on ? "let every rank do the same number of steps before it calls shutdown()"
                         : "let every rank do the same number of steps, and call shutdown() before it ends";
   }
+  if (cause.kind == CauseKind::kHostLost) {
+    return cause.silent > 0 ? "if the host only paused, give it more time with --host-timeout SECONDS"
+                            : "see if the host is up, and look in its log (journalctl, dmesg) for what ended distrun's "
+                              "agent there";
+  }
+  if (cause.kind == CauseKind::kOwnNetwork) return "look at the network of this machine (ip addr, ip route)";
+  if (cause.kind == CauseKind::kNetworkBroken) {
+    const std::string& from = cause.link->from.host;
+    const std::string& to = cause.link->to.host;
+    return "test the network with distrun check -H " + from + (from == to ? "" : "," + to);
+  }
   if (cause.kind == CauseKind::kTimedOut && cause.text.empty()) return "give the job more time with --timeout SECONDS";
   return cause.out_of_memory ? "use less memory for each rank, or fewer ranks on each host (-H HOST:SLOTS)" : "";
 }
@@ -178,7 +201,7 @@ std::string first_cause_report(const FailureReport& failure) {
   out += ". This ended the job";
   if (failure.exit_code) out += "; exit code " + std::to_string(*failure.exit_code);
   out += ".\n";
-  out += exceptions_text(failure.hang);
+  out += exceptions_text(failure.hang, cause.exception.empty() ? -1 : failure.rank);
   if (failure.last_lines.empty()) return out + (deadlock ? rank : "It") + " had written nothing.\n";
   out += "The last lines " + (deadlock ? rank : "it") + " wrote:\n";
   for (const std::string& line : failure.last_lines) out += "| " + line + "\n";
@@ -186,11 +209,15 @@ std::string first_cause_report(const FailureReport& failure) {
 }
 
 std::string link_report(const FailureReport& failure) {
-  std::string out =
-      text_of(failure.cause) + ". This ended the job; exit code " + std::to_string(*failure.exit_code) + ".";
   const std::string& why = failure.cause.link->why;
-  if (!why.empty()) out += "\n(" + why + ")";
-  return out;
+  return sentence(text_of(failure.cause)) + "\n" + (why.empty() ? "" : "(" + why + ") ") +
+         "This ended the job; exit code " + std::to_string(*failure.exit_code) + ".\n" + cure_line(failure.cause);
+}
+
+std::string host_loss_report(const Cause& cause, const std::vector<int>& ranks) {
+  std::string out = sentence(text_of(cause)) + "\n";
+  if (!ranks.empty()) out += (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " ran there. ";
+  return out + "This ended the job; exit code " + std::to_string(exit_code::kHostLost) + ".\n" + cure_line(cause);
 }
 
 std::string lost_connection_report(const LostConnection& lost) {

@@ -68,6 +68,42 @@ TEST_CASE("how a first cause reads depends on what it is, not on what a rank say
         "end (scancel?). This ended the job.");
 }
 
+TEST_CASE("what follows a lost host is its ranks, the exit code and a cure, and no sentence has two ends") {
+  const std::string text = host_loss_report(
+      {.kind = CauseKind::kHostLost, .text = "host h2 is lost: Connection to h2 closed by remote host."}, {1});
+  CHECK(text.starts_with(
+      "host h2 is lost: Connection to h2 closed by remote host.\nRank 1 ran there. This ended the job; "
+      "exit code 75.\nSee if the host is up"));
+  const Cause own{.kind = CauseKind::kOwnNetwork, .text = "this machine's own network is gone: no carrier"};
+  CHECK(host_loss_report(own, {0, 1}) ==
+        "this machine's own network is gone: no carrier.\nRanks 0-1 ran there. This ended the job; exit code 75.\n"
+        "Look at the network of this machine (ip addr, ip route).");
+  CHECK(host_loss_report(own, {}).find("ran there") == std::string::npos);
+}
+
+TEST_CASE("a broken network has a cure too") {
+  FailureReport failure{.exit_code = 75};
+  failure.cause = {.kind = CauseKind::kNetworkBroken,
+                   .link = BrokenLink{
+                       .from = {.rank = 1, .host = "h2", .number = 1}, .to = {.rank = 0, .host = "h1"}, .silent = 30}};
+  CHECK(link_report(failure) ==
+        "rank 1 (h2) has heard nothing from rank 0 (h1) for 30 s; both run: the network between h1 and h2 is broken.\n"
+        "This ended the job; exit code 75.\nTest the network with distrun check -H h2,h1.");
+}
+
+TEST_CASE("a rank that raised an exception and then waited has that as its cause, told once") {
+  FailureReport failure{.rank = 1, .host = "h", .exit_code = 1};
+  failure.cause = {.kind = CauseKind::kStalled, .exception = "ValueError: bad (train.py:3)", .text = "no answer"};
+  RankView view{.rank = 1, .host = "h", .missed = true, .state = net::ProgramState{}, .note = {}};
+  view.state->exception = "ValueError: bad";
+  failure.hang.views = {view};
+  const std::string text = first_cause_report(failure);
+  CHECK(
+      text.starts_with("rank 1 on host h raised ValueError: bad (train.py:3) and then waited for other ranks: no "
+                       "answer. This ended the job; exit code 1.\n"));
+  CHECK(text.find("ValueError") == text.rfind("ValueError"));
+}
+
 TEST_CASE("a lost connection: what runs on may be a shell around the process that had it") {
   LostConnection lost{.rank = 3, .host = "h", .started = 42, .pid = 43, .how = "end of file"};
   const std::string below =
