@@ -1,12 +1,14 @@
 #include "launcher/agent/ranks.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "launcher/exit_codes.h"
+#include "launcher/spawn/cgroup.h"
 
 namespace distrun::launcher {
 
@@ -28,6 +30,20 @@ void Ranks::watch(Poller& poller, const RankProcess::OnOutput& on_output,
 
 bool Ranks::alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.process().running(); });
+}
+
+std::set<pid_t> Ranks::out_of_memory() const {
+  std::set<pid_t> out;
+  for (const auto& [rank, process] : ranks_) {
+    if (!process.process().running()) continue;
+    const pid_t pid = process.process().pid();
+    siginfo_t end{};
+    if (::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG | WNOWAIT) != 0 || end.si_pid != pid) continue;
+    // A shell exits with 137 if its program was killed.
+    const bool killed = end.si_status == (end.si_code == CLD_EXITED ? exit_code::kSignalBase + SIGKILL : SIGKILL);
+    if (killed && oom_kills_of("/", pid) > 0) out.insert(pid);
+  }
+  return out;
 }
 
 RankProcess* Ranks::reaped(pid_t pid) {
