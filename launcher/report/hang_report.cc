@@ -10,7 +10,7 @@ namespace distrun::launcher {
 namespace {
 
 constexpr std::size_t kMostGroups = 4;
-constexpr std::size_t kWidth = 96;
+constexpr std::size_t kColumns = 96;
 
 using View = net::ProgramState::View;
 
@@ -53,7 +53,7 @@ std::string frame_text(const net::CodeFrame& frame) {
 // Cuts a long text so that the place after it stays visible.
 std::string exception_text(const net::ProgramState& state) {
   const std::string place = state.raised_at.file.empty() ? "" : " (" + place_text(state.raised_at) + ")";
-  return cut_middle(printable(state.exception), kWidth - 16 - std::min<std::size_t>(place.size(), kWidth / 2)) + place;
+  return cut_middle(printable(state.exception), kColumns - 16 - std::min<std::size_t>(place.size(), kColumns / 2)) + place;
 }
 
 std::string operation_text(const net::ProgramState& state) {
@@ -140,11 +140,11 @@ std::string stacks_text(const std::vector<RankView>& views) {
   const std::size_t frames = shown == 0 ? 0 : (kMostStackLines - fixed) / shown;
   std::string text = "where the ranks are (innermost line first):\n";
   for (std::size_t i = 0; i < shown; ++i) {
-    text += cut_middle(heading(groups[i]), kWidth) + "\n";
+    text += cut_middle(heading(groups[i]), kColumns) + "\n";
     if (!groups[i].view.state) continue;
     const net::ProgramState& state = *groups[i].view.state;
     if (!state.exception.empty()) text += "  handling " + exception_text(state) + "\n";
-    for (const std::string& line : frame_lines(state, frames)) text += "  " + cut_middle(line, kWidth) + "\n";
+    for (const std::string& line : frame_lines(state, frames)) text += "  " + cut_middle(line, kColumns) + "\n";
   }
   if (groups.size() > shown) {
     std::size_t left = 0;

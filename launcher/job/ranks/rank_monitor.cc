@@ -99,8 +99,11 @@ Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
       return about_rank(decode<RankStarted>(frame.payload),
                         [this](const RankStarted& event) { verdict_.started(event); });
     case FromAgent::kOutput:
-      return about_rank(decode<StreamBytes>(frame.payload),
-                        [this](const StreamBytes& bytes) { output_.write(bytes, Clock::now()); });
+      return about_rank(decode<StreamBytes>(frame.payload), [this](const StreamBytes& bytes) {
+        // A rank reports an error that all ranks get before it prints it. Then only the first one is shown.
+        if (bytes.stream == 1) read_store();
+        output_.write(bytes, Clock::now());
+      });
     case FromAgent::kExited:
       return about_rank(decode<RankExited>(frame.payload), [this](const RankExited& event) {
         // The rank's last messages to the rendezvous ("I leave", "I fail because") have arrived by now, but may not

@@ -17,7 +17,7 @@ ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, b
 ErrorInfo hosts_failed(int rank, const std::string& host, const std::string& cause) {
   ErrorInfo error{.code = Errc::kRankLost, .ranks = {rank}, .host = host, .usable = false};
   error.cause = cause.substr(0, kMaxCause);
-  error.message = error.cause + "; the job cannot go on";
+  error.message = error.cause + ". The job ends";
   return error;
 }
 

@@ -45,7 +45,7 @@ TEST_CASE("where hosts or their network failed, the error blames no rank and poi
   CHECK(error->code == Errc::kRankLost);
   CHECK(error->ranks == std::vector<int>{2});
   CHECK_FALSE(error->usable);
-  CHECK(error->message == "host node1 is lost; the job cannot go on");
+  CHECK(error->message == "host node1 is lost. The job ends");
   CHECK(net::end_of_job(event).message() == error->message);
 }
 

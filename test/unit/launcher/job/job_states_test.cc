@@ -347,12 +347,15 @@ TEST_CASE("the end of a job names the first cause as soon as its output is whole
   CHECK(taken(ending.on(job.agents[1], Started::exit_of(3, 0, SIGTERM, true))));
   ending.report_end(false);
   REQUIRE(job.output.said.size() == 2);
-  CHECK(job.output.said[1] ==
-        "What followed from that:\nrank 0 exited with code 1: word of 0\nrank 3 was ended by distrun\n");
+  CHECK(job.output.said[1] == "2 other ranks ended because of it: 1 exited with code 1, the launcher ended 1.");
   CHECK(job.output.shown == std::vector<int>{2});
   const auto failure = ending.failure();
   REQUIRE(failure);
   CHECK(failure->exit_code == 3);
+  CHECK(failure->cause.exception.empty());
+  job.output.exceptions[1] = {.text = "ValueError: bad", .place = {.file = "/a/train.py", .line = 3}};
+  CHECK(ending.failure()->cause.exception == "ValueError: bad (train.py:3)");
+  CHECK(ending.failure()->place.line == 3);
   CHECK(failure->last_lines == std::vector<std::string>{"line of 1"});
   REQUIRE(failure->followers.size() == 2);
   CHECK(failure->followers[1].ended_by_us);

@@ -499,8 +499,8 @@ TEST_CASE("a rank that has called shutdown() too early and lives is not said to 
   CHECK(
       first_cause_report(*verdict.failure())
           .starts_with("rank 1 on host h1 (pid 11) left early: it called shutdown() while other ranks still needed it, "
-                       "and its process ran on; let every rank do the same number of steps before it calls "
-                       "shutdown()"));
+                       "and its process ran on.\nThis ended the job.\nLet every rank do the same number of "
+                       "steps before it calls shutdown().\n"));
   SECTION("it is ended by us") { verdict.exited({.rank = 1, .pid = 11, .signal = 15, .by_agent = true}); }
   SECTION("it ends by itself") {
     verdict.exited({.rank = 1, .pid = 11});
