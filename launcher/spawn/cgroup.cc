@@ -192,11 +192,9 @@ long oom_kills_of(const std::string& root, pid_t pid) {
     return counter(file);
   };
   const Mount mount = find_mounts(root);
+  // With cgroup v1, a process that has ended has lost its place.
+  if (!mount.memory.empty()) return -1;
   const std::string process = std::to_string(pid);
-  if (const std::string group = cgroup_of(root, process, "memory"); !mount.memory.empty() && !group.empty()) {
-    if (group == own_cgroup(root, "memory")) return -1;
-    return count(with_root(root, mount.memory) + group + "/memory.oom_control");
-  }
   const std::string group = cgroup_of(root, process, "");
   if (mount.v2.empty() || group.empty()) return -1;
   // With cgroup v2, the counter of a cgroup has the kills below it too.

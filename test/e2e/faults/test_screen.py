@@ -8,9 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cgroups import limited_memory
-
-from ..conftest import StartJob, launcher_path
+from ..conftest import launcher_path
 
 
 def run(program: str, tmp_path: Path, *options: str, stdin: str = "") -> tuple[int, str]:
@@ -82,12 +80,3 @@ def test_a_prompt_without_input_says_how_to_answer_it(tmp_path: Path) -> None:
     for program in ("breakpoint()\n", "input('name? ')\n"):
         code, text = run(program, tmp_path, "-np", "2", "--grace", "2")
         assert code == 1 and text.count("--tty RANK") == 1, text
-
-
-def test_a_rank_with_a_memory_limit_of_its_own_is_said_to_have_run_out_of_it(start_job: StartJob, python: str) -> None:
-    eats = "import time; x = bytearray(256 << 20); time.sleep(60)"
-    with limited_memory(64 << 20) as group:
-        own = f'[ $RANK = 1 ] && echo $$ > {group}/cgroup.procs && exec {python} -c "{eats}"; sleep 60'
-        job = start_job("-np", "2", "--oversubscribe", "--grace", "1", "sh", "-c", own)
-        assert job.finish(60) == 137, job.text
-    assert re.search(r"rank 1 .* was killed by signal 9 \(SIGKILL\), because the memory", job.text), job.text
