@@ -97,8 +97,8 @@ TEST_CASE("under --encrypt what sends tensors to other hosts as they are is not 
   CHECK(all_contain(outcome, "it cannot protect tensors between hosts, as --encrypt demands"));
   const Outcome forced = choose(plans, 2, "open", 20, true);
   CHECK(all_contain(forced, "--backend open"));
-  CHECK(all_contain(forced, "--encrypt was given"));
-  CHECK(all_contain(choose({{.name = "open", .score = 90}}, 2, "auto", 20, true), "--encrypt was given"));
+  CHECK(all_contain(forced, "as --encrypt demands"));
+  CHECK(all_contain(choose({{.name = "open", .score = 90}}, 2, "auto", 20, true), "as --encrypt demands"));
   CHECK(all_contain(choose(plans, 1, "auto", 20, true), "cpu: open"));  // one rank alone sends nothing
 }
 
