@@ -135,7 +135,8 @@ def in_a_box(hosts: int, script: str, *options: str) -> Any:
     root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     box = [*root, str(ROOT / "test/cluster/hosts"), "--count", str(hosts)]
     box += ["--slurm"] if script == "launch.py" else []
-    return kept_json([*box, "--", sys.executable, str(ROOT / "bench" / script), *options])
+    build = f"BENCH_BUILD_DIR={os.environ.get('BENCH_BUILD_DIR', '')}"
+    return kept_json([*box, "--", "env", build, sys.executable, str(ROOT / "bench" / script), *options])
 
 
 def between_hosts(name: str, effort: Effort) -> list[Round]:
