@@ -29,12 +29,13 @@ constexpr std::string_view kEverywhere = "*";
 constexpr std::size_t kMaxName = 100;  // sun_path holds 108
 constexpr std::size_t kMaxHost = 255;
 
-// The default time, in seconds, after which a connection to a silent peer ends. kAfterLauncher is added.
+// The default time, in seconds, after which a connection to a silent peer ends.
 constexpr double kHostTimeout = 5;
-constexpr int kKeepParts = 8;  // the time is divided into at least this number of intervals, of 1 s or more
-// Seconds. The launcher measures the same silence, and should be the first to know which host is silent.
-constexpr int kAfterLauncher = 1;
-constexpr int kSynRetries = 4;  // gives up after 1 + 2 + 4 + 8 + 16 s; since Linux 6.5 four waits of 1 s come first
+// Seconds between two probes of an idle connection, from a limit of 10 s on. The kernel's timers of 3 s and more are
+// late by up to 0.25 s each, and the delays add up.
+constexpr int kKeepInterval = 2;
+constexpr int kMostProbes = 120;  // the kernel allows 127
+constexpr int kSynRetries = 4;    // gives up after 1 + 2 + 4 + 8 + 16 s; since Linux 6.5 four waits of 1 s come first
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -355,8 +356,8 @@ void set_host_timeout(int fd, double seconds) {
   int limit = 0;
   socklen_t size = sizeof(limit);
   if (::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size) != 0) return;  // a unix socket
-  const int total = static_cast<int>(std::ceil(seconds)) + kAfterLauncher;
-  const int interval = std::max(1, total / kKeepParts);
+  const int total = std::max(2, static_cast<int>(std::ceil(seconds)));
+  const int interval = total < 5 * kKeepInterval ? 1 : std::max(kKeepInterval, (total + kMostProbes - 1) / kMostProbes);
   const int count = total / interval - 1;
   // An idle connection ends `total` seconds after the last answer: the first probe, and one interval for each of them.
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, total - count * interval);

@@ -51,7 +51,7 @@ Status wait_ready(int fd, short events, TimePoint deadline);
 // connections.
 void expect_prompt_peer(int fd);
 void allow_slow_reader(int fd);
-// Changes the limits of expect_prompt_peer(), which must have been called: the connection ends 1 s after `seconds`,
+// Changes the limits of expect_prompt_peer(), which must have been called: the connection ends after `seconds`,
 // counted from the last thing that was heard. allow_slow_reader() stays in effect.
 void set_host_timeout(int fd, double seconds);
 

@@ -116,7 +116,7 @@ TEST_CASE("a network that is gone ends a connection with bytes on their way, and
   });
 }
 
-TEST_CASE("an idle connection ends 1 s after the limit, counted from the last thing that was heard") {
+TEST_CASE("an idle connection ends after the limit, counted from the last thing that was heard") {
   in_own_network([] {
     const Connection idle;
     set_host_timeout(idle.here.get(), 2);
@@ -129,8 +129,8 @@ TEST_CASE("an idle connection ends 1 s after the limit, counted from the last th
     CHECK(wait_ready(idle.here.get(), 1 /* POLLIN */, deadline_after(30)).ok());
     const Duration waited = Clock::now() - heard;
     CHECK(pending_error(idle.here.get()) == ETIMEDOUT);
-    CHECK(waited > milliseconds(2500));
-    CHECK(waited < milliseconds(4500));  // it was 5 s; the rest is for an overloaded machine
+    CHECK(waited > milliseconds(1500));
+    CHECK(waited < milliseconds(4000));  // it was 5 s; the rest is for an overloaded machine
   });
 }
 
