@@ -198,7 +198,7 @@ TEST_CASE("where agents come by ssh into another scheduler's job, its own way is
   CHECK(advice(pbs, pbs_nodes).empty());
   const Allocation lsf{.source = "LSF job 1", .hosts = {{.name = "a"}, {.name = "b"}}, .advice = in_job};
   CHECK(reach_of_named(lsf, {{.name = "a"}, {.name = "c"}}, {"a"}).note.empty());
-  CHECK(reach_of_named(lsf, {{.name = "a"}, {.name = "b", .slots = 2}}, {"a"}).note == "found LSF job 1: " + in_job);
+  CHECK(reach_of_named(lsf, {{.name = "a"}, {.name = "b", .slots = 2}}, {"a"}).note == "found LSF job 1. " + in_job);
 }
 
 TEST_CASE("inside a step that has a part of a Slurm job, all hosts of the job can be named") {
@@ -233,7 +233,7 @@ TEST_CASE("where the Kubernetes MPI operator has no ssh, what reaches its pods i
     Environment pod = {{variable, "/etc/mpi/hostfile"}, {"OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"}};
     const auto found = detect_allocation(pod, read);
     REQUIRE((found.ok() && found->has_value()));
-    CHECK((*found)->advice.ends_with("Add --launch-with '/opt/kube/kubectl exec -i {host} -- sh -c {agent}'"));
+    CHECK((*found)->advice.starts_with("Add --launch-with '/opt/kube/kubectl exec -i {host} -- sh -c {agent}'"));
     pod["OMPI_MCA_plm_rsh_agent"] = "ssh";
     CHECK((*detect_allocation(pod, read))->advice.empty());
   }

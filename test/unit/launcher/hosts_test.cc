@@ -285,10 +285,11 @@ TEST_CASE("the same number of ranks on each host") {
         Counts{2, 2});
   CHECK(has(assign({.hosts = hosts_of("a:4,b:1"), .placement = {.ranks_per_host = 2}}).status().message(),
             "2 ranks on each host, as --nproc-per-node asks, do not fit:\n  host   slots\n  a      4\n  b      1\n"));
-  CHECK(has(assign({.hosts = hosts_of("a:2,b:2"), .placement = {.ranks = 5, .ranks_per_host = 2}}).status().message(),
-            "5 ranks with 2 on each host need 3 hosts, and there are 2. Name more hosts, or use fewer ranks (-np 4)."));
+  CHECK(
+      has(assign({.hosts = hosts_of("a:2,b:2"), .placement = {.ranks = 5, .ranks_per_host = 2}}).status().message(),
+          "5 ranks with 2 on each host need 3 hosts, and the job has 2. Name more hosts, or use fewer ranks (-np 4)."));
   CHECK(has(assign({.placement = {.ranks = 3, .ranks_per_host = 2}}).status().message(),
-            "need 2 hosts, and there is 1."));
+            "need 2 hosts, and the job has 1."));
 }
 
 TEST_CASE("max_slots holds even with --oversubscribe") {
