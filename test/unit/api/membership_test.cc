@@ -88,7 +88,8 @@ TEST_CASE("a setting that rank 0's build alone has is an error that says so", "[
     Settings settings;
     const auto membership = agree_on_membership(store, world_of(rank, 2), settings, deadline_after(20));
     EXPECT_EQ(membership.status().code(), Errc::kProtocol);
-    EXPECT(membership.status().message().starts_with("rank 0 on host0 has a setting a_new_setting, which this rank does not know"));
+    EXPECT(membership.status().message().starts_with(
+        "rank 0 on host0 has a setting a_new_setting, which this rank does not know"));
   });
 }
 
