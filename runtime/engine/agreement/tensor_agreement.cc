@@ -353,7 +353,12 @@ void TensorAgreement::tick(TimePoint now) {
   for (PendingTensor* tensor : pending_.waiting()) {
     if (!can_stall(*tensor)) continue;
     if (limits_.passed(tensor->first, now)) {
-      if (!is_reported(*tensor)) decisions_.report(waits_of({tensor}));
+      // All waits: a rank that this tensor does not miss may be the one that went another way.
+      std::vector<const PendingTensor*> all;
+      for (const PendingTensor* other : pending_.waiting()) {
+        if (can_stall(*other) && !is_reported(*other)) all.push_back(other);
+      }
+      decisions_.report(waits_of(all));
       return decisions_.abort(stall_error(*tensor, members_.hosts(), now));
     }
     if (now < limits_.next_report(tensor->first, tensor->reported)) continue;
