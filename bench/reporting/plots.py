@@ -157,11 +157,11 @@ def allreduce_time(part: Part) -> Figure:
 def allreduce_ratio(part: Part) -> Figure:
     figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
     axes: Any = figure.subplots()
-    highest = 1.0
+    shown = [1.0]
     for who in names.PEERS:
         sizes = [size for size in names.SIZES if part.has(who, names.in_place(size))]
         ratios = [part.ratio(names.DISTRUN, [who], names.in_place(size)) for size in sizes]
-        highest = max([highest, *ratios])
+        shown += ratios
         look = LOOKS[who]
         label = names.label(who, part.about.versions)
         axes.plot(
@@ -174,8 +174,10 @@ def allreduce_ratio(part: Part) -> Figure:
         )
     axes.axhline(1.0, color=RED, linewidth=2.6, zorder=4)
     axes.set_yscale("log")
-    ticks = [tick for tick in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if tick <= highest * 1.5]
+    decades = [digit * 10.0**power for power in range(-4, 5) for digit in (1, 2, 5)]
+    ticks = [tick for tick in decades if min(shown) / 2 <= tick <= max(shown) * 2]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
     by_size(axes, names.SIZES)
     axes.set_ylabel("time divided by distrun's time")
     axes.set_title("Above the line: slower than distrun. Below it: faster.", loc="left")
