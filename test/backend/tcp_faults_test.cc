@@ -344,7 +344,7 @@ TEST_CASE("tcp faults: so is memory that cannot be written, of a broadcast and o
       if (!at_fault) return;
       told.store(true);
       rank.expect(status.code() == Errc::kSystem, status.ok() ? "ok" : status.message());
-      rank.expect(status.message().find("cannot be written; does it map a file") != std::string::npos, "the text");
+      rank.expect(status.message().find("cannot be written. Does it map a file") != std::string::npos, "the text");
       rank.expect(rank.backend().lost_peer().value_or(EndedLink{}).peer == -1, "a neighbour is blamed");
     }));
   }

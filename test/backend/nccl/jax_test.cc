@@ -331,7 +331,7 @@ TEST_CASE("jax on a gpu: without a stream or a driver it says so, and submits no
   told.has_no_stream = true;
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&their_error));
   told.has_no_stream = false;
-  driver().missing = "the CUDA driver was not found: libcuda.so.1";
+  driver().missing = "the CUDA driver is not found: libcuda.so.1";
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
   driver().missing.clear();
   CHECK(told.message.find("is not found: libcuda.so.1") != std::string::npos);

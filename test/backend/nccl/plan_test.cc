@@ -146,7 +146,7 @@ TEST_CASE("nccl: what is missing is named, with the cure", "[nccl]") {
   Files broken{.there = {"/dev/nvidiactl", "libcuda.so.1", kPackaged}, .broken = {kPackaged}};
   CHECK(says(load(broken), "truncated: " + kPackaged + "; install the package nvidia-nccl-cu12"));
   Files old_driver{.without = "cuMemAllocAsync"};
-  CHECK(says(load(old_driver), "has no cuMemAllocAsync; install a driver of CUDA 11.2 or newer"));
+  CHECK(says(load(old_driver), "has no cuMemAllocAsync. Install a driver of CUDA 11.2 or newer"));
   Files old_nccl{.without = "ncclCommInitRankConfig", .version = 21210};
   CHECK(says(load(old_nccl), "NCCL 2.12.10, and distrun needs 2.14"));
 }
