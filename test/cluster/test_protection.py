@@ -67,11 +67,11 @@ def test_foreign_bytes_on_a_tensor_connection_end_the_job_and_name_their_sender(
 REFUSED = [
     (("--tf",), "TensorFlow opens connections of its own with --tf."),
     (("--tf-roles", "chief=1,worker=1"), "TensorFlow opens connections of its own with --tf-roles."),
-    (("--backend", "gloo"), "the backend gloo sends tensors as they are"),
-    (("--backend", "mpi"), "the backend mpi sends tensors as they are"),
-    (("--backend", "cpu:tcp,cuda:nccl"), "the backend nccl sends tensors as they are"),
-    (("--between-hosts", "gloo"), "gloo sends tensors as they are"),
-    (("--between-hosts", "mpi"), "mpi sends tensors as they are"),
+    (("--backend", "gloo"), "the backend gloo cannot protect tensors."),
+    (("--backend", "mpi"), "the backend mpi cannot protect tensors."),
+    (("--backend", "cpu:tcp,cuda:nccl"), "the backend nccl cannot protect tensors."),
+    (("--between-hosts", "gloo"), "gloo cannot protect tensors between hosts."),
+    (("--between-hosts", "mpi"), "mpi cannot protect tensors between hosts."),
 ]
 
 

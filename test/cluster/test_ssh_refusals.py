@@ -156,7 +156,7 @@ def test_a_folder_or_script_that_some_hosts_lack(cluster: Cluster, head: Host) -
     host_without = cluster["h2"]
     done = run(head, "-H", "h1:1,h2:1", "true", cwd="/tmp/work")
     assert done.returncode == 69
-    assert "directory /tmp/work does not exist on host h2" in done.stderr, done.stderr
+    assert "folder /tmp/work does not exist on host h2" in done.stderr, done.stderr
     host_without.path("/tmp/work").mkdir()
     done = run(head, "-H", "h1:1,h2:1", "train.py", cwd="/tmp/work")
     assert done.returncode == 69 and "ran" not in done.stdout

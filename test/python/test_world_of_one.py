@@ -53,7 +53,7 @@ def test_life_of_a_session() -> None:
 
 def test_one_of_several_tasks_of_a_platform_is_no_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SM_HOSTS", '["algo-1", "algo-2"]')
-    with pytest.raises(distrun.InvalidArgument, match=r"SM_HOSTS names 2 tasks.*remove SM_HOSTS"):
+    with pytest.raises(distrun.InvalidArgument, match=r"SM_HOSTS names 2 tasks.*unset SM_HOSTS"):
         hvd.init()
     monkeypatch.setenv("SM_HOSTS", '["algo-1"]')
     hvd.init()

@@ -189,7 +189,7 @@ def assert_tcp_for_lack_of_memory(job: Job, why: str) -> None:
     """Both ranks report the choice of tcp and its reason. "tcp" alone proves nothing: each start-up line has it."""
     assert job.finish() == 0, job.text
     assert len(re.findall(r"sum 2$", job.text, re.MULTILINE)) == 2, job.text
-    choice = rf"info:   not shm: .*\d+ bytes of shared memory do not fit: {why}"
+    choice = rf"info:   not shm: .*\d+ bytes of shared memory do not fit: only {why}"
     assert len(re.findall(choice, job.text)) == 2, job.text
     warning = rf"distrun\[0\] warning: using tcp, not shm: rank \d .*: {why}"
     assert len(re.findall(warning, job.text, re.MULTILINE)) == 1, job.text

@@ -235,7 +235,7 @@ def test_an_unknown_variable_is_warned_of_once(python: str) -> None:
     done = run(*started, env={"DISTRUN_CACHE_CAPACTIY": "1"})
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("DISTRUN_CACHE_CAPACTIY") == 1, done.stderr
-    assert done.stderr.count("DISTRUN_FUSON_THRESHOLD is not known") == 1, done.stderr
+    assert done.stderr.count("DISTRUN_FUSON_THRESHOLD is not a setting") == 1, done.stderr
 
 
 def test_output_that_cannot_be_written_is_told_and_ends_with_a_code(tmp_path: Path) -> None:

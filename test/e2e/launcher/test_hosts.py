@@ -204,7 +204,7 @@ def test_after_sbatch_export_none_ranks_on_other_hosts_have_what_the_host_gives_
 
 def test_an_image_without_srun_is_told_what_to_do_about_it(tmp_path: Path) -> None:
     done = run("-np", "1", "true", env={**SLURM, "SLURMD_NODENAME": "other", "PATH": str(tmp_path)})
-    assert done.returncode == 69 and "srun was not found in PATH" in done.stderr, done.stderr
+    assert done.returncode == 69 and "srun is not in PATH" in done.stderr, done.stderr
     assert "start distrun outside and run the container as the program" in done.stderr
 
 

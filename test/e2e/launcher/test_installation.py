@@ -67,4 +67,4 @@ def test_flags_of_an_installation_without_its_parts_are_an_error(tmp_path: Path,
     shutil.copy(launcher_path(), tmp_path / "bin/distrun")
     done = subprocess.run([tmp_path / "bin/distrun", flag], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (69, "")
-    assert f"{missing} was not found" in done.stderr and f" {tmp_path}/distrun. " in done.stderr, done.stderr
+    assert f"{missing} was not found" in done.stderr and f" {tmp_path}/distrun\n" in done.stderr, done.stderr

@@ -77,7 +77,7 @@ def check_roots_and_splits() -> None:
             hvd.alltoall,
             With(floats(3)),
             With(floats(3), splits),
-            "the splits",
+            "splits [",
             str(splits),
             kind=distrun.InvalidArgument,
         )

@@ -146,7 +146,7 @@ def check_join() -> None:
     assert nhvd.allreduce(np.ones(2), op=nhvd.Sum).tolist() == [size] * 2
     if size > 1:
         if rank > 0:
-            with raises(ValueError, "joined"):
+            with raises(ValueError, "called join()"):
                 hvd.alltoall(torch.ones(size), name="late")
         assert hvd.join() in range(size)
     for join in (hvd.join, lambda gpu: _collectives.join(hvd.global_process_set, gpu)):
