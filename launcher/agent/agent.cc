@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "launcher/agent/guard.h"
@@ -213,6 +214,7 @@ void Agent::on_signals() {
 
 void Agent::reap() {
   bool none_left = false;
+  const std::set<pid_t> own_limit = ranks_.out_of_memory();
   const std::vector<Reaped> children = reap_children(none_left);
   const bool any_killed =
       std::any_of(children.begin(), children.end(), [](const Reaped& one) { return killed(one.status); });
@@ -220,7 +222,9 @@ void Agent::reap() {
   const bool out_of_memory = any_killed && oom_kills_.of_late(Clock::now());
   for (const Reaped& child : children) {
     if (starter_ && starter_->ended(child.pid, child.status)) continue;
-    if (RankProcess* rank = ranks_.reaped(child.pid)) rank_ended(*rank, child.status, out_of_memory);
+    if (RankProcess* rank = ranks_.reaped(child.pid)) {
+      rank_ended(*rank, child.status, own_limit.contains(child.pid) || (out_of_memory && killed(child.status)));
+    }
   }
   below_.any_child = !none_left;
   const std::vector<pid_t> carrying = carriers();
@@ -236,10 +240,10 @@ void Agent::rank_ended(RankProcess& rank, int status, bool out_of_memory) {
   if (WIFSIGNALED(status)) {
     message.signal = WTERMSIG(status);
     message.by_agent = terminated_ && (message.signal == SIGTERM || message.signal == SIGKILL);
-    message.out_of_memory = killed(status) && !message.by_agent && out_of_memory;
   } else {
     message.exit_code = WEXITSTATUS(status);
   }
+  message.out_of_memory = out_of_memory && !message.by_agent;
   if (!ranks_.dismissed(rank.rank())) {
     failed(message.signal != 0 ? kSignalBase + message.signal : message.exit_code);
   }

@@ -1,13 +1,14 @@
 #include "launcher/agent/ranks.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "launcher/exit_codes.h"
-#include "launcher/spawn/executable.h"
+#include "launcher/spawn/cgroup.h"
 
 namespace distrun::launcher {
 
@@ -29,6 +30,20 @@ void Ranks::watch(Poller& poller, const RankProcess::OnOutput& on_output,
 
 bool Ranks::alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.process().running(); });
+}
+
+std::set<pid_t> Ranks::out_of_memory() const {
+  std::set<pid_t> out;
+  for (const auto& [rank, process] : ranks_) {
+    if (!process.process().running()) continue;
+    const pid_t pid = process.process().pid();
+    siginfo_t end{};
+    if (::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG | WNOWAIT) != 0 || end.si_pid != pid) continue;
+    // A shell exits with 137 if its program was killed.
+    const bool killed = end.si_status == (end.si_code == CLD_EXITED ? exit_code::kSignalBase + SIGKILL : SIGKILL);
+    if (killed && oom_kills_of("/", pid) > 0) out.insert(pid);
+  }
+  return out;
 }
 
 RankProcess* Ranks::reaped(pid_t pid) {
@@ -148,11 +163,10 @@ std::optional<Refused> exec_fault(RankProcess& rank, const Prepare& job) {
   if (fault->step == 'd') {
     return refused(exit_code::kUnusable, who + " cannot enter " + job.common.cwd + ": " + what);
   }
-  const std::string why = why_not_executed(rank.program(), fault->error);
-  // As shells have it: 126 for a file that exists and cannot be executed, also if its interpreter is missing.
-  const bool missing = why.empty() && (fault->error == ENOENT || fault->error == ENOTDIR);
+  const bool missing = fault->error == ENOENT || fault->error == ENOTDIR;
   return refused(missing ? exit_code::kMissing : exit_code::kNotExecutable,
-                 who + " cannot execute " + rank.program() + ": " + (why.empty() ? what : why));
+                 who + " cannot execute " + rank.program() + ": " + what +
+                     (missing ? ". Does the program of its #! line exist?" : ""));
 }
 
 }  // namespace distrun::launcher

@@ -26,6 +26,8 @@ class Ranks {
              const std::function<void(RankProcess&)>& on_exec_report);
 
   [[nodiscard]] bool alive() const;  // some rank has not been reaped
+  // Processes of ranks that have ended because their own memory cgroup was full. Call it before they are reaped.
+  [[nodiscard]] std::set<pid_t> out_of_memory() const;
   // Marks the rank of this process as ended and returns it. Null if the process is no rank.
   RankProcess* reaped(pid_t pid);
   // True if the head killed this rank alone, because the job does not need it any more.

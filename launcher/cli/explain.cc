@@ -1,19 +1,121 @@
 #include "launcher/cli/explain.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "launcher/plan/hosts/text.h"
+#include "launcher/report/silence_report.h"
 
 namespace distrun::launcher {
 namespace {
 
 std::vector<int> cpus_of(const LaunchPlan& plan, std::size_t rank) { return plan.bindings[rank].cpus; }
 
+// Larger jobs are folded: equal ranks and hosts share a line.
+constexpr std::size_t kFewRanks = 16;
+constexpr std::size_t kMostRows = 10;
+constexpr std::size_t kLineEnd = 100;
+
+// Neighbours on one host that get as much of the same.
+struct Segment {
+  std::vector<int> ranks;
+  std::vector<std::size_t> hosts;
+  std::vector<int> local;
+  std::string cpus;
+  int threads = 0;
+  std::string gpus;
+};
+
+bool alike(const Binding& one, const Binding& other) {
+  return one.cpus.size() == other.cpus.size() && one.threads == other.threads && one.gpus == other.gpus &&
+         (one.gpu < 0) == (other.gpu < 0) && one.gpu_model == other.gpu_model;
+}
+
+std::string each(std::size_t ranks, std::size_t count) {
+  return ranks == 1 ? "" : ", " + std::to_string(count) + " each";
+}
+
+std::string cpus_text(const LaunchPlan& plan, const std::vector<int>& ranks) {
+  const std::vector<int> first = cpus_of(plan, static_cast<std::size_t>(ranks.front()));
+  if (first.empty()) return "all";
+  std::set<int> all;
+  for (const int rank : ranks) {
+    const std::vector<int> own = cpus_of(plan, static_cast<std::size_t>(rank));
+    all.insert(own.begin(), own.end());
+  }
+  const bool shared = all.size() == first.size();
+  return ranges({all.begin(), all.end()}) + (shared ? "" : each(ranks.size(), first.size()));
+}
+
+std::string gpus_text(const LaunchPlan& plan, const std::vector<int>& ranks) {
+  const Binding& first = plan.bindings[static_cast<std::size_t>(ranks.front())];
+  if (first.gpu < 0) return "none";
+  std::set<int> all;
+  for (const int rank : ranks) {
+    const Binding& own = plan.bindings[static_cast<std::size_t>(rank)];
+    for (int gpu = own.gpu; gpu < own.gpu + own.gpus; ++gpu) all.insert(gpu);
+  }
+  return ranges({all.begin(), all.end()}) + each(ranks.size(), static_cast<std::size_t>(first.gpus)) +
+         (first.gpu_model.empty() ? "" : " " + first.gpu_model);
+}
+
+std::vector<Segment> segments_of(const LaunchPlan& plan) {
+  std::vector<Segment> out;
+  for (std::size_t rank = 0; rank < plan.places.size(); ++rank) {
+    const auto host = static_cast<std::size_t>(plan.places[rank].host);
+    const Binding& own = plan.bindings[rank];
+    if (out.empty() || out.back().hosts.front() != host || !alike(plan.bindings[rank - 1], own)) {
+      out.push_back({.hosts = {host}, .threads = own.threads});
+    }
+    out.back().ranks.push_back(static_cast<int>(rank));
+    out.back().local.push_back(plan.places[rank].local_rank);
+  }
+  for (Segment& one : out) {
+    one.cpus = cpus_text(plan, one.ranks);
+    one.gpus = gpus_text(plan, one.ranks);
+  }
+  return out;
+}
+
+// Joins the segments of hosts that get the same.
+std::vector<Segment> folded(const std::vector<Segment>& segments) {
+  std::vector<Segment> out;
+  for (const Segment& one : segments) {
+    const auto same = std::find_if(out.begin(), out.end(), [&one](const Segment& other) {
+      return one.local == other.local && one.cpus == other.cpus && one.threads == other.threads &&
+             one.gpus == other.gpus;
+    });
+    if (same == out.end()) {
+      out.push_back(one);
+    } else {
+      same->ranks.insert(same->ranks.end(), one.ranks.begin(), one.ranks.end());
+      same->hosts.push_back(one.hosts.front());
+    }
+  }
+  return out;
+}
+
+std::string folded_placement(const LaunchPlan& plan) {
+  constexpr std::size_t kMostHosts = 40;
+  const std::vector<Segment> all = folded(segments_of(plan));
+  std::vector<std::vector<std::string>> rows = {{"ranks", "host", "local", "CPUs", "threads", "GPU"}};
+  for (const Segment& one : all) {
+    if (rows.size() > kMostRows) break;
+    std::vector<std::string> names;
+    for (const std::size_t host : one.hosts) names.push_back(plan.host_names[host]);
+    rows.push_back({cut_middle(ranges(one.ranks), kMostHosts), cut_middle(host_list(names), kMostHosts),
+                    ranges(one.local), one.cpus, std::to_string(one.threads), one.gpus});
+  }
+  const std::size_t left = all.size() + 1 - rows.size();
+  return table(rows) + (left == 0 ? "" : "  and " + counted(left, "more line") + " (--explain=json has all)\n");
+}
+
 std::string placement(const LaunchPlan& plan) {
+  if (plan.places.size() > kFewRanks) return folded_placement(plan);
   std::vector<std::vector<std::string>> rows = {{"rank", "host", "local", "CPUs", "threads", "GPU"}};
   for (std::size_t rank = 0; rank < plan.places.size(); ++rank) {
     const Place& place = plan.places[rank];
@@ -70,6 +172,34 @@ std::string line_of(const LaunchPlan& plan, const Variable& variable) {
   return "  " + variable.name + "=" + value_in(plan, variable) + "    " + variable.why + "\n";
 }
 
+// Variables with the same reason share lines.
+std::string folded_lines(const LaunchPlan& plan, const std::vector<const Variable*>& variables) {
+  constexpr std::size_t kMostText = 70;
+  std::vector<std::pair<std::string_view, std::string>> groups;
+  for (const Variable* const variable : variables) {
+    const auto known = [variable](const auto& group) { return group.first == variable->why; };
+    auto group = std::find_if(groups.begin(), groups.end(), known);
+    if (group == groups.end()) {
+      groups.emplace_back(variable->why, "  " + variable->why + ":");
+      group = std::prev(groups.end());
+    }
+    const std::string text = " " + cut_middle(variable->name + "=" + value_in(plan, *variable), kMostText);
+    const std::size_t line = group->second.rfind('\n');
+    const std::size_t column = group->second.size() - (line == std::string::npos ? 0 : line + 1);
+    group->second += (column + text.size() > kLineEnd ? "\n   " : "") + text;
+  }
+  std::string out;
+  for (const auto& [why, text] : groups) out += text + "\n";
+  return out;
+}
+
+std::string lines_of(const LaunchPlan& plan, const std::vector<const Variable*>& variables) {
+  if (plan.places.size() > kFewRanks) return folded_lines(plan, variables);
+  std::string out;
+  for (const Variable* const variable : variables) out += line_of(plan, *variable);
+  return out;
+}
+
 std::string json_list(const std::vector<std::string>& items) {
   std::vector<std::string> quoted;
   for (const std::string& item : items) quoted.push_back(json_quote(item));
@@ -108,17 +238,15 @@ std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>&
                     reasons(plan) + "\nEnvironment of all ranks, besides what they inherit:\n";
   const Environments variables = environments(plan);
   const Shared shared = same_everywhere(variables);
+  std::vector<const Variable*> common;
+  std::vector<const Variable*> own;
   for (const Variable* variable : variables.front()) {
-    if (shared.contains({variable->name, variable->value})) out += line_of(plan, *variable);
+    (shared.contains({variable->name, variable->value}) ? common : own).push_back(variable);
   }
-  for (std::size_t rank = 0; rank < variables.size(); ++rank) {
-    std::string own;
-    for (const Variable* variable : variables[rank]) {
-      if (!shared.contains({variable->name, variable->value})) own += line_of(plan, *variable);
-    }
-    if (!own.empty()) out += "\nEnvironment of rank " + std::to_string(rank) + " alone:\n" + own;
-  }
-  return out;
+  out += lines_of(plan, common);
+  if (own.empty()) return out;
+  return out + "\nEnvironment that differs between ranks, here that of rank 0 (--explain=json has all):\n" +
+         lines_of(plan, own);
 }
 
 std::string explain_json(const LaunchPlan& plan, const std::vector<std::string>& command) {

@@ -49,7 +49,7 @@ CarrierLoss::Where place_of(const AgentLink& agent, const Membership& members) {
 Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
     : config_(config),
       signals_(std::move(signals)),
-      // Log's lines begin with "distrun ". The screen adds "distrun: ", so the first word is cut off.
+      // The screen adds "distrun: ", so the one of the log is cut off.
       log_("warning", -1, [this](const std::string& line) { screen_.say(line.substr(line.find(' ') + 1)); }),
       agents_(
           config.plan.assignment, spawner, !config.options().hosts.mpi.empty(),

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/job/job_running.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
 
@@ -57,8 +58,9 @@ void JobEnding::on_lost(AgentLink& agent) {
 // An agent that was lost while its job was being ended is not reported.
 void JobEnding::on_explained(AgentLink& agent) {
   if (!started_ || agent.state == AgentLink::State::kLostInEnding) return;
-  output_.say(lost_agent_report(agent, ranks_.members()));
-  ranks_.hosts_lost(loss_of(agent));  // again, now with the reason
+  const HostLoss loss = loss_of(agent);
+  output_.say(loss_report(loss, ranks_.members()));
+  ranks_.hosts_lost(loss);  // again, now with the reason
 }
 
 void JobEnding::on_silent(const HostLoss& loss) {
@@ -94,17 +96,26 @@ bool JobEnding::finished(TimePoint now) {
 std::optional<FailureReport> JobEnding::failure() const {
   std::optional<FailureReport> out = ranks_.verdict().failure();
   if (!out) return std::nullopt;
-  if (out->rank >= 0) out->last_lines = output_.last_lines(out->rank);
+  if (out->rank >= 0) add_output(*out);
   out->followers = followers();
   out->hang = ranks_.hangs().facts();
   out->exit_code = ranks_.verdict().exit_code();
   return out;
 }
 
+// Adds the facts that only the output of the rank has.
+void JobEnding::add_output(FailureReport& report) const {
+  report.last_lines = output_.last_lines(report.rank);
+  const auto raised = output_.last_exception(report.rank);
+  if (report.cause.kind != CauseKind::kExited || !raised) return;
+  report.cause.exception = exception_with_place(printable(raised->text), raised->place);
+  if (report.place.file.empty()) report.place = raised->place;
+}
+
 void JobEnding::report_first_cause() {
   if (std::exchange(reported_, true)) return;
   FailureReport report = *ranks_.verdict().failure();
-  report.last_lines = output_.last_lines(report.rank);
+  add_output(report);
   report.exit_code = ranks_.verdict().exit_code();
   report.hang = ranks_.hangs().facts();
   output_.say(first_cause_report(report));

@@ -43,6 +43,7 @@ class JobEnding final : public JobState {
   Result<bool> on_before_start(const Frame& frame) const;
   void drop_unanswered();
   void drained(int rank);
+  void add_output(FailureReport& report) const;
   void report_first_cause();
   [[nodiscard]] std::vector<Follower> followers() const;
 

@@ -7,20 +7,15 @@ namespace {
 
 constexpr int kNoRank = -1;
 
-// "Rank 2 there is", "Ranks 2-3 there are".
-std::string ranks_there(const std::vector<AgentLink*>& agents, const Membership& members) {
+}  // namespace
+
+std::string loss_report(const HostLoss& loss, const Membership& members) {
   std::vector<int> ranks;
-  for (const AgentLink* const agent : agents) {
+  for (const AgentLink* const agent : loss.links) {
     const std::vector<int> there = members.ranks_on(agent->index);
     ranks.insert(ranks.end(), there.begin(), there.end());
   }
-  return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
-}
-
-}  // namespace
-
-std::string lost_agent_report(AgentLink& agent, const Membership& members) {
-  return agent.loss() + ". " + ranks_there({&agent}, members) + (agent.handle.remote ? " counted dead" : " ended");
+  return host_loss_report(loss.cause, ranks);
 }
 
 JobRunning::JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std::optional<double> stop_limit,
@@ -58,12 +53,12 @@ void JobRunning::on_lost(AgentLink& agent) {
   output_.keep_back_all_but(kNoRank);
 }
 
-void JobRunning::on_explained(AgentLink& agent) { output_.say(lost_agent_report(agent, ranks_.members())); }
+void JobRunning::on_explained(AgentLink& agent) { output_.say(loss_report(loss_of(agent), ranks_.members())); }
 
 void JobRunning::on_silent(const HostLoss& loss) {
   ranks_.hosts_lost(loss);
   output_.keep_back_all_but(kNoRank);
-  output_.say(loss.cause.text + ". " + ranks_there(loss.links, ranks_.members()) + " counted dead");
+  output_.say(loss_report(loss, ranks_.members()));
 }
 
 void JobRunning::tick(TimePoint now) {

@@ -36,7 +36,7 @@ class JobRunning final : public JobState {
   std::optional<TimePoint> stop_by_;  // deadline for ranks that were asked to stop
 };
 
-// The message about a lost agent: how it ended, and that its ranks have ended or are treated as dead.
-std::string lost_agent_report(AgentLink& agent, const Membership& members);
+// The message about lost hosts or a lost agent.
+std::string loss_report(const HostLoss& loss, const Membership& members);
 
 }  // namespace distrun::launcher

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,9 @@ class Screen final : public RankOutput {
   void show_kept_back(int rank, TimePoint now) override { output_->show_kept_back(rank, now); }
   [[nodiscard]] std::vector<std::string> last_lines(int rank) const override { return output_->last_lines().of(rank); }
   [[nodiscard]] std::string last_word(int rank) const override { return output_->last_lines().most_telling(rank); }
+  [[nodiscard]] std::optional<RaisedException> last_exception(int rank) const override {
+    return output_->last_lines().exception(rank);
+  }
 
  private:
   std::unique_ptr<Output> output_;

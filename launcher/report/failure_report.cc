@@ -2,23 +2,28 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <map>
 #include <utility>
 
+#include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
+#include "launcher/report/lines/last_exception.h"
 #include "runtime/base/ended_link.h"
 
 namespace distrun::launcher {
 namespace {
 
-std::string rank_list(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
-}
-
 std::string state_text(char state) {
   const std::string why = why_it_cannot_run(state);
   return why.empty() ? "" : "is " + why + " and ";
+}
+
+std::string memory_text(const Cause& cause) {
+  return cause.out_of_memory ? ", because the memory of its machine or container was used up (the kernel's OOM killer)"
+                             : "";
 }
 
 std::string name_of(const BrokenLink::End& end) { return "rank " + std::to_string(end.rank) + " (" + end.host + ")"; }
@@ -75,6 +80,30 @@ std::string link_text(const BrokenLink& link) {
   return "has lost its connection to " + other + why + "; both run";
 }
 
+// The words of a rank, or of what carries an agent, may have control characters.
+std::string printable_lines(std::string_view text) {
+  std::string out;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    out += (start == 0 ? "" : "\n") + printable(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return out;
+}
+
+// True if the rank asked at a prompt and had no input.
+bool ends_at_prompt(const Cause& cause) {
+  if (cause.kind == CauseKind::kRaised) return is_end_of_input(cause.text);
+  return cause.kind == CauseKind::kExited && is_end_of_input(cause.exception);
+}
+
+// The cure as a sentence of its own line. Empty without a cure.
+std::string cure_line(const Cause& cause) {
+  std::string cure = cure_of(cause);
+  if (!cure.empty()) cure.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(cure.front())));
+  return sentence(cure);
+}
+
 }  // namespace
 
 std::string why_it_cannot_run(char state) {
@@ -112,14 +141,15 @@ std::string text_of(const Cause& cause) {
       cause.by_other ? " by its agent, which something other than distrun told to end (scancel?)" : "";
   switch (cause.kind) {
     case CauseKind::kExited:
-      return "exited with code " + std::to_string(cause.exit_code) + other;
+      return (cause.exception.empty() ? "" : "raised " + cause.exception + " and ") + "exited with code " +
+             std::to_string(cause.exit_code) + memory_text(cause) + other;
     case CauseKind::kKilled:
       return "killed by signal " + std::to_string(cause.signal) + " (" + signal_name(cause.signal) + ")" +
-             (cause.out_of_memory ? ", because the memory of its machine or container was used up (the kernel's OOM "
-                                    "killer)"
-                                  : "") +
-             other;
+             memory_text(cause) + other;
     case CauseKind::kStalled:
+      if (!cause.exception.empty()) {
+        return "raised " + cause.exception + " and then waited for other ranks: " + cause.text;
+      }
       return state_text(cause.state) + "held the others up: " + cause.text;
     case CauseKind::kNetworkBroken:
       return network_text(*cause.link);
@@ -149,9 +179,21 @@ std::string text_of(const Cause& cause) {
 }
 
 std::string cure_of(const Cause& cause) {
+  if (ends_at_prompt(cause)) return "to answer a prompt of a rank, start the job with --tty RANK";
   if (cause.kind == CauseKind::kLeftEarly) {
     return cause.ran_on ? "let every rank do the same number of steps before it calls shutdown()"
                         : "let every rank do the same number of steps, and call shutdown() before it ends";
+  }
+  if (cause.kind == CauseKind::kHostLost) {
+    return cause.silent > 0 ? "if the host only paused, give it more time with --host-timeout SECONDS"
+                            : "see if the host is up, and look in its log (journalctl, dmesg) for what ended distrun's "
+                              "agent there";
+  }
+  if (cause.kind == CauseKind::kOwnNetwork) return "look at the network of this machine (ip addr, ip route)";
+  if (cause.kind == CauseKind::kNetworkBroken) {
+    const std::string& from = cause.link->from.host;
+    const std::string& to = cause.link->to.host;
+    return "test the network with distrun check -H " + from + (from == to ? "" : "," + to);
   }
   if (cause.kind == CauseKind::kTimedOut && cause.text.empty()) return "give the job more time with --timeout SECONDS";
   return cause.out_of_memory ? "use less memory for each rank, or fewer ranks on each host (-H HOST:SLOTS)" : "";
@@ -166,19 +208,21 @@ std::string first_cause_report(const FailureReport& failure) {
     out = text_of(cause);
   } else if (cause.kind == CauseKind::kLeftEarly) {
     out += std::string(" left early: it ") +
-           (cause.ran_on ? "called shutdown() while other ranks still needed it, and its process ran on; "
-                         : "ended in good order while other ranks still needed it; ") +
-           cure_of(cause);
+           (cause.ran_on ? "called shutdown() while other ranks still needed it, and its process ran on"
+                         : "exited with code 0 while other ranks still needed it");
   } else {
     out += (cause.kind == CauseKind::kKilled   ? " was "
             : cause.kind == CauseKind::kRaised ? " failed: "
                                                : " ") +
            text_of(cause);
   }
-  out += ". This ended the job";
+  out = sentence(printable_lines(out)) + "\nThis ended the job";
   if (failure.exit_code) out += "; exit code " + std::to_string(*failure.exit_code);
-  out += ".\n";
-  out += exceptions_text(failure.hang);
+  out += ".\n" + cure_line(cause) + "\n";
+  if (out.ends_with("\n\n")) out.pop_back();
+  out += exceptions_text(failure.hang, cause.exception.empty() ? -1 : failure.rank);
+  // The screen already shows the rank's own report of its error.
+  if (cause.kind == CauseKind::kRaised || !cause.exception.empty()) return out;
   if (failure.last_lines.empty()) return out + (deadlock ? rank : "It") + " had written nothing.\n";
   out += "The last lines " + (deadlock ? rank : "it") + " wrote:\n";
   for (const std::string& line : failure.last_lines) out += "| " + line + "\n";
@@ -186,11 +230,15 @@ std::string first_cause_report(const FailureReport& failure) {
 }
 
 std::string link_report(const FailureReport& failure) {
-  std::string out =
-      text_of(failure.cause) + ". This ended the job; exit code " + std::to_string(*failure.exit_code) + ".";
   const std::string& why = failure.cause.link->why;
-  if (!why.empty()) out += "\n(" + why + ")";
-  return out;
+  return sentence(text_of(failure.cause)) + "\n" + (why.empty() ? "" : "(" + why + ") ") +
+         "This ended the job; exit code " + std::to_string(*failure.exit_code) + ".\n" + cure_line(failure.cause);
+}
+
+std::string host_loss_report(const Cause& cause, const std::vector<int>& ranks) {
+  std::string out = sentence(printable_lines(text_of(cause))) + "\n";
+  if (!ranks.empty()) out += (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " ran there. ";
+  return out + "This ended the job; exit code " + std::to_string(exit_code::kHostLost) + ".\n" + cure_line(cause);
 }
 
 std::string lost_connection_report(const LostConnection& lost) {
@@ -207,23 +255,24 @@ std::string lost_connection_report(const LostConnection& lost) {
 }
 
 std::string follow_up_report(const std::vector<Follower>& followers, bool kept_back) {
-  std::map<std::pair<std::string, std::string>, std::vector<int>> groups;
-  std::vector<int> ended;
+  if (followers.empty()) return {};
+  std::map<std::pair<bool, std::string>, std::size_t> ends;  // by whether a signal ended it, and the text
+  std::size_t ended = 0;
   for (const Follower& one : followers) {
-    if (one.ended_by_us) {
-      ended.push_back(one.rank);
-    } else {
-      groups[{text_of(one.cause), one.last_line}].push_back(one.rank);
-    }
+    one.ended_by_us ? ++ended : ++ends[{one.cause.kind == CauseKind::kKilled, text_of(one.cause)}];
   }
-  if (groups.empty() && ended.empty()) return {};
-  std::string out = "What followed from that:\n";
-  for (const auto& [key, ranks] : groups) {
-    out += rank_list(ranks) + " " + key.first + (key.second.empty() ? "" : ": " + key.second) + "\n";
+  const std::string others = counted(followers.size(), "other rank");
+  if (ends.empty()) return "the launcher ended " + others + ".";
+  const auto was = [](std::size_t count) { return count == 1 ? " was " : " were "; };
+  std::vector<std::string> parts;
+  for (const auto& [end, count] : ends) {
+    parts.push_back(std::to_string(count) + (end.first ? was(count) : " ") + end.second);
   }
-  if (!ended.empty()) out += rank_list(ended) + (ended.size() == 1 ? " was" : " were") + " ended by distrun\n";
-  if (kept_back && !groups.empty()) out += "(--all-errors or --output-dir shows all that they wrote)\n";
-  return out;
+  if (ended > 0) parts.push_back("the launcher ended " + std::to_string(ended));
+  const auto& [first, count] = *ends.begin();
+  const std::string all = parts.size() == 1 ? (first.first ? was(count) : " ") + first.second + " because of it."
+                                            : " ended because of it: " + join(parts, ", ") + ".";
+  return others + all + (kept_back ? " --all-errors shows their errors." : "");
 }
 
 }  // namespace distrun::launcher

@@ -59,9 +59,13 @@ struct Cause {
   int exit_code = 0;
   int signal = 0;
   bool out_of_memory = false;  // the kernel's OOM killer sent the signal
+  double silent = 0;           // kHostLost: seconds without a message; 0: it was lost in another way
   bool ran_on = false;         // kLeftEarly: its process was still running
   bool by_other = false;       // its agent ended it, after a program other than distrun ended the agent
   char state = '\0';           // process state of a stalled rank, as in /proc/PID/stat; 0: it runs
+  // kStalled: the exception that the rank was handling while it waited. kExited: the one with which its output ends.
+  // With its place.
+  std::string exception{};
   std::string text{};
   std::optional<BrokenLink> link{};
 };
@@ -77,7 +81,7 @@ struct Follower {
 struct FailureReport {
   int rank = -1;                   // -1: no rank caused it
   std::string host;                // empty: no host, or several hosts
-  std::vector<std::string> hosts;  // lost hosts, in the order of the job
+  std::vector<std::string> hosts;  // lost hosts, or those that the launcher does not reach; in the order of the job
   int pid = 0;
   Cause cause;
   std::string tensor;    // empty: none or unknown
@@ -118,6 +122,8 @@ struct LostConnection {
   int pid = 0;          // pid of the process that had the connection
   std::string how;
 };
+// The text about lost hosts, or a lost agent. `ranks` ran there.
+std::string host_loss_report(const Cause& cause, const std::vector<int>& ranks);
 // The text about a broken network, for the screen.
 std::string link_report(const FailureReport& failure);
 std::string lost_connection_report(const LostConnection& lost);

@@ -10,7 +10,7 @@ namespace distrun::launcher {
 namespace {
 
 constexpr std::size_t kMostGroups = 4;
-constexpr std::size_t kWidth = 96;
+constexpr std::size_t kColumns = 96;
 
 using View = net::ProgramState::View;
 
@@ -35,29 +35,30 @@ bool same(const RankView& one, const RankView& other) {
          std::equal(a.threads.begin(), a.threads.end(), b.threads.begin(), b.threads.end(), same_frames);
 }
 
-std::string cut(std::string text) {
-  if (text.size() <= kWidth) return text;
-  text.resize(kWidth - 3);
-  return valid_utf8(text) + "...";
-}
-
-// Shows the file with its folder.
+// Shows the file with its folder. A long path keeps its end.
 std::string place_text(const net::CodePlace& place) {
-  constexpr std::size_t kMostPath = 40;
-  std::size_t begin = place.file.size() > kMostPath ? place.file.size() - kMostPath : 0;
+  constexpr std::size_t kMostPath = 44;
   const std::size_t slash = place.file.rfind('/');
   const std::size_t folder = slash == std::string::npos || slash == 0 ? slash : place.file.rfind('/', slash - 1);
-  if (folder != std::string::npos) begin = std::max(begin, folder + 1);
-  return valid_utf8(place.file.substr(begin)) + ":" + std::to_string(place.line);
+  const std::string shown = printable(folder == std::string::npos ? place.file : place.file.substr(folder + 1));
+  return cut_front(shown, kMostPath) + ":" + std::to_string(place.line);
+}
+
+// The end of a long function name tells most: Python gives the classes and functions around it before it.
+std::string frame_text(const net::CodeFrame& frame) {
+  constexpr std::size_t kMostFunction = 36;
+  return place_text(frame.place) + " in " + cut_front(printable(frame.function), kMostFunction);
 }
 
 // Cuts a long text so that the place after it stays visible.
 std::string exception_text(const net::ProgramState& state) {
   const std::string place = state.raised_at.file.empty() ? "" : " (" + place_text(state.raised_at) + ")";
-  const std::size_t most = kWidth - 16 - std::min<std::size_t>(place.size(), kWidth / 2);
-  std::string text = state.exception;
-  if (text.size() > most) text = valid_utf8(text.substr(0, most)) + "...";
-  return text + place;
+  return cut_middle(printable(state.exception), kColumns - 16 - std::min<std::size_t>(place.size(), kColumns / 2)) + place;
+}
+
+std::string operation_text(const net::ProgramState& state) {
+  constexpr std::size_t kMostName = 40;
+  return cut_middle(printable(state.operation), kMostName);
 }
 
 std::string who(const ViewGroup& group) {
@@ -69,7 +70,7 @@ std::string where_it_waits(const net::ProgramState& state, bool many) {
   if (state.operation.empty()) return many ? " are in no operation" : " is in no operation";
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.1f s", state.waited);
-  return (many ? " have " : " has ") + state.operation + " in flight for " + seconds;
+  return (many ? " have " : " has ") + operation_text(state) + " in flight for " + seconds;
 }
 
 std::string heading(const ViewGroup& group) {
@@ -83,24 +84,30 @@ std::string heading(const ViewGroup& group) {
 // distrun.
 std::vector<std::string> frame_lines(const net::ProgramState& state, std::size_t most) {
   const std::string main =
-      "its main thread " + (state.kernel.empty() ? std::string("runs") : "is in the kernel's " + state.kernel);
+      "its main thread " +
+      (state.kernel.empty() ? std::string("runs") : "is in the kernel's " + printable(state.kernel));
   if (state.view == View::kNone) return {"it has no Python; " + main};
-  if (state.view == View::kBusy) return {"its Python does not answer: C code holds the interpreter's lock; " + main};
+  if (state.view == View::kBusy) return {"C code holds the interpreter's lock; " + main};
   std::vector<std::string> lines;
   const std::size_t others = state.threads.size() > 1 ? std::min(state.threads.size() - 1, most / 2) : 0;
   for (std::size_t i = 0; i <= others && i < state.threads.size(); ++i) {
     const net::ThreadStack& thread = state.threads[i];
     const std::size_t end = i < others ? lines.size() + std::max<std::size_t>(1, (most - others) / (others + 1)) : most;
-    if (i > 0 && lines.size() < most) lines.push_back("thread " + thread.name + ":");
+    if (i > 0 && lines.size() < most) lines.push_back("thread " + printable(thread.name) + ":");
     for (const net::CodeFrame& frame : thread.frames) {
       if (lines.size() >= end) break;
-      lines.push_back(place_text(frame.place) + " in " + frame.function);
+      lines.push_back(frame_text(frame));
     }
   }
   return lines;
 }
 
 }  // namespace
+
+std::string exception_with_place(const std::string& exception, const net::CodePlace& raised_at) {
+  const std::string file = raised_at.file.substr(raised_at.file.rfind('/') + 1);
+  return exception + (file.empty() ? "" : " (" + file + ":" + std::to_string(raised_at.line) + ")");
+}
 
 std::vector<ViewGroup> fold(const std::vector<RankView>& views) {
   std::vector<ViewGroup> groups;
@@ -133,11 +140,11 @@ std::string stacks_text(const std::vector<RankView>& views) {
   const std::size_t frames = shown == 0 ? 0 : (kMostStackLines - fixed) / shown;
   std::string text = "where the ranks are (innermost line first):\n";
   for (std::size_t i = 0; i < shown; ++i) {
-    text += cut(heading(groups[i])) + "\n";
+    text += cut_middle(heading(groups[i]), kColumns) + "\n";
     if (!groups[i].view.state) continue;
     const net::ProgramState& state = *groups[i].view.state;
     if (!state.exception.empty()) text += "  handling " + exception_text(state) + "\n";
-    for (const std::string& line : frame_lines(state, frames)) text += "  " + cut(line) + "\n";
+    for (const std::string& line : frame_lines(state, frames)) text += "  " + cut_middle(line, kColumns) + "\n";
   }
   if (groups.size() > shown) {
     std::size_t left = 0;
@@ -147,12 +154,14 @@ std::string stacks_text(const std::vector<RankView>& views) {
   return text;
 }
 
-std::string exceptions_text(const HangFacts& facts) {
+std::string exceptions_text(const HangFacts& facts, int but) {
+  std::vector<RankView> views = facts.views;
+  std::erase_if(views, [but](const RankView& view) { return view.rank == but; });
   std::string text;
-  for (const ViewGroup& group : fold(facts.views)) {
+  for (const ViewGroup& group : fold(views)) {
     if (!group.view.state || group.view.state->exception.empty()) continue;
     const net::ProgramState& state = *group.view.state;
-    text += who(group) + " waited" + (state.operation.empty() ? "" : " in " + state.operation) +
+    text += who(group) + " waited" + (state.operation.empty() ? "" : " in " + operation_text(state)) +
             " while it was handling " + exception_text(state) + "\n";
   }
   return text;

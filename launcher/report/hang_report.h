@@ -26,6 +26,9 @@ struct HangFacts {
   [[nodiscard]] bool empty() const { return waits.empty() && views.empty(); }
 };
 
+// "ValueError: bad (train.py:3)", as ranks name their own errors.
+std::string exception_with_place(const std::string& exception, const net::CodePlace& raised_at);
+
 // Ranks whose text is the same.
 struct ViewGroup {
   std::vector<int> ranks;
@@ -37,7 +40,8 @@ std::vector<ViewGroup> fold(const std::vector<RankView>& views);
 // For the screen: equal ranks share their lines, and at most this many lines are shown.
 inline constexpr std::size_t kMostStackLines = 15;
 std::string stacks_text(const std::vector<RankView>& views);
-// One line for each exception that ranks were handling while they waited. Empty if there was none.
-std::string exceptions_text(const HangFacts& facts);
+// One line for each exception that ranks were handling while they waited, except for rank `but`. Empty if there was
+// none.
+std::string exceptions_text(const HangFacts& facts, int but = -1);
 
 }  // namespace distrun::launcher

@@ -116,6 +116,7 @@ std::string cause_json(const Cause& cause) {
          ", \"signal\": " + (by_signal ? std::to_string(cause.signal) : "null") +
          ", \"signal_name\": " + (by_signal ? json_text(signal_name(cause.signal)) : "null") +
          ", \"out_of_memory\": " + truth(cause.out_of_memory) + ", \"by_other\": " + truth(cause.by_other) +
+         ", \"exception\": " + text_or_null(cause.exception) +
          ", \"process_state\": " + (cause.state == '\0' ? "null" : json_text(std::string_view(&cause.state, 1))) +
          ", \"link\": " + link_json(cause.link) + "}";
 }

@@ -41,9 +41,9 @@ Mount find_mounts(const std::string& root) {
   return out;
 }
 
-// The path after "<key>:" in /proc/self/cgroup. The key is "0:" for v2, else the controller's name.
-std::string own_cgroup(const std::string& root, const std::string& controller) {
-  std::ifstream file(root + "proc/self/cgroup");
+// The path after "<key>:" in /proc/PROCESS/cgroup. The key is "0:" for v2, else the controller's name.
+std::string cgroup_of(const std::string& root, const std::string& process, const std::string& controller) {
+  std::ifstream file(root + "proc/" + process + "/cgroup");
   std::string line;
   while (std::getline(file, line)) {
     const std::size_t first = line.find(':');
@@ -61,6 +61,10 @@ long counter(std::istream& file) {
     if (key == "oom_kill") return value;
   }
   return -1;
+}
+
+std::string own_cgroup(const std::string& root, const std::string& controller) {
+  return cgroup_of(root, "self", controller);
 }
 
 std::string with_root(const std::string& root, const std::string& path) { return root + path.substr(1); }
@@ -180,6 +184,25 @@ RankCgroup::~RankCgroup() {
 
 void RankCgroup::kill() const {
   if (!directory_.empty()) std::ofstream(directory_ + "/cgroup.kill") << "1";
+}
+
+long oom_kills_of(const std::string& root, pid_t pid) {
+  const auto count = [](const std::string& path) {
+    std::ifstream file(path);
+    return counter(file);
+  };
+  const Mount mount = find_mounts(root);
+  // With cgroup v1, a process that has ended has lost its place.
+  if (!mount.memory.empty()) return -1;
+  const std::string process = std::to_string(pid);
+  const std::string group = cgroup_of(root, process, "");
+  if (mount.v2.empty() || group.empty()) return -1;
+  // With cgroup v2, the counter of a cgroup has the kills below it too.
+  const std::string own = own_cgroup(root, "");
+  const std::string below = own.ends_with('/') ? own : own + "/";
+  const bool counted = group == own || group.starts_with(below);
+  if (counted && count(with_root(root, mount.v2) + own + "/memory.events") >= 0) return -1;
+  return count(with_root(root, mount.v2) + group + "/memory.events");
 }
 
 OomKills::OomKills(const std::string& root, TimePoint now) : looked_(now) {

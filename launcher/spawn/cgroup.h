@@ -39,6 +39,11 @@ class RankCgroup {
 // processes.
 std::vector<pid_t> end_abandoned_cgroups(const std::string& root);
 
+// How often the kernel has killed a process of the memory cgroup of process `pid` because memory ran out. `pid` may
+// have ended, but has not been reaped. -1: this is not known (always with cgroup v1), or the counter of our own cgroup
+// has these kills too.
+long oom_kills_of(const std::string& root, pid_t pid);
+
 // How often the kernel has killed a process of our memory cgroup because memory ran out, and whether it did so
 // recently. Without that limit, an old out-of-memory kill could be blamed for an unrelated KILL weeks later.
 class OomKills {

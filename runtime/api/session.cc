@@ -49,7 +49,7 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   if (started.ok()) return session;
   const std::vector<int>& missing = started.info().ranks;
   if (started.code() == Errc::kTimeout && session->job_.channel() != nullptr && !missing.empty()) {
-    const Status reported = session->job_.channel()->report_stall(missing, {.cause = started.message()});
+    const Status reported = session->job_.channel()->report_stall({.ranks = missing}, {.cause = started.message()});
     if (!reported.ok()) session->log_->debug("cannot report to the launcher: " + reported.message());
   }
   session->job_.refused(started, session->world_);

@@ -47,12 +47,12 @@ LogLevel level_of(std::string_view name) {
 
 Log::Log(std::string_view level, int rank, Sink sink)
     : level_(level_of(level)),
-      prefix_(rank < 0 ? "distrun" : "distrun[" + std::to_string(rank) + "]"),
+      prefix_(rank < 0 ? "distrun: " : "distrun: rank " + std::to_string(rank) + " "),
       sink_(sink ? std::move(sink) : lines_to(STDERR_FILENO)) {}
 
 void Log::write(LogLevel level, std::string_view text) const {
   if (!enabled(level) || level == LogLevel::kOff) return;
-  std::string line = prefix_ + " " + std::string(kNames[static_cast<std::size_t>(level)]) + ": ";
+  std::string line = prefix_ + std::string(kNames[static_cast<std::size_t>(level)]) + ": ";
   line += text;
   line += '\n';
   sink_(line);

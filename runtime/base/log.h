@@ -29,7 +29,7 @@ class Log {
 
  private:
   LogLevel level_;
-  std::string prefix_;  // "distrun[3]"
+  std::string prefix_;  // "distrun: rank 3 "
   Sink sink_;
 };
 

@@ -220,8 +220,12 @@ std::optional<OldestWork> Follower::oldest_work(const std::optional<TimePoint>& 
     const bool on_gpu = running->signature().device == DeviceType::kCuda;
     const ProcessSet* set = sets_.find(running->submission().process_set);
     const bool with_leader = set == nullptr || set->index_of(0) >= 0;
-    return OldestWork{
-        .what = name(*running), .since = since, .running = true, .on_gpu = on_gpu, .with_leader = with_leader};
+    return OldestWork{.what = name(*running),
+                      .tensor = running->submission().name,
+                      .since = since,
+                      .running = true,
+                      .on_gpu = on_gpu,
+                      .with_leader = with_leader};
   }
   // Engines agree on this without their programs, so it takes long only if one of them does not answer.
   if (stopping) return OldestWork{.what = "should_stop()", .since = *stopping, .running = true};
@@ -230,7 +234,8 @@ std::optional<OldestWork> Follower::oldest_work(const std::optional<TimePoint>& 
   if (call != nullptr && (!waiting || call->since < waiting->submitted_at())) {
     return OldestWork{.what = describe(call->call), .since = call->since, .running = call->running};
   }
-  if (waiting) return OldestWork{.what = name(*waiting), .since = waiting->submitted_at()};
+  if (waiting)
+    return OldestWork{.what = name(*waiting), .tensor = waiting->submission().name, .since = waiting->submitted_at()};
   if (left) return OldestWork{.what = "shutdown", .since = *left};
   return std::nullopt;
 }

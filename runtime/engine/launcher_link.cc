@@ -30,12 +30,13 @@ Status LauncherLink::watch(Heard heard) {
   return {};
 }
 
-void LauncherLink::report_end(const Status& why) {
+void LauncherLink::report_end(const Status& why, bool deadlock) {
   const bool left = why.code() == Errc::kRankLeft;
   if (channel_ == nullptr || why.info().ranks.empty() || !(left || why.code() == Errc::kTimeout)) return;
   const std::vector<int>& ranks = why.info().ranks;
   const net::RankFailure failure{.cause = why.message(), .tensor = why.info().tensor};
-  note(left ? channel_->report_early_leave(ranks.front(), failure) : channel_->report_stall(ranks, failure));
+  note(left ? channel_->report_early_leave(ranks.front(), failure)
+            : channel_->report_stall({.ranks = ranks, .deadlock = deadlock}, failure));
 }
 
 void LauncherLink::report_failure(const std::string& cause, const std::string& tensor) {
@@ -60,8 +61,8 @@ void LauncherLink::report_operation(const Status& why) {
   if (channel_ != nullptr) note(channel_->report_loss({}, {.cause = why.message(), .tensor = why.info().tensor}));
 }
 
-void LauncherLink::report_no_progress(const std::string& what) {
-  if (channel_ != nullptr) note(channel_->report_no_progress({.cause = what}));
+void LauncherLink::report_no_progress(const std::string& what, const std::string& tensor) {
+  if (channel_ != nullptr) note(channel_->report_no_progress({.cause = what, .tensor = tensor}));
 }
 
 void LauncherLink::report_stop(const std::string& cause) {

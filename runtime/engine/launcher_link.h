@@ -33,14 +33,15 @@ class LauncherLink {
   // Reports the end of the job if a rank left while others need it (kRankLeft), or stalls the others (kTimeout). Only
   // the ranks know these two causes; the launcher sees all others itself. The launcher prints the report and sets the
   // exit code.
-  void report_end(const Status& why);
+  void report_end(const Status& why, bool deadlock = false);
   void report_failure(const std::string& cause, const std::string& tensor);  // a failure of this rank; never throws
   // This rank, `own`, ends its session because of the ranks in `why`. `heard`: another rank has reported this, and this
   // rank has noticed nothing itself. Does nothing if the failure is this rank's own.
   void report_loss(const Status& why, int own, bool heard);
   // The same for a failed operation of a library. The cause may be a rank that the error does not name.
   void report_operation(const Status& why);
-  void report_no_progress(const std::string& what);  // an operation makes no progress
+  // An operation makes no progress. `tensor`: its tensor, if it has one.
+  void report_no_progress(const std::string& what, const std::string& tensor);
   // Reports long waits for the first time. An empty list: the waits are over.
   void report_waits(std::vector<net::RankWait> waits);
   void report_state(const net::ProgramState& state);  // any thread; answers kStacksAsked

@@ -48,7 +48,8 @@ Liveness::Check Liveness::check(const Work& work, TimePoint now) {
               .wait = std::move(actions.wait),
               .ask_waits = deadlock_.ask(waits_since(work), now),
               .long_wait = long_wait_.due(work, now),
-              .abort = std::move(actions.abort)};
+              .abort = std::move(actions.abort),
+              .deadlock = actions.deadlock};
   const std::string what = work ? work->what : "";
   found.wait_over = told_ && *told_ != what;
   if (found.wait_over) told_.reset();

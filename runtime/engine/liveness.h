@@ -49,11 +49,12 @@ class Liveness {
     std::optional<std::uint64_t> ask_waits{};  // ask all ranks how they wait, with this round number
     bool long_wait = false;                    // ask the launcher whether the hosts still reach each other
     Status abort;                              // not ok: the job ends
+    bool deadlock = false;                     // because all ranks wait for one another
   };
   Check check(const Work& work, TimePoint now);
   // The coordinator wants to end the job with `why`. If a rank does not answer, that rank is named as the cause
   // instead.
-  void end(const Status& why) { watchdog_.end(why); }
+  void end(const Status& why, bool deadlock = false) { watchdog_.end(why, deadlock); }
   // On the leader: `rank` has reported how it waits. True: all ranks wait for one another, and have done so for too
   // long.
   bool told(int rank, const message::WaitTold& said) { return deadlock_.told(rank, said); }

@@ -236,7 +236,7 @@ void EngineLoop::act_on(const LeaderLink::Heard& heard) {
   if (heard.wait_of >= 0 && liveness_.told(heard.wait_of, heard.wait)) {
     std::vector<net::RankWait> waits = leader_->waits();
     const auto limit = duration_of(options_.settings.deadlock_time);
-    liveness_.end(Status(deadlock_error(waits, liveness_.operations(), options_.hosts, limit)));
+    liveness_.end(Status(deadlock_error(waits, liveness_.operations(), options_.hosts, limit)), true);
     launcher_.report_waits(std::move(waits));
   }
 }
@@ -427,7 +427,8 @@ void EngineLoop::run_timers(TimePoint now) {
   for (auto& [rank, ping] : found.pings) leader_->say(rank, ping);
   for (const std::string& warning : found.warnings) warn(options_.log, warning);
   if (found.long_wait) {
-    launcher_.report_no_progress("has waited for " + seconds_text(now - work->since) + " in " + work->what);
+    launcher_.report_no_progress("has waited for " + seconds_text(now - work->since) + " in " + work->what,
+                                 work->tensor);
   }
   if (found.wait_over) launcher_.report_waits({});
   if (found.wait) launcher_.report_waits({*std::move(found.wait)});
@@ -436,7 +437,7 @@ void EngineLoop::run_timers(TimePoint now) {
     act_on({.tell_wait = found.ask_waits});
   }
   if (!found.abort.ok()) {
-    launcher_.report_end(found.abort);
+    launcher_.report_end(found.abort, found.deadlock);
     fail(found.abort, true);
   }
   if (follower_.events_due().value_or(TimePoint::max()) <= now) ship_events();

@@ -31,6 +31,12 @@ def ours(job: Job) -> list[str]:
     return [line for _, line in job.lines if not line.startswith("[")]
 
 
+def cause_in(job: Job) -> str:
+    """The line of the report with the first cause. The next line says that it ended the job."""
+    lines = ours(job)
+    return lines[next(index for index, line in enumerate(lines) if "This ended the job" in line) - 1]
+
+
 def address(host: str) -> str:
     return f"10.99.0.{host.removeprefix('h')}"
 
@@ -97,7 +103,7 @@ def test_the_rank_that_reports_and_exits_first_is_not_blamed(cluster: Cluster) -
     job = start(cluster.head, "h1:1,h2:1,h3:1", "--backend", "tcp", "--grace", "2", program=("-c", CLOSES))
     job.ranks(3)
     assert job.finish(90) not in (0, 70), job.text
-    first = next(line for line in ours(job) if "This ended the job" in line)
+    first = cause_in(job)
     assert first.startswith("distrun: rank 1 on host h2 "), job.text
 
 
@@ -129,6 +135,6 @@ def test_a_rank_that_is_stopped_while_a_process_set_is_made(cluster: Cluster, ba
     time.sleep(0.2)
     kill(cluster["h3"], next(each for each in cluster["h3"].processes() if str(SETS) in each.argv), signal.SIGSTOP)
     assert job.finish(90) == 1, job.text
-    first = next(line for line in ours(job) if "This ended the job" in line)
+    first = cause_in(job)
     assert re.match(r"distrun: rank 4 on host h3 \(pid \d+\) is stopped \(T: by a signal\) and held", first), job.text
     assert_nothing_left(cluster.head, *cluster.hosts)

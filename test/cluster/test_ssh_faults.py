@@ -113,7 +113,8 @@ def test_a_broken_chain_to_the_ranks(
     assert job.finish() == 75, job.text
     [first, *_] = [line for _, line in job.lines if not line.startswith("[")]
     assert first.startswith("distrun: host h2 is lost: ") and text in first, job.text
-    assert first.endswith(". Ranks 1-2 there are counted dead"), job.text
+    assert first.endswith("."), job.text
+    assert "  Ranks 1-2 ran there. This ended the job; exit code 75." in job.text, job.text
     assert_told(job, {0}, [1, 2], "h2", 2.0)
     assert_nothing_left(cluster.head, *cluster.hosts)
 
@@ -220,15 +221,18 @@ def test_several_hosts_that_vanish_together(cluster: Cluster, victims: tuple[str
     report.unlink()
     told = [line for _, line in job.lines if line.startswith("distrun: ")]
     assert len([line for line in told if "silent for 3.5 s" in line]) == 1, job.text
-    [cause] = [line.removeprefix("distrun: ") for line in told if "counted dead" in line]
+    [cause] = [line.removeprefix("distrun: ") for line in told if "nothing has come" in line]
     if len(victims) < 4:
         text = "hosts h2 to h4 are silent (3 of 4): nothing has come from there for 5 s"
-        assert cause == f"{text}. Ranks 1-3 there are counted dead", job.text
+        assert cause == f"{text}.", job.text
+        assert "  Ranks 1-3 ran there. This ended the job; exit code 75.\n" in job.text, job.text
         assert (failure["host"], failure["hosts"]) == (None, list(victims)) and failure["cause"]["kind"] == "host_lost"
     else:
         text = "this machine's own network is gone: nothing has come from any other host for 5 s"
-        assert cause == f"{text}. Ranks 0-3 there are counted dead", job.text
-        assert (failure["host"], failure["hosts"]) == (None, []) and failure["cause"]["kind"] == "own_network"
+        assert cause == f"{text}.", job.text
+        assert "  Ranks 0-3 ran there. This ended the job; exit code 75.\n" in job.text, job.text
+        assert (failure["host"], failure["hosts"]) == (None, list(victims))
+        assert failure["cause"]["kind"] == "own_network" and failure["cure"], failure
     assert failure["cause"]["text"] == text
     for name in victims:
         wait_until(lambda name=name: not cluster[name].strays(), f"{name} has ended its ranks")  # type: ignore[misc]
@@ -355,7 +359,7 @@ def test_a_host_that_vanishes(storm: Storm, fault: str) -> None:
     expected = f"host {victim} has been silent for 3.5 s; it is given up after 5 s (--host-timeout)"
     assert silent == f"distrun: {expected}", job.text
     # The guard of a stopped agent acts a moment before the launcher.
-    expected = rf"host {victim} is lost: nothing has come from there for [45] s. Ranks 1-2 there are counted dead"
+    expected = rf"host {victim} is lost: nothing has come from there for [45] s\."
     assert re.fullmatch(f"distrun: {expected}", lost), job.text
     assert when - storm.struck[fault] < NOTICED, job.text
     assert job.ended - storm.struck[fault] < NOTICED + 3

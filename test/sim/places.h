@@ -23,7 +23,7 @@ class SimJobChannel final : public net::JobChannel {
   Status report_failure(const net::RankFailure&) override { return {}; }
   Status report_early_leave(int, const net::RankFailure&) override { return {}; }
   Status report_loss(const net::MissedPeers&, const net::RankFailure&) override { return {}; }
-  Status report_stall(const std::vector<int>&, const net::RankFailure&) override { return {}; }
+  Status report_stall(const net::MissedPeers&, const net::RankFailure&) override { return {}; }
   Status report_no_progress(const net::RankFailure&) override { return {}; }
   Status report_stop(const std::string&) override { return {}; }
   Status report_waits(const std::vector<net::RankWait>&) override { return {}; }

@@ -50,9 +50,10 @@ class FakeJobChannel final : public net::JobChannel {
     of_others_.push_back(failure);
     return {};
   }
-  Status report_stall(const std::vector<int>& ranks, const net::RankFailure& failure) override {
+  Status report_stall(const net::MissedPeers& missed, const net::RankFailure& failure) override {
     const MutexLock lock(mutex_);
-    stalled_.insert(stalled_.end(), ranks.begin(), ranks.end());
+    stalled_.insert(stalled_.end(), missed.ranks.begin(), missed.ranks.end());
+    told_deadlock_ = missed.deadlock;
     of_others_.push_back(failure);
     return {};
   }
@@ -125,6 +126,11 @@ class FakeJobChannel final : public net::JobChannel {
     const MutexLock lock(mutex_);
     return stalled_;
   }
+  // True if the last such report was a deadlock.
+  [[nodiscard]] bool told_deadlock() const {
+    const MutexLock lock(mutex_);
+    return told_deadlock_;
+  }
 
  private:
   void ring() {
@@ -134,6 +140,7 @@ class FakeJobChannel final : public net::JobChannel {
   Fd event_;
   mutable Mutex mutex_;
   std::vector<int> stalled_ DISTRUN_GUARDED_BY(mutex_);
+  bool told_deadlock_ DISTRUN_GUARDED_BY(mutex_) = false;
   std::vector<int> lost_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<std::pair<net::MissedPeers, net::RankFailure>> losses_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> stuck_ DISTRUN_GUARDED_BY(mutex_);

@@ -129,7 +129,9 @@ HostLoss AgentLinks::loss_of(const std::vector<std::size_t>& lost, Duration sile
   const OwnNetwork own =
       judge_own_network(hosts.size(), names(others).size(), has_network(net::scan_addresses(), own_address_));
   out.cause = own == OwnNetwork::kWorks
-                  ? Cause{.kind = CauseKind::kHostLost, .text = lost_report(hosts, all_names().size(), out.why)}
+                  ? Cause{.kind = CauseKind::kHostLost,
+                          .silent = std::chrono::duration<double>(silence).count(),
+                          .text = lost_report(hosts, all_names().size(), out.why)}
                   : Cause{.kind = CauseKind::kOwnNetwork, .text = own_network_report(own, silence)};
   return out;
 }

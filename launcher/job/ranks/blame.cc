@@ -16,6 +16,7 @@ struct Edge {
   int to_host = 0;
   LinkEnd link = LinkEnd::kUnknown;
   std::string why{};
+  std::string tensor{};
 };
 
 class Judge {
@@ -35,6 +36,7 @@ class Judge {
   [[nodiscard]] std::vector<Edge> unexplained() const;
   [[nodiscard]] Blame network(const std::vector<Edge>& edges) const;
   [[nodiscard]] Blame holds_up(int rank, bool by_state) const;
+  [[nodiscard]] Blame stalled(const MissReport& report) const;
   [[nodiscard]] Blame ended_link(const Edge& edge) const;
 
   const Evidence& evidence_;
@@ -65,7 +67,8 @@ Edge Judge::edge_of(const MissReport& report) const {
           .from_host = host_of(report.rank),
           .to_host = host_of(to),
           .link = report.missed.link,
-          .why = report.failure.cause};
+          .why = report.failure.cause,
+          .tensor = report.failure.tensor};
 }
 
 // A rank that ends its session closes its connections. So if a missed rank also reports that it misses another, its own
@@ -109,8 +112,7 @@ std::optional<Blame> Judge::decide() const {
   if (!broken.empty()) return network(broken);
   if (const int blocked = evidence_.ends() ? evidence_.blocked() : -1; blocked >= 0) return holds_up(blocked, true);
   for (const MissReport& report : evidence_.reports) {
-    if (report.kind != MissReport::Kind::kStall || report.missed.ranks.empty()) continue;
-    return holds_up(report.missed.ranks.front(), false);
+    if (report.kind == MissReport::Kind::kStall && !report.missed.ranks.empty()) return stalled(report);
   }
   return others.empty() ? std::nullopt : std::optional(ended_link(others.front()));
 }
@@ -127,9 +129,11 @@ Blame Judge::network(const std::vector<Edge>& edges) const {
                   .end = first.link,
                   .silent = first.from >= 0 ? evidence_.host_timeout : 0,
                   .why = first.why};
+  std::string tensor = first.tensor;
   if (first.from < 0) {
     const auto& [kind, rank, missed, failure] = evidence_.reports.front();
     link.noticed = "rank " + std::to_string(rank) + " (" + name(host_of(rank)) + ") " + failure.cause;
+    tensor = failure.tensor;
   }
   // If every edge touches the same host, with several partners, the network of that host is broken.
   for (const int host : {first.from_host, first.to_host}) {
@@ -147,7 +151,20 @@ Blame Judge::network(const std::vector<Edge>& edges) const {
   Blame out{.lost = first.to >= 0 ? first.to : first_rank_on(first.to_host)};
   out.failure = {.host = link.host,
                  .cause = {.kind = CauseKind::kNetworkBroken, .link = std::move(link)},
+                 .tensor = std::move(tensor),
                  .exit_code = exit_code::kHostLost};
+  return out;
+}
+
+// A rank that raised an exception and then waits is the cause of a wait both ways: the others do not know that it has
+// left the common path.
+Blame Judge::stalled(const MissReport& report) const {
+  if (evidence_.exceptions.empty()) return holds_up(report.missed.ranks.front(), false);
+  const PendingException& first = evidence_.exceptions.front();
+  Blame out = holds_up(first.rank, false);
+  out.failure.cause.kind = CauseKind::kStalled;
+  out.failure.cause.exception = exception_with_place(first.text, first.raised_at);
+  out.failure.place = first.raised_at;
   return out;
 }
 
@@ -157,8 +174,7 @@ Blame Judge::holds_up(int rank, bool by_state) const {
   const MissReport& report = worst == evidence_.reports.end() ? evidence_.reports.front() : *worst;
   std::string text = report.failure.cause;
   if (report.kind == MissReport::Kind::kLoss) text = "rank " + std::to_string(report.rank) + " has lost it: " + text;
-  // A stall that names every rank is a deadlock: none of them held the others up alone.
-  const bool all = !by_state && report.missed.ranks.size() == evidence_.host_of.size();
+  const bool all = !by_state && report.missed.deadlock;
   Blame out{.lost = rank};
   out.failure = {.rank = rank,
                  .cause = {.kind = all ? CauseKind::kDeadlock : CauseKind::kStalled,
@@ -173,13 +189,14 @@ Blame Judge::ended_link(const Edge& edge) const {
   const bool bad = is_bad_record(edge.link);
   out.failure = {
       .rank = edge.to,
-      .cause = {
-          .kind = bad ? CauseKind::kBadRecord : CauseKind::kLinkEnded,
-          .link = BrokenLink{
-              .from = {.rank = edge.from, .host = edge.from < 0 ? "" : name(edge.from_host), .number = edge.from_host},
-              .to = {.rank = edge.to, .host = name(edge.to_host), .number = edge.to_host},
-              .end = edge.link,
-              .why = edge.why}}};
+      .cause = {.kind = bad ? CauseKind::kBadRecord : CauseKind::kLinkEnded,
+                .link = BrokenLink{.from = {.rank = edge.from,
+                                            .host = edge.from < 0 ? "" : name(edge.from_host),
+                                            .number = edge.from_host},
+                                   .to = {.rank = edge.to, .host = name(edge.to_host), .number = edge.to_host},
+                                   .end = edge.link,
+                                   .why = edge.why}},
+      .tensor = edge.tensor};
   return out;
 }
 

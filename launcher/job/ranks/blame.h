@@ -25,6 +25,13 @@ struct MissReport {
   net::RankFailure failure;
 };
 
+// A rank that others wait for handles an exception, and waits in another operation or is busy with its own clean-up.
+struct PendingException {
+  int rank = -1;
+  std::string text;  // "ValueError: bad"
+  net::CodePlace raised_at;
+};
+
 // One host does not reach another. The agent of `from` has found this.
 struct BrokenPath {
   int from = 0;  // hosts
@@ -47,6 +54,7 @@ struct Evidence {
   std::vector<char> states{};           // by rank, as in /proc/PID/stat; '?': not known
   std::vector<MissReport> reports{};    // in order
   std::vector<BrokenPath> paths{};      // that the agents have found
+  std::vector<PendingException> exceptions{};
 
   // True if some report ends a session.
   [[nodiscard]] bool ends() const;

@@ -90,6 +90,17 @@ std::optional<std::vector<RankView>> HangWatch::take(TimePoint now, const std::m
   return views;
 }
 
+std::vector<PendingException> HangWatch::exceptions() const {
+  std::vector<PendingException> out;
+  const auto add = [&](const RankView& view) {
+    if (!missed_.contains(view.rank) || !view.state || view.state->exception.empty()) return;
+    out.push_back({.rank = view.rank, .text = view.state->exception, .raised_at = view.state->raised_at});
+  };
+  for (const RankView& view : facts_.views) add(view);
+  for (const auto& [rank, view] : views_) add(view);
+  return out;
+}
+
 void HangWatch::keep(const std::vector<RankView>& views) {
   for (const RankView& view : views) {
     std::erase_if(facts_.views, [&view](const RankView& known) { return known.rank == view.rank; });

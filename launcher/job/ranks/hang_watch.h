@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/job/ranks/blame.h"
 #include "launcher/report/hang_report.h"
 #include "runtime/base/clock.h"
 
@@ -36,6 +37,9 @@ class HangWatch {
   // processes.
   std::optional<std::vector<RankView>> take(TimePoint now, const std::map<int, char>& states);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
+
+  // Ranks that others wait for and that handle an exception, as far as they have answered.
+  [[nodiscard]] std::vector<PendingException> exceptions() const;
 
   // The facts for the report of the job.
   [[nodiscard]] const HangFacts& facts() const { return facts_; }

@@ -38,6 +38,11 @@ void MissedRanks::awaits_exit(int rank, bool awaited) {
   }
 }
 
+void MissedRanks::seen(std::vector<PendingException> exceptions, bool more) {
+  evidence_.exceptions = std::move(exceptions);
+  views_come_ = more;
+}
+
 bool MissedRanks::several_hosts() const {
   const auto& names = evidence_.host_names;
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return name != names.front(); });
@@ -58,6 +63,12 @@ std::set<int> MissedRanks::concerned() const {
 bool MissedRanks::waits_for_exit() const {
   const std::vector<int> ranks = evidence_.missed();
   return std::any_of(ranks.begin(), ranks.end(), [this](int rank) { return awaited_.contains(rank); });
+}
+
+// A rank's exception may explain a stall.
+bool MissedRanks::waits_for_views() const {
+  return views_come_ && std::any_of(evidence_.reports.begin(), evidence_.reports.end(),
+                                    [](const MissReport& report) { return report.kind == MissReport::Kind::kStall; });
 }
 
 TimePoint MissedRanks::settled_at() const {
@@ -121,7 +132,7 @@ MissedRanks::Step MissedRanks::step(TimePoint now) {
     return out;
   }
   if (trying_since_ && !tried_ && now < *trying_since_ + path_limit() + kAnswerTime) return out;
-  if (ends() && (now < settled_at() || waits_for_exit())) return out;
+  if (ends() && (now < settled_at() || waits_for_exit() || waits_for_views())) return out;
   out.blame = decide(evidence_);
   out.no_cause = !out.blame;
   if (!ends()) rests_until_ = now + path_limit();
@@ -147,7 +158,7 @@ std::optional<TimePoint> MissedRanks::deadline() const {
   if (several_hosts() && !trying_since_) return TimePoint();
   if (trying_since_ && !tried_) return *trying_since_ + path_limit() + kAnswerTime;
   if (!ends()) return TimePoint();
-  return waits_for_exit() ? std::nullopt : std::optional(settled_at());
+  return waits_for_exit() || waits_for_views() ? std::nullopt : std::optional(settled_at());
 }
 
 }  // namespace distrun::launcher

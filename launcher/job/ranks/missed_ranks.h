@@ -42,6 +42,8 @@ class MissedRanks {
   // The connection of this rank to the launcher has ended and its exit is not known yet. Not `awaited`: the exit is
   // known, or the rank still runs.
   void awaits_exit(int rank, bool awaited);
+  // Ranks that others wait for handle these exceptions. `more`: some ranks have been asked and have not answered yet.
+  void seen(std::vector<PendingException> exceptions, bool more);
 
   // --- what is due ---
   struct Step {
@@ -67,6 +69,7 @@ class MissedRanks {
   [[nodiscard]] bool several_hosts() const;
   [[nodiscard]] bool all_answered() const;
   [[nodiscard]] bool waits_for_exit() const;
+  [[nodiscard]] bool waits_for_views() const;
   [[nodiscard]] bool needs_second_look() const;
   [[nodiscard]] TimePoint settled_at() const;
   [[nodiscard]] std::set<int> concerned() const;  // hosts
@@ -81,6 +84,7 @@ class MissedRanks {
   bool answers_over_ = false;
   bool silence_told_ = false;
   std::set<int> awaited_;  // ranks whose exit is awaited
+  bool views_come_ = false;
   std::optional<TimePoint> trying_since_;
   std::optional<TimePoint> rests_until_;  // reports of waits are ignored until then
   bool tried_ = false;

@@ -57,6 +57,7 @@ std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
   }
   if (CarrierLoss* const parts = carrier()) decide(*parts, now);
   if (!verdict_.ending()) {
+    survey_.seen(hangs_.exceptions(), hangs_.deadline().has_value());
     const Survey::Found found = all_over ? survey_.conclude() : survey_.look(now);
     if (found.no_cause || found.blame) carry_out(verdict_.blame(found.blame));
   }
@@ -69,8 +70,7 @@ std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
 
 void RankMonitor::decide(CarrierLoss& parts, TimePoint now) {
   if (const auto loss = parts.decide(now)) {
-    output_.say(loss->text + (loss->text.ends_with('?') ? " " : ". ") + "This ended the job; exit code " +
-                std::to_string(exit_code::kHostLost) + ".");
+    output_.say(sentence(loss->text) + " This ended the job; exit code " + std::to_string(exit_code::kHostLost) + ".");
     const std::vector<int> hosts = loss->where.agent < 0 ? std::vector<int>() : std::vector<int>{loss->where.agent};
     carry_out(verdict_.hosts_lost(hosts, {.kind = CauseKind::kCarrierLost, .text = loss->text}));
     output_.keep_back_all_but(-1);
@@ -99,8 +99,11 @@ Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
       return about_rank(decode<RankStarted>(frame.payload),
                         [this](const RankStarted& event) { verdict_.started(event); });
     case FromAgent::kOutput:
-      return about_rank(decode<StreamBytes>(frame.payload),
-                        [this](const StreamBytes& bytes) { output_.write(bytes, Clock::now()); });
+      return about_rank(decode<StreamBytes>(frame.payload), [this](const StreamBytes& bytes) {
+        // A rank reports an error that all ranks get before it prints it. Then only the first one is shown.
+        if (bytes.stream == 1) read_store();
+        output_.write(bytes, Clock::now());
+      });
     case FromAgent::kExited:
       return about_rank(decode<RankExited>(frame.payload), [this](const RankExited& event) {
         // The rank's last messages to the rendezvous ("I leave", "I fail because") have arrived by now, but may not

@@ -1,10 +1,12 @@
 // The interface through which a job's states show the output of ranks and the messages of distrun.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/protocol/messages.h"
+#include "launcher/report/lines/last_exception.h"
 #include "runtime/base/clock.h"
 
 namespace distrun::launcher {
@@ -20,6 +22,7 @@ class RankOutput {
   virtual void show_kept_back(int rank, TimePoint now) = 0;
   [[nodiscard]] virtual std::vector<std::string> last_lines(int rank) const = 0;
   [[nodiscard]] virtual std::string last_word(int rank) const = 0;
+  [[nodiscard]] virtual std::optional<RaisedException> last_exception(int rank) const = 0;
 };
 
 }  // namespace distrun::launcher

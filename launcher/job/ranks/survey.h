@@ -31,6 +31,10 @@ class Survey {
   [[nodiscard]] bool has_joined(int rank) const { return pids_.contains(rank); }
   void hear(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kNoProgress
   void awaits_exit(int rank, bool awaited) { missed().awaits_exit(rank, awaited); }
+  // As MissedRanks::seen().
+  void seen(std::vector<PendingException> exceptions, bool more) {
+    if (missed_) missed_->seen(std::move(exceptions), more);
+  }
   // Asks the agents for the states of the ranks' processes. This has no effect on the decision.
   void ask_states() { send_question(AskStates::kStatesOnly, false); }
   // By rank, as in /proc/PID/stat: the newest state that an agent has sent.

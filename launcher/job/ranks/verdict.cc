@@ -135,12 +135,12 @@ JobActions Verdict::blame(const std::optional<Blame>& found) {
     const auto& end = end_of(failure.rank);
     const bool left = end && end->signal == 0 && end->exit_code == 0;
     if (left && failure.cause.kind == CauseKind::kLinkEnded) failure.cause = left_early_cause();
-    return fail(failure.rank, failure.cause, {.tensor = failure.tensor});
+    return fail(failure.rank, failure.cause, {.tensor = failure.tensor, .place = failure.place});
   }
   const std::string text = text_of(failure.cause);
   failure_ = std::move(failure);
   ending_ = loss_published_ = true;
-  return {.publish = net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
+  return {.publish = net::JobEvent{.kind = net::JobEvent::Kind::kHostsFailed,
                                    .rank = found->lost,
                                    .host = config_.hosts.at(static_cast<std::size_t>(found->lost)),
                                    .cause = text},
@@ -252,14 +252,15 @@ JobActions Verdict::end_by(Cause cause, int code) {
 JobActions Verdict::hosts_lost(const std::vector<int>& hosts, const Cause& cause) {
   JobActions out;
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < ranks_.size() && cause.kind == CauseKind::kHostLost; ++i) {
+  const bool by_name = cause.kind == CauseKind::kHostLost || cause.kind == CauseKind::kOwnNetwork;
+  for (std::size_t i = 0; i < ranks_.size() && by_name; ++i) {
     if (!among(hosts, config_.host_of[i]) || among(names, config_.hosts[i])) continue;
     names.push_back(config_.hosts[i]);
   }
   if (!ending_) {
     out = end_by(cause, exit_code::kHostLost);
     if (!hosts.empty()) out.stop = stop_after_failure();
-    failure_->host = names.size() == 1 ? names.front() : "";
+    failure_->host = names.size() == 1 && cause.kind == CauseKind::kHostLost ? names.front() : "";
     failure_->hosts = names;
   } else if (failure_ && failure_->cause.kind == CauseKind::kHostLost && failure_->hosts == names) {
     failure_->cause.text = cause.text;
@@ -267,7 +268,7 @@ JobActions Verdict::hosts_lost(const std::vector<int>& hosts, const Cause& cause
   for (std::size_t i = 0; i < ranks_.size() && !loss_published_; ++i) {
     if (!among(hosts, config_.host_of[i]) || ranks_[i].end) continue;
     loss_published_ = true;
-    out.publish = net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
+    out.publish = net::JobEvent{.kind = net::JobEvent::Kind::kHostsFailed,
                                 .rank = static_cast<int>(i),
                                 .host = config_.hosts[i],
                                 .cause = cause.kind == CauseKind::kOwnNetwork ? kNetworkOfLauncher : cause.text};

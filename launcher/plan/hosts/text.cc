@@ -29,13 +29,40 @@ std::size_t character_size(std::string_view text) {
   return out_of_range ? 0 : size;
 }
 
-std::string escaped(char c) {
-  if (c == '\n') return "\\n";
-  if (c == '\r') return "\\r";
-  if (c == '\t') return "\\t";
+// The code of a character that a terminal obeys instead of showing it. Empty for all others. `character` is valid
+// UTF-8.
+std::string code_of_control(std::string_view character) {
+  if (character == "\n") return "\\n";
+  if (character == "\r") return "\\r";
+  if (character == "\t") return "\\t";
   char text[8];
-  std::snprintf(text, sizeof text, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  const auto byte = [character](std::size_t at) {
+    return static_cast<unsigned>(static_cast<unsigned char>(character[at]));
+  };
+  if (character.size() == 1 && is_control(character.front())) {
+    std::snprintf(text, sizeof text, "\\x%02x", byte(0));
+    return text;
+  }
+  unsigned code = character.size() == 2 ? (byte(0) & 0x1FU) << 6 | (byte(1) & 0x3FU) : 0;
+  if (character.size() == 3) code = (byte(0) & 0x0FU) << 12 | (byte(1) & 0x3FU) << 6 | (byte(2) & 0x3FU);
+  const bool c1 = code >= 0x80 && code <= 0x9F;
+  const bool line_end = code == 0x2028 || code == 0x2029;
+  const bool direction = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+  if (!c1 && !line_end && !direction) return {};
+  std::snprintf(text, sizeof text, "\\u%04x", code);
   return text;
+}
+
+// The nearest beginning of a character at `at` or before.
+std::size_t before_character(std::string_view text, std::size_t at) {
+  while (at > 0 && at < text.size() && continues_character(text[at])) --at;
+  return at;
+}
+
+// The nearest beginning of a character at `at` or after.
+std::size_t after_character(std::string_view text, std::size_t at) {
+  while (at < text.size() && continues_character(text[at])) ++at;
+  return at;
 }
 
 std::string marked(std::string_view text, const Fault& fault) {
@@ -121,6 +148,33 @@ std::string valid_utf8(std::string_view text) {
   return out;
 }
 
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t size = character_size(text);
+    const std::string code = size == 0 ? "\ufffd" : code_of_control(text.substr(0, size));
+    out += code.empty() ? text.substr(0, size) : code;
+    text.remove_prefix(std::max<std::size_t>(size, 1));
+  }
+  return out;
+}
+
+std::string sentence(std::string text) {
+  if (!text.empty() && std::string_view(".?!").find(text.back()) == std::string_view::npos) text += '.';
+  return text;
+}
+
+std::string cut_middle(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  const std::size_t front = before_character(text, (most - 3) / 2);
+  return text.substr(0, front) + "..." + text.substr(after_character(text, text.size() - (most - 3 - front)));
+}
+
+std::string cut_front(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  return "..." + text.substr(after_character(text, text.size() - (most - 3)));
+}
+
 std::string json_quote(std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";
@@ -151,14 +205,13 @@ std::string file_error(std::string_view file, std::size_t number, std::string_vi
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMost = 60;
-  std::string out = "'";
-  for (const char c : text.substr(0, kMost)) out += is_control(c) ? escaped(c) : std::string(1, c);
-  return out + (text.size() > kMost ? "...'" : "'");
+  const std::string_view shown = text.substr(0, before_character(text, kMost));
+  return "'" + printable(shown) + (shown.size() < text.size() ? "...'" : "'");
 }
 
 std::string shortened(std::string text) {
   constexpr std::size_t kMost = 120;
-  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+  return text.size() > kMost ? text.substr(0, before_character(text, kMost)) + "..." : text;
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {

@@ -28,6 +28,16 @@ std::string json_quote(std::string_view text);
 // Replaces each byte that is not UTF-8 by U+FFFD, for readers that need valid text.
 std::string valid_utf8(std::string_view text);
 
+// Text of a program for a line on a terminal: writes control characters by their code ('\n', '\x1b'), and replaces
+// bytes that are not UTF-8 by U+FFFD.
+std::string printable(std::string_view text);
+// The text as a whole sentence: with a full stop, unless it has an end.
+std::string sentence(std::string text);
+// Keeps the beginning and the end of a long text, with "..." between them. `most`: in bytes, at least 4.
+std::string cut_middle(const std::string& text, std::size_t most);
+// Keeps the end of a long text, with "..." before it.
+std::string cut_front(const std::string& text, std::size_t most);
+
 // A fault at a column (0-based) of the parsed text.
 struct Fault {
   std::size_t column = 0;
@@ -40,7 +50,7 @@ std::string caret_error(std::string_view where, std::string_view text, const Fau
 // The same for line `number` of a file: "file:2:11: what".
 std::string file_error(std::string_view file, std::size_t number, std::string_view line, const Fault& fault);
 
-// The text in quotes. Writes characters that a terminal cannot show by their code ('\n', '\x1b'), and cuts a long text.
+// The printable text in quotes, and a long text cut.
 std::string in_quotes(std::string_view text);
 // Cuts the text after 120 bytes and adds "...".
 std::string shortened(std::string text);

@@ -29,10 +29,12 @@ void LastLines::add(int rank, int stream, const Piece& piece, TimePoint written)
   Line& line = lines.back();
   line.written = written;
   line.bar = piece.redrawn;
-  if (line.cut) return;
-  line.text += std::string_view(piece.text).substr(0, piece.text.find('\n'));
-  line.cut = line.text.size() > kWidth;
-  if (line.cut) line.text = beginning_of(line.text);
+  if (!line.cut) {
+    line.text += std::string_view(piece.text).substr(0, piece.text.find('\n'));
+    line.cut = line.text.size() > kWidth;
+    if (line.cut) line.text = beginning_of(line.text);
+  }
+  if (stream == 1 && piece.ends) exceptions_[static_cast<std::size_t>(rank)].add(line.text, written);
 }
 
 std::vector<std::string> LastLines::of(int rank) const {

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/report/lines/last_exception.h"
 #include "launcher/report/lines/line_assembler.h"
 #include "runtime/base/clock.h"
 
@@ -13,7 +15,7 @@ namespace distrun::launcher {
 
 class LastLines {
  public:
-  explicit LastLines(std::size_t ranks) : streams_(ranks * 2) {}
+  explicit LastLines(std::size_t ranks) : streams_(ranks * 2), exceptions_(ranks) {}
 
   // `stream`: 0 is standard output, 1 is standard error.
   void add(int rank, int stream, const Piece& piece, TimePoint written);
@@ -22,6 +24,10 @@ class LastLines {
   [[nodiscard]] std::vector<std::string> of(int rank) const;
   // The line that best explains the end of the rank. Prefers standard error if it has recent lines.
   [[nodiscard]] std::string most_telling(int rank) const;
+  // The exception with which the standard error of the rank ends; none: it ends with something else.
+  [[nodiscard]] std::optional<RaisedException> exception(int rank) const {
+    return exceptions_[static_cast<std::size_t>(rank)].get();
+  }
 
  private:
   struct Line {
@@ -34,6 +40,7 @@ class LastLines {
     return streams_[static_cast<std::size_t>(rank * 2 + stream)];
   }
   std::vector<std::deque<Line>> streams_;  // number rank * 2 + stream
+  std::vector<LastException> exceptions_;
 };
 
 }  // namespace distrun::launcher

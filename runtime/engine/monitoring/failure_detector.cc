@@ -33,6 +33,9 @@ void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
     case net::JobEvent::Kind::kRankFailed:
       certain_ = lost(event.rank, event.host, event.cause);
       return;
+    case net::JobEvent::Kind::kHostsFailed:
+      certain_ = net::hosts_failed(event.rank, event.host, event.cause);
+      return;
     case net::JobEvent::Kind::kRankLeft: {
       // The rank's own message that it leaves may still be on its way through the leader.
       ErrorInfo error = lost(event.rank, event.host, event.cause.empty() ? "exited with code 0" : event.cause);

@@ -32,8 +32,9 @@ void Watchdog::asked(TimePoint now, Asked why) {
   asked_patient_ = asked_patient_ || why == Asked::kPatient;
 }
 
-void Watchdog::end(const Status& why) {
+void Watchdog::end(const Status& why, bool deadlock) {
   ending_ = why;
+  ends_deadlock_ = deadlock;
   wanted_ = !asked_at_;
 }
 
@@ -112,6 +113,7 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
     }
   }
   actions.abort = judge(work, now);
+  actions.deadlock = !actions.abort.ok() && silent_.empty() && ends_deadlock_;
   asked_overdue_ = asked_patient_ = false;
   return actions;
 }
@@ -202,6 +204,7 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
     if (silent_.empty()) return {};
   }
   ErrorInfo error{.code = Errc::kTimeout, .ranks = silent_, .cause = "stalled", .usable = false};
+  if (late) error.tensor = work->tensor;
   if (!ending_.ok()) error.tensor = ending_.info().tensor;
   if (!silent_.empty()) error.host = options_.hosts.at(static_cast<std::size_t>(silent_.front()));
   error.message = silent_.empty() ? what : silence_text(now) + ": " + what;

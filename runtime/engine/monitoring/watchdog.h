@@ -28,7 +28,8 @@ struct WatchdogOptions {
 
 // The work that has been in flight longest on this rank.
 struct OldestWork {
-  std::string what;  // "allreduce 'x'"
+  std::string what;      // "allreduce 'x'"
+  std::string tensor{};  // "x"; empty: the work has none
   TimePoint since;
   bool running = false;     // all ranks agreed on it; its data moves or should move
   bool on_gpu = false;      // it is in the GPU's queue, perhaps after the program's own work
@@ -48,6 +49,7 @@ class Watchdog {
     std::vector<std::string> warnings;
     std::optional<net::RankWait> wait{};  // a wait that a warning reports for the first time
     Status abort;
+    bool deadlock = false;  // `abort` is that of a deadlock
   };
   // Due at next(), and after answered().
   Actions check(const std::optional<OldestWork>& in_flight, TimePoint now);
@@ -65,8 +67,8 @@ class Watchdog {
   enum class Asked { kAlive, kOverdue, kPatient };
   void asked(TimePoint now, Asked why = Asked::kAlive);
   // The coordinator wants to end the job with `why`. The watchdog first finds ranks that do not answer, and names those
-  // as the cause.
-  void end(const Status& why);
+  // as the cause. `deadlock`: all ranks wait for one another.
+  void end(const Status& why, bool deadlock = false);
   // This rank's own loop was suspended. The time limits leave that time out.
   void suspended(const Suspension& gap);
   // No rank waits for this rank any more, unless it is the leader.
@@ -104,6 +106,7 @@ class Watchdog {
   bool asked_patient_ = false;
   int answered_overdue_ = 0;  // member: how often the leader answered past the limit without ending the job
   Status ending_;             // the coordinator's error
+  bool ends_deadlock_ = false;
 };
 
 }  // namespace distrun::engine

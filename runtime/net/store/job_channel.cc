@@ -14,6 +14,13 @@ ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, b
   return error;
 }
 
+ErrorInfo hosts_failed(int rank, const std::string& host, const std::string& cause) {
+  ErrorInfo error{.code = Errc::kRankLost, .ranks = {rank}, .host = host, .usable = false};
+  error.cause = cause.substr(0, kMaxCause);
+  error.message = error.cause + ". The job ends";
+  return error;
+}
+
 Status end_of_job(const JobEvent& event) {
   switch (event.kind) {
     case JobEvent::Kind::kStopAsked:
@@ -21,6 +28,8 @@ Status end_of_job(const JobEvent& event) {
       break;
     case JobEvent::Kind::kRankFailed:
       return Status(loss_of(event.rank, event.host, event.cause, false));
+    case JobEvent::Kind::kHostsFailed:
+      return Status(hosts_failed(event.rank, event.host, event.cause));
     case JobEvent::Kind::kRankLeft:
       return Status(loss_of(event.rank, event.host, event.cause.empty() ? "exited with code 0" : event.cause, true));
   }

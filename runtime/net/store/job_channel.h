@@ -12,7 +12,9 @@ namespace distrun::net {
 
 // The launcher pushes this to every rank. It sends at most one failure per rank; the first one is the first cause.
 struct JobEvent {
-  enum class Kind { kRankFailed, kRankLeft, kStopAsked, kStacksAsked };
+  // kHostsFailed: hosts, or the network to them, have failed. `cause` is a whole sentence, and `rank` is one of the
+  // ranks that cannot be reached.
+  enum class Kind { kRankFailed, kRankLeft, kStopAsked, kStacksAsked, kHostsFailed };
   Kind kind = Kind::kRankFailed;
   int rank = -1;   // world rank; -1 for kStopAsked and kStacksAsked
   int signal = 0;  // the signal that killed it, or 0
@@ -33,10 +35,13 @@ struct MissedPeers {
   std::vector<int> ranks;            // none: an operation of a library failed, and its error names no rank
   LinkEnd link = LinkEnd::kUnknown;  // how the connection to them ended
   bool heard = false;                // another rank has reported it
+  bool deadlock = false;             // all ranks wait for one another, so none of them is the cause alone
 };
 
 // The error for the other ranks if a rank is gone: lost, or, if it `left` in good order, left too early.
 ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left);
+// The error for the other ranks if hosts, or the network to them, have failed. `rank` is one that cannot be reached.
+ErrorInfo hosts_failed(int rank, const std::string& host, const std::string& cause);
 // The error that ends a wait for other ranks when the event arrives; OK if the event does not end the job.
 Status end_of_job(const JobEvent& event);
 
@@ -55,7 +60,7 @@ class JobChannel {
   // Leader only: `rank` left in good order while other ranks still need it. That ends the job.
   virtual Status report_early_leave(int rank, const RankFailure& failure) = 0;
   // Other ranks have waited for these ranks for longer than allowed. That ends the job.
-  virtual Status report_stall(const std::vector<int>& ranks, const RankFailure& failure) = 0;
+  virtual Status report_stall(const MissedPeers& missed, const RankFailure& failure) = 0;
   // This rank's session has ended because it misses these peers, so its own end is a consequence. `failure` says how.
   virtual Status report_loss(const MissedPeers& missed, const RankFailure& failure) = 0;
   // An operation of this rank makes no progress, but nothing has ended. Asks if the hosts still reach each other.

@@ -68,8 +68,8 @@ class SocketStoreClient final : public StoreClient {
   Status report_early_leave(int rank, const RankFailure& failure) override {
     return tell({.kind = StoreRequest::Kind::kEarlyLeave, .rank = rank, .failure = failure});
   }
-  Status report_stall(const std::vector<int>& ranks, const RankFailure& failure) override {
-    return tell({.kind = StoreRequest::Kind::kStall, .missed = {.ranks = ranks}, .failure = failure});
+  Status report_stall(const MissedPeers& missed, const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kStall, .missed = missed, .failure = failure});
   }
   Status report_loss(const MissedPeers& missed, const RankFailure& failure) override {
     return tell({.kind = StoreRequest::Kind::kLoss, .missed = missed, .failure = failure});

@@ -5,7 +5,7 @@
 namespace distrun::net {
 namespace {
 constexpr std::size_t kMaxHostName = 256;
-constexpr int kEventKinds = 4;
+constexpr int kEventKinds = 5;
 constexpr std::size_t kMaxWaitingRanks = 1 << 20;
 constexpr std::size_t kMaxFunction = 256;
 }  // namespace
@@ -62,7 +62,7 @@ void optional_value(V& v, Ref<V, std::optional<std::string>> value) {
 
 template <class V>
 void fields(V& v, Ref<V, MissedPeers> missed) {
-  v.numbers(missed.ranks, kMaxMissed).one_of(missed.link, kLinkEnds)(missed.heard);
+  v.numbers(missed.ranks, kMaxMissed).one_of(missed.link, kLinkEnds)(missed.heard, missed.deadlock);
 }
 
 template <class V>

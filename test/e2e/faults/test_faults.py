@@ -95,7 +95,7 @@ def test_a_rank_that_does_not_come_ends_the_job(faults) -> None:  # type: ignore
 def test_giving_up_with_a_code_is_no_early_leave(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("exits")
     assert job.finish() == 3, job.text
-    assert "rank 1 on host" in job.text and "exited with code 3. This ended the job" in job.text, job.text
+    assert "rank 1 on host" in job.text and "exited with code 3.\n  This ended the job" in job.text, job.text
 
 
 def test_vanishing_with_code_0_is_a_failure(faults) -> None:  # type: ignore[no-untyped-def]
@@ -191,7 +191,7 @@ def assert_tcp_for_lack_of_memory(job: Job, why: str) -> None:
     assert len(re.findall(r"sum 2$", job.text, re.MULTILINE)) == 2, job.text
     choice = rf"info:   not shm: .*\d+ bytes of shared memory do not fit: {why}"
     assert len(re.findall(choice, job.text)) == 2, job.text
-    warning = rf"distrun\[0\] warning: using tcp, not shm: rank \d .*: {why}"
+    warning = rf"distrun: rank 0 warning: using tcp, not shm: rank \d .*: {why}"
     assert len(re.findall(warning, job.text, re.MULTILINE)) == 1, job.text
 
 
@@ -220,7 +220,7 @@ def test_memfd_refused_means_the_next_backend(python: str, programs: Path, whole
     assert done.returncode == 0, text
     assert len(re.findall(r"sum 2$", done.stdout, re.MULTILINE)) == 2, text
     assert "cpu: tcp" in text, text
-    warning = r"distrun\[0\] warning: the ranks of \S+ cannot share memory .*\(rank 0: the system refuses memfd_create"
+    warning = r"distrun: rank 0 warning: the ranks of \S+ cannot share memory .*\(rank 0: the system refuses memfd_create"
     assert len(re.findall(warning, text, re.MULTILINE)) == 1, text
 
 

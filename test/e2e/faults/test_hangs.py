@@ -86,6 +86,33 @@ def test_a_limit_of_0_lets_ranks_wait(hangs) -> None:  # type: ignore[no-untyped
     assert job.finish(60) == 124, job.text
 
 
+@pytest.mark.parametrize("limit", ["--deadlock-time", "--stall-shutdown-time"])
+def test_a_rank_that_raised_and_then_waits_is_the_cause_of_a_wait_both_ways(hangs, limit: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    report = tmp_path / "report.json"
+    options = (limit, "3", "--stall-warning-time", "0", "--report", str(report))
+    job = hangs("both_ways", size=3, options=options)
+    assert job.finish(90) == 1, job.text
+    said = r"rank 1 on host \S+ \(pid \d+\) raised ValueError: a bad sample on rank 1 \(hangs.py:\d+\) and then waited"
+    assert re.search(f"^distrun: {said} for other ranks: ", job.text, re.MULTILINE), job.text
+    facts = json.loads(report.read_text())
+    assert (facts["rank"], facts["cause"]["kind"], facts["exit_code"]) == (1, "stalled", 1), facts
+    assert facts["cause"]["exception"].startswith("ValueError: a bad sample on rank 1 (hangs.py:"), facts
+    assert facts["place"]["file"].endswith("hangs.py") and facts["place"]["line"] > 0, facts
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_tensor_of_a_stall_is_a_field_of_the_report(hangs, stopped: bool, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    report = tmp_path / "report.json"
+    options = ("--stall-warning-time", "0", "--stall-shutdown-time", "3", "--report", str(report))
+    job = hangs("evaluates", options=options, seconds=30)
+    if stopped:
+        os.kill(job.ranks(2)[1], signal.SIGSTOP)
+    assert job.finish(90) != 0, job.text
+    facts = json.loads(report.read_text())
+    assert (facts["rank"], facts["cause"]["kind"]) == (1, "stalled"), facts
+    assert facts["tensor"] == "allreduce.x", facts
+
+
 @pytest.mark.parametrize("way", ["with", "finally", "except", "generator", "chained", "closed", "excepthook"])
 def test_an_exception_that_waits_is_named(hangs, way: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     report = tmp_path / "report.json"

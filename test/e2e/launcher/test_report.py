@@ -106,7 +106,7 @@ def test_a_killed_rank(tmp_path: Path) -> None:
     assert report["exit_code"] == 137 and report["rank"] == 1, report
     assert report["cause"]["kind"] == "killed" and report["cause"]["signal"] == 9, report
     assert report["cause"]["signal_name"] == "SIGKILL" and report["cause"]["exit_code"] is None, report
-    assert f"rank 1 on host {report['host']} (pid {report['pid']}) was {report['cause']['text']}." in done.stderr
+    assert f"rank 1 on host {report['host']} (pid {report['pid']}) was {report['cause']['text']}.\n" in done.stderr
     assert report["last_lines"] == ["last words"], report
     (other,) = report["followers"]
     assert other["rank"] == 0 and other["ended_by_distrun"] and other["cause"]["signal"] == 15, report

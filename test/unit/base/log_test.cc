@@ -17,7 +17,8 @@ TEST_CASE("lines carry the rank and the level, and quieter ones are dropped", "[
   log.info("not shown");
   log.warning("rank 1 is late");
   log.write(LogLevel::kError, "gone");
-  CHECK(lines == std::vector<std::string>{"distrun[3] warning: rank 1 is late\n", "distrun[3] error: gone\n"});
+  CHECK(lines ==
+        std::vector<std::string>{"distrun: rank 3 warning: rank 1 is late\n", "distrun: rank 3 error: gone\n"});
   CHECK_FALSE(log.enabled(LogLevel::kInfo));
 }
 
@@ -36,13 +37,13 @@ TEST_CASE("where nobody reads, lines are counted and nobody waits for long", "[b
   REQUIRE(::read(reader.get(), text, sizeof text) == 4096);
   log.info("there");
   const auto size = static_cast<std::size_t>(::read(reader.get(), text, sizeof text));
-  CHECK(std::string(text, size) == "distrun: lines that nobody read are lost here: 2\ndistrun info: there\n");
+  CHECK(std::string(text, size) == "distrun: lines that nobody read are lost here: 2\ndistrun: info: there\n");
   log.info(std::string(3000, 'y'));
   log.info(std::string(3000, 'z'));
   REQUIRE(::read(reader.get(), text, sizeof text) > 3000);
   log.info("again");
   const auto last = static_cast<std::size_t>(::read(reader.get(), text, sizeof text));
-  CHECK(std::string(text, last) == "distrun: lines that nobody read are lost here: 1\ndistrun info: again\n");
+  CHECK(std::string(text, last) == "distrun: lines that nobody read are lost here: 1\ndistrun: info: again\n");
 }
 
 TEST_CASE("off is silence", "[base]") {

@@ -36,6 +36,19 @@ TEST_CASE("the launcher's word is certain at once and has the cause") {
   CHECK(has(error->message, "rank 2 on node1 was lost: killed by signal 9"));
 }
 
+TEST_CASE("where hosts or their network failed, the error blames no rank and points to no rank's output") {
+  const net::JobEvent event{.kind = Kind::kHostsFailed, .rank = 2, .host = "node1", .cause = "host node1 is lost"};
+  FailureDetector detector(kHosts);
+  detector.heard(event, kStart);
+  const auto error = detector.verdict(kStart);
+  REQUIRE(error);
+  CHECK(error->code == Errc::kRankLost);
+  CHECK(error->ranks == std::vector<int>{2});
+  CHECK_FALSE(error->usable);
+  CHECK(error->message == "host node1 is lost. The job ends");
+  CHECK(net::end_of_job(event).message() == error->message);
+}
+
 TEST_CASE("a connection that ended waits a second for the cause") {
   FailureDetector detector(kHosts);
   detector.suspect(1, "its control connection ended", LinkEnd::kClosed, kStart);

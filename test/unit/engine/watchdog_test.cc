@@ -16,7 +16,7 @@ WatchdogOptions options(int rank, int shutdown = 0) {
   return {.rank = rank, .hosts = {"node0", "node0", "node1"}, .warning = seconds(10), .shutdown = seconds(shutdown)};
 }
 
-OldestWork work(bool running) { return {.what = "allreduce 'x'", .since = at(0), .running = running}; }
+OldestWork work(bool running) { return {.what = "allreduce 'x'", .tensor = "x", .since = at(0), .running = running}; }
 
 TEST_CASE("nothing in flight: no timer, no question") {
   Watchdog dog(options(0));
@@ -166,6 +166,7 @@ TEST_CASE("at the limit an operation that runs ends the job, naming the silent r
   CHECK(abort.code() == Errc::kTimeout);
   CHECK(abort.info().ranks == std::vector<int>{2});
   CHECK(abort.info().host == "node1");
+  CHECK(abort.info().tensor == "x");
 }
 
 TEST_CASE("at the limit a silent leader ends the job on every member") {
@@ -200,6 +201,22 @@ TEST_CASE("at the leader a member that is past the limit is enough, where somebo
   REQUIRE_FALSE(abort.ok());
   CHECK(abort.info().ranks == std::vector<int>{1});
   CHECK(abort.info().host == "node0");
+  CHECK(abort.info().tensor.empty());  // the leader does not know which operation of the member is late
+}
+
+TEST_CASE("a deadlock is one only if all ranks answer") {
+  const Status all(ErrorInfo{.code = Errc::kTimeout, .message = "deadlock", .ranks = {0, 1, 2}});
+  for (const bool answers : {true, false}) {
+    Watchdog dog(options(0, 5));
+    dog.end(all, true);
+    CHECK(dog.check(work(false), at(5)).ping.size() == 2);
+    dog.answered(1);
+    if (answers) dog.answered(2);
+    const Watchdog::Actions actions = dog.check(work(false), at(6));
+    REQUIRE_FALSE(actions.abort.ok());
+    CHECK(actions.deadlock == answers);
+    CHECK(actions.abort.info().ranks.size() == (answers ? 3U : 1U));
+  }
 }
 
 TEST_CASE("the coordinator's end waits for the answers, and names who gives none") {

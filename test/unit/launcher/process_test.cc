@@ -231,6 +231,31 @@ TEST_CASE("a process that the kernel ended for lack of memory long ago does not 
   CHECK_FALSE(OomKills().of_late(later));
 }
 
+TEST_CASE("a process in a memory cgroup of its own has a count of its own") {
+  const test::Sysroot tree;
+  const auto of_7 = [&tree] { return oom_kills_of(tree.path(), 7); };
+  tree.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+  tree.write("proc/self/cgroup", "0::/user/me\n");
+  CHECK(of_7() == -1);
+  tree.write("proc/7/cgroup", "0::/job/step\n");
+  CHECK(of_7() == -1);
+  tree.write("sys/fs/cgroup/job/step/memory.events", "low 0\noom_kill 2\n");
+  CHECK(of_7() == 2);
+  // The counter of our own cgroup has the kills below it.
+  tree.write("sys/fs/cgroup/user/me/memory.events", "oom_kill 0\n");
+  tree.write("sys/fs/cgroup/user/me/child/memory.events", "oom_kill 3\n");
+  tree.write("proc/7/cgroup", "0::/user/me/child\n");
+  CHECK(of_7() == -1);
+  tree.write("proc/7/cgroup", "0::/user/me\n");
+  CHECK(of_7() == -1);
+  // With cgroup v1, the kernel names the top cgroup for every process that has ended.
+  tree.write("proc/self/mounts", "cgroup /memory cgroup rw,memory 0 0\n");
+  tree.write("proc/self/cgroup", "5:memory:/user/me\n");
+  tree.write("proc/7/cgroup", "5:memory:/\n");
+  tree.write("memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n");
+  CHECK(of_7() == -1);
+}
+
 TEST_CASE("a child is in its cgroup from the first moment, or runs without") {
   const std::string name = rank_cgroup_name("test", ::getpid());
   const RankCgroup cgroup = RankCgroup::create("/", name);

@@ -59,6 +59,10 @@ TEST_CASE("the report of a broken network has both ends as values") {
   const Cause stopped{.kind = CauseKind::kStalled, .state = 'T', .text = "no answer"};
   CHECK(report_json(FailureReport{.rank = 4, .host = "h", .cause = stopped}, 1).find("\"process_state\": \"T\"") !=
         std::string::npos);
+  const Cause raised{.kind = CauseKind::kStalled, .exception = "ValueError: bad (train.py:3)", .text = "no answer"};
+  const std::string waited = report_json(FailureReport{.rank = 4, .host = "h", .cause = raised}, 1);
+  CHECK(waited.find("\"exception\": \"ValueError: bad (train.py:3)\"") != std::string::npos);
+  CHECK(waited.find("\"rank\": 4") != std::string::npos);
 }
 
 TEST_CASE("the report of a failure has every field of it") {
@@ -72,19 +76,20 @@ TEST_CASE("the report of a failure has every field of it") {
       report_json(failure, 137) ==
       "{\"format\": 1, \"exit_code\": 137, \"cause\": {\"kind\": \"killed\", \"text\": \"killed by signal 9 (SIGKILL), "
       "because the memory of its machine or container was used up (the kernel's OOM killer)\", \"exit_code\": null, "
-      "\"signal\": 9, \"signal_name\": \"SIGKILL\", \"out_of_memory\": true, \"by_other\": false, \"process_state\": "
-      "null, "
-      "\"link\": null}, \"rank\": 3, \"host\": \"node2\", \"hosts\": [], \"pid\": 42, \"tensor\": \"layer.1\", "
+      "\"signal\": 9, \"signal_name\": \"SIGKILL\", \"out_of_memory\": true, \"by_other\": false, \"exception\": null, "
+      "\"process_state\": null, \"link\": null}, \"rank\": 3, \"host\": \"node2\", \"hosts\": [], \"pid\": 42, "
+      "\"tensor\": \"layer.1\", "
       "\"place\": {\"file\": "
       "\"train.py\", \"line\": 88}, "
       "\"cure\": \"use less memory for each rank, or fewer ranks on each host (-H HOST:SLOTS)\", \"last_lines\": "
       "[\"say \\\"hi\\\"\\u000a\"], \"followers\": [{\"rank\": 0, \"cause\": {\"kind\": \"exited\", \"text\": "
       "\"exited with code 1\", \"exit_code\": 1, \"signal\": null, \"signal_name\": null, \"out_of_memory\": false, "
-      "\"by_other\": false, \"process_state\": null, \"link\": null}, \"last_line\": \"RankLost\", "
+      "\"by_other\": false, \"exception\": null, \"process_state\": null, \"link\": null}, \"last_line\": "
+      "\"RankLost\", "
       "\"ended_by_distrun\": false}, {\"rank\": 1, \"cause\": "
       "{\"kind\": \"killed\", \"text\": \"killed by signal 15 (SIGTERM)\", \"exit_code\": null, \"signal\": 15, "
-      "\"signal_name\": \"SIGTERM\", \"out_of_memory\": false, \"by_other\": false, \"process_state\": null, \"link\": "
-      "null}, \"last_line\": null, "
+      "\"signal_name\": \"SIGTERM\", \"out_of_memory\": false, \"by_other\": false, \"exception\": null, "
+      "\"process_state\": null, \"link\": null}, \"last_line\": null, "
       "\"ended_by_distrun\": true}], \"waits\": [], \"stacks\": []}\n");
 }
 

@@ -9,6 +9,7 @@ TEST_CASE("how a rank ended, in words") {
   CHECK(text_of(cause_of_end(0, 3)) == "exited with code 3");
   CHECK(text_of(cause_of_end(9, 0)) == "killed by signal 9 (SIGKILL)");
   CHECK(text_of(cause_of_end(9, 0, true)).find("OOM") != std::string::npos);
+  CHECK(text_of(cause_of_end(0, 137, true)).find("OOM") != std::string::npos);
   CHECK(signal_name(64).find("64") != std::string::npos);
 }
 
@@ -20,14 +21,20 @@ TEST_CASE("the report starts with the first cause and folds the rest") {
                                                 .last_lines = {"one", "two"},
                                                 .exit_code = 139});
   CHECK(first ==
-        "rank 3 on host h (pid 42) was killed by signal 11 (SIGSEGV). This ended the job; exit code 139.\n"
+        "rank 3 on host h (pid 42) was killed by signal 11 (SIGSEGV).\nThis ended the job; exit code 139.\n"
         "The last lines it wrote:\n| one\n| two\n");
   const std::string rest = follow_up_report({{.rank = 0, .cause = cause_of_end(0, 1), .last_line = "RankLost: rank 3"},
                                              {.rank = 1, .cause = cause_of_end(0, 1), .last_line = "RankLost: rank 3"},
                                              {.rank = 2, .ended_by_us = true}},
                                             true);
-  CHECK(rest.find("ranks 0-1 exited with code 1: RankLost: rank 3\n") != std::string::npos);
-  CHECK(rest.find("rank 2 was ended by distrun\n") != std::string::npos);
+  CHECK(rest ==
+        "3 other ranks ended because of it: 2 exited with code 1, the launcher ended 1. --all-errors shows their "
+        "errors.");
+  CHECK(follow_up_report({{.rank = 0, .cause = cause_of_end(9, 0)}, {.rank = 1, .cause = cause_of_end(9, 0)}}, false) ==
+        "2 other ranks were killed by signal 9 (SIGKILL) because of it.");
+  CHECK(follow_up_report({{.rank = 0, .cause = cause_of_end(0, 1)}}, true) ==
+        "1 other rank exited with code 1 because of it. --all-errors shows their errors.");
+  CHECK(follow_up_report({{.rank = 2, .ended_by_us = true}}, true) == "the launcher ended 1 other rank.");
   CHECK(follow_up_report({}, true).empty());
 }
 
@@ -36,36 +43,101 @@ TEST_CASE("how a first cause reads depends on what it is, not on what a rank say
     const std::string text = first_cause_report({.rank = 1, .host = "h", .cause = std::move(cause)});
     return text.substr(0, text.find('\n'));
   };
-  CHECK(line(cause_of_end(0, 3)) == "rank 1 on host h exited with code 3. This ended the job.");
-  CHECK(line({.kind = CauseKind::kStalled, .text = "no answer"}) ==
-        "rank 1 on host h held the others up: no answer. This ended the job.");
+  CHECK(line(cause_of_end(0, 3)) == "rank 1 on host h exited with code 3.");
+  Cause raised = cause_of_end(0, 1);
+  raised.exception = "ValueError: bad (train.py:3)";
+  CHECK(line(raised) == "rank 1 on host h raised ValueError: bad (train.py:3) and exited with code 1.");
+  CHECK(line({.kind = CauseKind::kStalled, .text = "no answer"}) == "rank 1 on host h held the others up: no answer.");
   CHECK(line({.kind = CauseKind::kStalled, .state = 'T', .text = "no answer"}) ==
-        "rank 1 on host h is stopped (T: by a signal) and held the others up: no answer. This ended the job.");
+        "rank 1 on host h is stopped (T: by a signal) and held the others up: no answer.");
   CHECK(line({.kind = CauseKind::kStalled, .state = 'D', .text = "no answer"})
             .find("is blocked in the kernel (D: by a disk") != std::string::npos);
-  CHECK(line({.kind = CauseKind::kDeadlock, .text = "deadlock: all wait"}) ==
-        "deadlock: all wait. This ended the job.");
+  CHECK(line({.kind = CauseKind::kDeadlock, .text = "deadlock: all wait"}) == "deadlock: all wait.");
   const auto link = [](LinkEnd end, CauseKind kind) {
     return Cause{.kind = kind,
                  .link = BrokenLink{.from = {.rank = 0, .host = "g"}, .to = {.rank = 1, .host = "h"}, .end = end}};
   };
   CHECK(line(link(LinkEnd::kClosed, CauseKind::kLinkEnded)) ==
-        "rank 1 on host h closed its connection to rank 0 (g); both run. This ended the job.");
+        "rank 1 on host h closed its connection to rank 0 (g); both run.");
   CHECK(line(link(LinkEnd::kUnfinished, CauseKind::kBadRecord)) ==
         "rank 1 on host h began a message to rank 0 (g) and did not end it: a library may have written into a "
-        "descriptor of distrun's. This ended the job.");
+        "descriptor of distrun's.");
   for (const char* said : {"killed the wrong process", "exited the loop", "held by nobody"}) {
-    CHECK(line({.kind = CauseKind::kRaised, .text = said}) ==
-          "rank 1 on host h failed: " + std::string(said) + ". This ended the job.");
+    CHECK(line({.kind = CauseKind::kRaised, .text = said}) == "rank 1 on host h failed: " + std::string(said) + ".");
   }
   CHECK(line({.kind = CauseKind::kLeftEarly, .text = "left"}) ==
-        "rank 1 on host h left early: it ended in good order while other ranks still needed it; let every rank do the "
-        "same number of steps, and call shutdown() before it ends. This ended the job.");
+        "rank 1 on host h left early: it exited with code 0 while other ranks still needed it.");
   Cause ended = cause_of_end(15, 0);
   ended.by_other = true;
   CHECK(line(ended) ==
         "rank 1 on host h was killed by signal 15 (SIGTERM) by its agent, which something other than distrun told to "
-        "end (scancel?). This ended the job.");
+        "end (scancel?).");
+}
+
+TEST_CASE("the words of a rank cannot command the terminal, and keep their lines") {
+  const Cause cause{.kind = CauseKind::kRaised, .text = "bad \x1b[2J row\nsecond line"};
+  CHECK(first_cause_report({.rank = 1, .host = "h", .cause = cause}) ==
+        "rank 1 on host h failed: bad \\x1b[2J row\nsecond line.\nThis ended the job.\n");
+}
+
+TEST_CASE("a failure is told once: what, why and what to do") {
+  const std::vector<std::string> traceback = {"Traceback (most recent call last):", "ValueError: bad"};
+  Cause exited = cause_of_end(0, 1);
+  exited.exception = "ValueError: bad (train.py:3)";
+  for (const Cause& cause : {Cause{.kind = CauseKind::kRaised, .text = "ValueError: bad (train.py:3)"}, exited}) {
+    const std::string text =
+        first_cause_report({.rank = 1, .host = "h", .cause = cause, .last_lines = traceback, .exit_code = 1});
+    CHECK(text.find("ValueError: bad") == text.rfind("ValueError: bad"));
+    CHECK(text.ends_with(".\nThis ended the job; exit code 1.\n"));
+  }
+  const auto cure = [](const Cause& cause) {
+    const std::string text = first_cause_report({.rank = 1, .host = "h", .cause = cause, .last_lines = {"x"}});
+    const std::size_t line = text.find("This ended the job.\n") + 20;
+    return text.substr(line, text.find('\n', line) - line);
+  };
+  CHECK(cure(cause_of_end(9, 0, true)).starts_with("Use less memory for each rank"));
+  CHECK(cure({.kind = CauseKind::kLeftEarly}).starts_with("Let every rank do the same number of steps"));
+  const std::string prompt = "To answer a prompt of a rank, start the job with --tty RANK.";
+  CHECK(cure({.kind = CauseKind::kRaised, .text = "BdbQuit (bdb.py:10)"}) == prompt);
+  exited.exception = "EOFError: EOF when reading a line (train.py:3)";
+  CHECK(cure(exited) == prompt);
+  CHECK(cure({.kind = CauseKind::kRaised, .text = "EOFError: Ran out of input (data.py:3)"}).empty());
+}
+
+TEST_CASE("what follows a lost host is its ranks, the exit code and a cure, and no sentence has two ends") {
+  const std::string text = host_loss_report(
+      {.kind = CauseKind::kHostLost, .text = "host h2 is lost: Connection to h2 closed by remote host."}, {1});
+  CHECK(text.starts_with(
+      "host h2 is lost: Connection to h2 closed by remote host.\nRank 1 ran there. This ended the job; "
+      "exit code 75.\nSee if the host is up"));
+  const Cause own{.kind = CauseKind::kOwnNetwork, .text = "this machine's own network is gone: no carrier"};
+  CHECK(host_loss_report(own, {0, 1}) ==
+        "this machine's own network is gone: no carrier.\nRanks 0-1 ran there. This ended the job; exit code 75.\n"
+        "Look at the network of this machine (ip addr, ip route).");
+  CHECK(host_loss_report(own, {}).find("ran there") == std::string::npos);
+}
+
+TEST_CASE("a broken network has a cure too") {
+  FailureReport failure{.exit_code = 75};
+  failure.cause = {.kind = CauseKind::kNetworkBroken,
+                   .link = BrokenLink{
+                       .from = {.rank = 1, .host = "h2", .number = 1}, .to = {.rank = 0, .host = "h1"}, .silent = 30}};
+  CHECK(link_report(failure) ==
+        "rank 1 (h2) has heard nothing from rank 0 (h1) for 30 s; both run: the network between h1 and h2 is broken.\n"
+        "This ended the job; exit code 75.\nTest the network with distrun check -H h2,h1.");
+}
+
+TEST_CASE("a rank that raised an exception and then waited has that as its cause, told once") {
+  FailureReport failure{.rank = 1, .host = "h", .exit_code = 1};
+  failure.cause = {.kind = CauseKind::kStalled, .exception = "ValueError: bad (train.py:3)", .text = "no answer"};
+  RankView view{.rank = 1, .host = "h", .missed = true, .state = net::ProgramState{}, .note = {}};
+  view.state->exception = "ValueError: bad";
+  failure.hang.views = {view};
+  const std::string text = first_cause_report(failure);
+  CHECK(
+      text.starts_with("rank 1 on host h raised ValueError: bad (train.py:3) and then waited for other ranks: no "
+                       "answer.\nThis ended the job; exit code 1.\n"));
+  CHECK(text.find("ValueError") == text.rfind("ValueError"));
 }
 
 TEST_CASE("a lost connection: what runs on may be a shell around the process that had it") {

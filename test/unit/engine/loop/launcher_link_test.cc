@@ -70,7 +70,7 @@ TEST_CASE("the launcher hears how the connection to a missed rank ended, and whe
   link.report_loss(silent, 0, false);
   link.report_loss(silent, 0, true);
   link.report_operation({Errc::kSystem, "gloo: connection closed by peer"});
-  link.report_no_progress("allreduce 'x'");
+  link.report_no_progress("allreduce 'x'", "x");
   const auto losses = channel.losses();
   REQUIRE(losses.size() == 3);
   CHECK(losses[0].first.ranks == std::vector{1});
@@ -85,6 +85,19 @@ TEST_CASE("the launcher hears how the connection to a missed rank ended, and whe
   CHECK(channel.losses().size() == 4);
   REQUIRE(channel.stuck().size() == 1);
   CHECK(channel.stuck()[0].cause == "allreduce 'x'");
+  CHECK(channel.stuck()[0].tensor == "x");
+}
+
+TEST_CASE("the launcher hears whether a stall is a deadlock") {
+  auto wait_set = net::WaitSet::create();
+  REQUIRE(wait_set.ok());
+  test::FakeJobChannel channel;
+  LauncherLink link(&channel, **wait_set, nullptr);
+  const Status stall(ErrorInfo{.code = Errc::kTimeout, .message = "all wait", .ranks = {0, 1}});
+  link.report_end(stall, true);
+  CHECK(channel.told_deadlock());
+  link.report_end(stall);
+  CHECK_FALSE(channel.told_deadlock());
 }
 
 TEST_CASE("without a launcher there is nobody to tell") {
@@ -95,7 +108,7 @@ TEST_CASE("without a launcher there is nobody to tell") {
   link.report_failure("x", "");
   link.report_stop("x");
   link.report_operation({Errc::kSystem, "x"});
-  link.report_no_progress("x");
+  link.report_no_progress("x", "");
   link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .ranks = {2}}));
 }
 

@@ -96,6 +96,25 @@ TEST_CASE("what the user asks for is shown, and is no part of the report of a go
   CHECK(watch.look_at({0}, kHangStart + seconds(5)) == std::vector<int>{0});
 }
 
+TEST_CASE("only the exception of a rank that others wait for explains a wait") {
+  HangWatch watch;
+  (void)watch.waits(0, {wait_of("x", {1}, {0})}, kHangStart);
+  watch.answered(1, {.exception = "StopTraining: enough"});
+  CHECK(watch.exceptions().empty());
+  watch.answered(0, {.exception = "ValueError: bad", .raised_at = {.file = "a.py", .line = 3}});
+  REQUIRE(watch.exceptions().size() == 1);  // before the answers are taken
+  REQUIRE(watch.take(kHangStart, {}).has_value());
+  REQUIRE(watch.exceptions().size() == 1);
+  CHECK(watch.exceptions()[0].rank == 0);
+  CHECK(watch.exceptions()[0].text == "ValueError: bad");
+  CHECK(watch.exceptions()[0].raised_at.line == 3);
+  // Later another wait shows that rank 1 is missed too.
+  (void)watch.waits(0, {wait_of("y", {0}, {1})}, kHangStart);
+  CHECK(watch.exceptions().size() == 2);
+  CHECK(watch.waits(0, {}, kHangStart).empty());
+  CHECK(watch.exceptions().empty());
+}
+
 TEST_CASE("what is seen before a limit of time ends the job is part of its report") {
   HangWatch watch;
   CHECK(watch.is_last_look());

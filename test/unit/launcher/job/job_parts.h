@@ -26,6 +26,11 @@ struct FakeOutput final : RankOutput {
     return {"line of " + std::to_string(rank)};
   }
   [[nodiscard]] std::string last_word(int rank) const override { return "word of " + std::to_string(rank); }
+  [[nodiscard]] std::optional<RaisedException> last_exception(int rank) const override {
+    const auto found = exceptions.find(rank);
+    return found == exceptions.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::map<int, RaisedException> exceptions;
   std::vector<std::string> said;
   std::vector<int> written, finished, kept_back, shown;
 };

@@ -207,7 +207,10 @@ TEST_CASE("a host that is lost while ranks run is the first cause") {
   CHECK(lost.state == State::kLost);
   running.on_explained(lost);
   running.on_lost(lost);
-  CHECK(job.output.said == std::vector<std::string>{"host b is lost: it is stopped. Ranks 2-3 there are counted dead"});
+  CHECK(job.output.said ==
+        std::vector<std::string>{"host b is lost: it is stopped.\nRanks 2-3 ran there. This ended the job; exit code "
+                                 "75.\nSee if the host is up, and look in its log (journalctl, dmesg) for what ended "
+                                 "distrun's agent there."});
   REQUIRE(job.ranks.ending());
   CHECK(job.ranks.verdict().failure()->cause.kind == CauseKind::kHostLost);
   CHECK(job.ranks.verdict().exit_code() == exit_code::kHostLost);
@@ -219,11 +222,12 @@ TEST_CASE("hosts from which nothing comes are one line, and one failure") {
   JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
   HostLoss loss{.links = {&job.agents[0], &job.agents[1]},
                 .why = "nothing has come from there for 30 s",
-                .cause = {.kind = CauseKind::kHostLost, .text = "hosts a and b are silent (2 of 2): nothing"}};
+                .cause = {.kind = CauseKind::kHostLost, .silent = 30, .text = "hosts a and b are silent"}};
   for (AgentLink* const agent : loss.links) agent->lose(job.ranks.ending(), Clock::now());
   running.on_silent(loss);
   CHECK(job.output.said ==
-        std::vector<std::string>{"hosts a and b are silent (2 of 2): nothing. Ranks 0-3 there are counted dead"});
+        std::vector<std::string>{"hosts a and b are silent.\nRanks 0-3 ran there. This ended the job; exit code "
+                                 "75.\nIf the host only paused, give it more time with --host-timeout SECONDS."});
   CHECK(job.ranks.verdict().failure()->hosts == kHosts);
   JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
   ending.on_silent(loss);
@@ -260,6 +264,7 @@ TEST_CASE("links that go silent become lines and a loss, and their own answers k
   REQUIRE(loss);
   REQUIRE(loss->links == std::vector<AgentLink*>{&job.agents[1]});
   CHECK(loss->why == "nothing has come from there for 30 s");
+  CHECK(loss->cause.silent == 30);
 }
 
 TEST_CASE("ranks of another host go on when it has answered the head that goes on") {
@@ -303,7 +308,7 @@ TEST_CASE("why a host is lost is part of its failure, also where that is known l
   lost.wait_status = 3 << 8;
   JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
   ending.on_explained(lost);
-  CHECK(job.output.said.back() == job.ranks.verdict().failure()->cause.text + ". Ranks 2-3 there are counted dead");
+  CHECK(job.output.said.back().starts_with(job.ranks.verdict().failure()->cause.text + ".\nRanks 2-3 ran there. "));
   CHECK(job.ranks.verdict().failure()->cause.text.starts_with("host b is lost: "));
 }
 
@@ -342,12 +347,15 @@ TEST_CASE("the end of a job names the first cause as soon as its output is whole
   CHECK(taken(ending.on(job.agents[1], Started::exit_of(3, 0, SIGTERM, true))));
   ending.report_end(false);
   REQUIRE(job.output.said.size() == 2);
-  CHECK(job.output.said[1] ==
-        "What followed from that:\nrank 0 exited with code 1: word of 0\nrank 3 was ended by distrun\n");
+  CHECK(job.output.said[1] == "2 other ranks ended because of it: 1 exited with code 1, the launcher ended 1.");
   CHECK(job.output.shown == std::vector<int>{2});
   const auto failure = ending.failure();
   REQUIRE(failure);
   CHECK(failure->exit_code == 3);
+  CHECK(failure->cause.exception.empty());
+  job.output.exceptions[1] = {.text = "ValueError: bad", .place = {.file = "/a/train.py", .line = 3}};
+  CHECK(ending.failure()->cause.exception == "ValueError: bad (train.py:3)");
+  CHECK(ending.failure()->place.line == 3);
   CHECK(failure->last_lines == std::vector<std::string>{"line of 1"});
   REQUIRE(failure->followers.size() == 2);
   CHECK(failure->followers[1].ended_by_us);

@@ -29,21 +29,23 @@ struct Job {
     missed.reported({.kind = Kind::kLoss,
                      .rank = rank,
                      .missed = {.ranks = {other}, .link = link, .heard = heard},
-                     .failure = {.cause = "its tcp connection ended"}},
+                     .failure = {.cause = "its tcp connection ended", .tensor = "grad"}},
                     now);
   }
   void operation(int rank) {
     missed.reported({.rank = rank, .failure = {.cause = "gloo: connection closed by peer"}}, now);
   }
-  void stall(int rank, std::vector<int> others) {
+  void stall(int rank, std::vector<int> others, bool deadlock = false) {
     missed.reported({.kind = Kind::kStall,
                      .rank = rank,
-                     .missed = {.ranks = std::move(others)},
+                     .missed = {.ranks = std::move(others), .deadlock = deadlock},
                      .failure = {.cause = "no answer", .tensor = "grad"}},
                     now);
   }
   void wait(int rank) {
-    missed.reported({.kind = Kind::kWait, .rank = rank, .failure = {.cause = "has waited for 15 s in allreduce 'x'"}},
+    missed.reported({.kind = Kind::kWait,
+                     .rank = rank,
+                     .failure = {.cause = "has waited for 15 s in allreduce 'x'", .tensor = "x"}},
                     now);
   }
   void all_answer(const std::vector<std::pair<int, char>>& states = {}) {
@@ -96,6 +98,7 @@ TEST_CASE("silence between two ranks that run is the network between their hosts
   CHECK(found.blame->failure.rank == -1);
   CHECK(found.blame->failure.exit_code == exit_code::kHostLost);
   CHECK(found.blame->lost == 1);
+  CHECK(found.blame->failure.tensor == "grad");
   CHECK(cause.link->from.rank == 2);
   CHECK(cause.link->to.host == "h1");
   CHECK(cause.link->silent == 30);
@@ -160,6 +163,7 @@ TEST_CASE("a connection that a living rank closes is told as that, after time fo
   CHECK(job.now - reported <= 2 * MissedRanks::kExplain);
   CHECK(cause_of(found).kind == CauseKind::kLinkEnded);
   CHECK(found.blame->failure.rank == 1);
+  CHECK(found.blame->failure.tensor == "grad");
   CHECK(found.blame->lost == 1);
   const std::string text = text_of(cause_of(found));
   CHECK(text.find("rank 2 (h2)") != std::string::npos);
@@ -265,9 +269,51 @@ TEST_CASE("a stopped rank is blamed and never one that runs", "[missed]") {
   CHECK(text_of(cause_of(found)).starts_with(std::string("is stopped (") + state));
 }
 
-TEST_CASE("a stall that names every rank is a deadlock, and no rank is its cause alone", "[missed]") {
+TEST_CASE("a rank that raised an exception and then waits is the cause of a wait both ways", "[missed]") {
+  const bool deadlock = GENERATE(false, true);
+  Job job;
+  job.missed.seen({{.rank = 4, .text = "ValueError: bad", .raised_at = {.file = "/a/train.py", .line = 3}}}, false);
+  job.stall(0, {0, 1, 2, 3, 4, 5}, deadlock);
+  const Step found = job.outcome();
+  CHECK(found.blame->failure.rank == 4);
+  CHECK(found.blame->lost == 4);
+  CHECK(cause_of(found).kind == CauseKind::kStalled);
+  CHECK(cause_of(found).exception == "ValueError: bad (train.py:3)");
+  CHECK(found.blame->failure.place.line == 3);
+  CHECK(text_of(cause_of(found)) == "raised ValueError: bad (train.py:3) and then waited for other ranks: no answer");
+}
+
+TEST_CASE("a stall is decided when the ranks have said where they are, and no other report waits for that",
+          "[missed]") {
+  Job job({"h1"});
+  job.missed.seen({}, true);
+  job.stall(0, {2, 3});
+  CHECK(job.step().ask);
+  job.all_answer();
+  CHECK_FALSE((job.step().blame || job.step().no_cause));
+  CHECK_FALSE(job.missed.deadline());
+  job.missed.seen({{.rank = 3, .text = "KeyError: 'x'", .raised_at = {}}}, false);
+  CHECK(job.step().blame->failure.rank == 3);
+  job.missed.seen({}, true);
+  job.loss(2, 1, LinkEnd::kClosed);
+  CHECK(job.outcome().blame->failure.rank == 1);
+}
+
+TEST_CASE("no exception explains a stopped rank or a broken network", "[missed]") {
+  const bool stopped = GENERATE(false, true);
+  Job job;
+  job.missed.seen({{.rank = 4, .text = "ValueError: bad", .raised_at = {}}}, false);
+  job.stall(0, {4});
+  const Step found = stopped ? job.outcome({{2, 'T'}}) : job.outcome({}, {{.from = 0, .to = 1}});
+  CHECK(found.blame->failure.rank == (stopped ? 2 : -1));
+  CHECK(cause_of(found).exception.empty());
+}
+
+TEST_CASE("a deadlock has no rank that is its cause alone, and a stall that names every rank is none", "[missed]") {
   Job job;
   job.stall(0, {0, 1, 2, 3, 4, 5});
+  CHECK(cause_of(job.outcome()).kind == CauseKind::kStalled);
+  job.stall(0, {0, 1}, true);
   const Step found = job.outcome();
   CHECK(cause_of(found).kind == CauseKind::kDeadlock);
   CHECK(text_of(cause_of(found)) == "no answer");
@@ -385,6 +431,7 @@ TEST_CASE("a wait ends a job only if a path is broken", "[missed]") {
   if (!cut) return;
   CHECK(text_of(cause_of(found)) ==
         "rank 0 (h1) has waited for 15 s in allreduce 'x'; all ranks run: the network between h2 and h3 is broken");
+  CHECK(found.blame->failure.tensor == "x");
 }
 
 TEST_CASE("after a look at the paths that found nothing, waits are no news for as long as a look may take") {

@@ -308,14 +308,16 @@ TEST_CASE("hosts that are lost together are all named, and ranks hear of the fir
   CHECK(job.exit_code() == 75);
 }
 
-TEST_CASE("where the launcher's own network is gone, no host is blamed") {
+TEST_CASE("where the launcher's own network is gone, no host is blamed, but those that do not answer are known") {
   Verdict job({.hosts = {"a", "b", "c"}, .host_of = {0, 1, 2}, .grace = 10});
   const JobActions actions =
       job.hosts_lost({1, 2}, {.kind = CauseKind::kOwnNetwork, .text = "this machine's own network is gone"});
   REQUIRE(actions.publish);
   CHECK(actions.publish->cause == "the network of the launcher's machine is gone");
   CHECK(job.failure()->cause.kind == CauseKind::kOwnNetwork);
-  CHECK((job.failure()->host.empty() && job.failure()->hosts.empty()));
+  CHECK(actions.publish->kind == Kind::kHostsFailed);
+  CHECK(job.failure()->host.empty());
+  CHECK(job.failure()->hosts == std::vector<std::string>{"b", "c"});
   CHECK(job.exit_code() == 75);
 }
 
@@ -458,7 +460,7 @@ TEST_CASE("a broken network is the cause of nobody's end, and has the code of a 
   const JobActions actions = job.blame(cut);
   CHECK(actions.failure_known);
   REQUIRE(actions.publish);
-  CHECK(actions.publish->kind == Kind::kRankFailed);
+  CHECK(actions.publish->kind == Kind::kHostsFailed);
   CHECK(actions.publish->rank == 0);
   CHECK(actions.publish->host == "h1");
   CHECK(actions.publish->cause ==
@@ -497,8 +499,8 @@ TEST_CASE("a rank that has called shutdown() too early and lives is not said to 
   CHECK(
       first_cause_report(*verdict.failure())
           .starts_with("rank 1 on host h1 (pid 11) left early: it called shutdown() while other ranks still needed it, "
-                       "and its process ran on; let every rank do the same number of steps before it calls "
-                       "shutdown()"));
+                       "and its process ran on.\nThis ended the job.\nLet every rank do the same number of "
+                       "steps before it calls shutdown().\n"));
   SECTION("it is ended by us") { verdict.exited({.rank = 1, .pid = 11, .signal = 15, .by_agent = true}); }
   SECTION("it ends by itself") {
     verdict.exited({.rank = 1, .pid = 11});

@@ -55,6 +55,46 @@ TEST_CASE("no report has more than 15 lines, nor a line of more than 100 columns
   }
 }
 
+TEST_CASE("the end of a long line stays: where the code is, how long a wait lasts, the kernel's function") {
+  RankView deep = view_of(3, 7, true);
+  deep.state->operation = "allreduce 'gradients." + std::string(80, 'l') + ".bias'";
+  deep.state->exception = "ValueError: " + std::string(120, 'x') + " at row 17";
+  deep.state->raised_at = {.file = "/home/u/" + std::string(60, 'd') + "/data.py", .line = 412};
+  auto& frames = deep.state->threads[0].frames;
+  frames[0].place.file = "/home/u/" + std::string(60, 'p') + "/train.py";
+  frames[0].function = std::string(90, 'O') + ".<locals>.inner";
+  const std::string text = stacks_text({deep});
+  CHECK(text.find(".bias' in flight for 12.3 s\n") != std::string::npos);
+  CHECK(text.find(" at row 17 (") != std::string::npos);
+  CHECK(text.find("/data.py:412)\n") != std::string::npos);
+  CHECK(text.find("/train.py:7 in ...") != std::string::npos);
+  CHECK(text.find("OO.<locals>.inner\n") != std::string::npos);
+  RankView busy = deep;
+  busy.state->view = View::kBusy;
+  busy.state->kernel = "folio_wait_bit_common";
+  CHECK(stacks_text({busy}).find("its main thread is in the kernel's folio_wait_bit_common\n") != std::string::npos);
+}
+
+TEST_CASE("what a program names cannot reach the terminal as a command") {
+  RankView odd = view_of(0, 1, true);
+  const std::string bad = "a\x1b[2Jb\rc\nd";
+  odd.state->operation = bad;
+  odd.state->exception = bad;
+  odd.state->raised_at = {.file = bad, .line = 1};
+  odd.state->kernel = bad;
+  odd.state->threads[0].frames[0] = {.place = {.file = bad, .line = 2}, .function = bad};
+  odd.state->threads.push_back({.name = bad, .frames = odd.state->threads[0].frames});
+  RankView busy = odd;
+  busy.state->view = View::kBusy;
+  for (const std::string& text :
+       {stacks_text({odd}), stacks_text({busy}), exceptions_text({.waits = {}, .views = {odd}})}) {
+    CHECK(text.find('\x1b') == std::string::npos);
+    CHECK(text.find('\r') == std::string::npos);
+    CHECK(text.find("\\x1b[2J") != std::string::npos);
+    CHECK(text.find("\nd") == std::string::npos);
+  }
+}
+
 TEST_CASE("a rank that cannot tell is said to be so") {
   RankView stopped{.rank = 4, .host = "h", .missed = true, .state = std::nullopt, .note = "stopped (T)"};
   CHECK(stacks_text({stopped}).find("rank 4 (h), which others wait for, is stopped (T)\n") != std::string::npos);
@@ -78,6 +118,10 @@ TEST_CASE("an exception that waits is told with its place, on the screen and at 
   CHECK(exceptions_text({.waits = {}, .views = {view_of(0, 7), failed}}) ==
         "rank 1 (h1) waited in allreduce 'x' while it was handling ValueError: bad (train.py:3)\n");
   CHECK(exceptions_text({.waits = {}, .views = {view_of(0, 7)}}).empty());
+  CHECK(exceptions_text({.waits = {}, .views = {failed}}, 1).empty());
+  CHECK(exception_with_place("ValueError: bad", {.file = "/a/b/train.py", .line = 3}) ==
+        "ValueError: bad (train.py:3)");
+  CHECK(exception_with_place("ValueError: bad", {}) == "ValueError: bad");
 }
 
 }  // namespace

@@ -46,6 +46,19 @@ TEST_CASE("a progress bar that is drawn a last time does not hide the reason bef
   CHECK(last.most_telling(0) == " 30%");
 }
 
+TEST_CASE("the exception of a rank is found in its standard error, also if a line comes in pieces") {
+  LastLines last(2);
+  const auto add = [&](int stream, const std::string& text) { last.add(1, stream, {.text = text}, kFirstLast); };
+  add(1, "Traceback (most recent call last):\n");
+  add(1, "  File \"a.py\", line 3, in f\n");
+  add(0, "an output between\n");
+  last.add(1, 1, {.text = "Value", .ends = false}, kFirstLast);
+  last.add(1, 1, {.text = "Error: bad\n", .begins = false}, kFirstLast);
+  REQUIRE(last.exception(1));
+  CHECK(last.exception(1)->text == "ValueError: bad");
+  CHECK_FALSE(last.exception(0));
+}
+
 TEST_CASE("a long line is cut between characters") {
   LastLines last(1);
   last.add(0, 0, {.text = std::string(399, 'x') + "\u00e4\n"}, kFirstLast);

@@ -1,0 +1,37 @@
+// The exception that ended a Python program, as the program printed it to standard error. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/clock.h"
+#include "runtime/net/store/program_state.h"
+
+namespace distrun::launcher {
+
+struct RaisedException {
+  std::string text;  // "ValueError: bad"
+  net::CodePlace place;
+};
+
+class LastException {
+ public:
+  // A line without its end, in the order of writing.
+  void add(std::string_view line, TimePoint written);
+  // None: the last lines are not the end of a traceback. Lines of libraries may follow it within a few seconds.
+  [[nodiscard]] std::optional<RaisedException> get() const;
+
+ private:
+  bool inside_ = false;  // a traceback has begun
+  net::CodePlace place_;
+  std::optional<RaisedException> found_;
+  TimePoint found_at_{};
+  TimePoint last_{};
+};
+
+// True if the program waited for an answer at a prompt and its standard input had ended: "EOFError: EOF when reading a
+// line", "BdbQuit".
+bool is_end_of_input(std::string_view exception);
+
+}  // namespace distrun::launcher

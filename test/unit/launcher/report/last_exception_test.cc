@@ -1,0 +1,78 @@
+// The exception with which the output of a Python program ends.
+#include "launcher/report/lines/last_exception.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+#include <vector>
+
+namespace distrun::launcher {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr TimePoint kRaisedAt{std::chrono::hours(1)};
+
+std::optional<RaisedException> after(const std::vector<std::string>& lines) {
+  LastException last;
+  for (const std::string& line : lines) last.add(line, kRaisedAt);
+  return last.get();
+}
+
+TEST_CASE("the last line of a traceback is the exception, and the frame before it the place") {
+  const auto found = after(
+      {"loading", "Traceback (most recent call last):", "  File \"/a/train.py\", line 9, in <module>", "    load()",
+       "    ^^^^^^", "  File \"/a/data.py\", line 33, in load", "    raise ValueError(\"bad\")", "ValueError: bad"});
+  REQUIRE(found);
+  CHECK(found->text == "ValueError: bad");
+  CHECK(found->place.file == "/a/data.py");
+  CHECK(found->place.line == 33);
+}
+
+TEST_CASE("of chained exceptions the last one counts, and names have no modules") {
+  const auto found = after({"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "KeyError: 'y'", "",
+                            "During handling of the above exception, another exception occurred:", "",
+                            "Traceback (most recent call last):", "  File \"a.py\", line 4, in f",
+                            "torch.cuda.OutOfMemoryError: all"});
+  REQUIRE(found);
+  CHECK(found->text == "OutOfMemoryError: all");
+  CHECK(found->place.line == 4);
+  CHECK(after({"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "bdb.BdbQuit"})->text ==
+        "BdbQuit");
+}
+
+TEST_CASE("an error of syntax has no heading, and torch has a tag before each line") {
+  CHECK(after({"  File \"a.py\", line 2", "    x = = 1", "        ^", "SyntaxError: invalid syntax"})->place.line == 2);
+  const auto tagged = after({"[rank3]: Traceback (most recent call last):", "[rank3]:   File \"a.py\", line 5, in f",
+                             "[rank3]: RuntimeError: NCCL"});
+  REQUIRE(tagged);
+  CHECK(tagged->text == "RuntimeError: NCCL");
+  CHECK(tagged->place.line == 5);
+}
+
+TEST_CASE("a library's log may follow within seconds, and an error that a program has survived is none") {
+  LastException last;
+  for (const char* line : {"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "OSError: retry"}) {
+    last.add(line, kRaisedAt);
+  }
+  last.add("wandb: uploading", kRaisedAt + seconds(2));
+  CHECK(last.get());
+  last.add("epoch 2", kRaisedAt + seconds(60));
+  CHECK_FALSE(last.get());
+}
+
+TEST_CASE("other texts are no exception") {
+  CHECK_FALSE(after({}));
+  CHECK_FALSE(after({"ValueError: said by a program", "Error: cannot open file"}));
+  CHECK_FALSE(after({"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "### cut ###"}));
+}
+
+TEST_CASE("a prompt without input is known by its exception") {
+  CHECK(is_end_of_input("EOFError: EOF when reading a line (a.py:3)"));
+  CHECK(is_end_of_input("BdbQuit"));
+  CHECK(is_end_of_input("BdbQuit (bdb.py:113)"));
+  CHECK_FALSE(is_end_of_input("EOFError: Ran out of input"));
+  CHECK_FALSE(is_end_of_input("ValueError: BdbQuit"));
+}
+
+}  // namespace
+}  // namespace distrun::launcher

@@ -1,0 +1,47 @@
+// Texts of programs on the terminal.
+#include "launcher/plan/hosts/text.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace distrun::launcher {
+namespace {
+
+TEST_CASE("a terminal shows the text of a program and obeys nothing in it") {
+  CHECK(printable("train.py \xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80") == "train.py \xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+  CHECK(printable("a\x1b[31m\tb\r\n\x7f") == "a\\x1b[31m\\tb\\r\\n\\x7f");
+  CHECK(printable("\xc2\x9b"
+                  "2J") == "\\u009b2J");  // the one-character form of ESC [
+  CHECK(printable("a\xe2\x80\xae"
+                  "b") == "a\\u202eb");  // what follows would be written from right to left
+  CHECK(printable("a\xe2\x80\xa8"
+                  "b\xe2\x81\xa6") == "a\\u2028b\\u2066");
+  CHECK(printable("\xff"
+                  "a\xe2\x82") ==
+        "\xef\xbf\xbd"
+        "a\xef\xbf\xbd\xef\xbf\xbd");
+  CHECK(in_quotes("a\x1b") == "'a\\x1b'");
+  CHECK(in_quotes(std::string(59, 'a') + "\xc3\xa4") == "'" + std::string(59, 'a') + "...'");
+}
+
+TEST_CASE("a long text keeps the part that tells most, and whole characters") {
+  CHECK(cut_middle("0123456789", 10) == "0123456789");
+  CHECK(cut_middle("0123456789", 9) == "012...789");
+  CHECK(cut_front("0123456789", 9) == "...456789");
+  const std::string umlauts = "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4";
+  for (std::size_t most = 4; most <= umlauts.size(); ++most) {
+    for (const std::string& cut : {cut_middle(umlauts, most), cut_front(umlauts, most)}) {
+      CHECK(cut.size() <= most);
+      CHECK(valid_utf8(cut) == cut);
+    }
+  }
+}
+
+TEST_CASE("a sentence has one end") {
+  CHECK(sentence("host h2 is lost") == "host h2 is lost.");
+  CHECK(sentence("closed by remote host.") == "closed by remote host.");
+  CHECK(sentence("was it killed?") == "was it killed?");
+  CHECK(sentence("").empty());
+}
+
+}  // namespace
+}  // namespace distrun::launcher
