@@ -30,7 +30,7 @@ Agent::Agent(HeadConnection head, SignalSource signals, MpiTask task)
 Result<std::unique_ptr<Agent>> Agent::create(FramePipe head, LeaseEnd lease_end, MpiTask task) {
   // TERM to the agent itself (a batch system ends the job) ends the ranks gracefully. USR1 and USR2 are notices that a
   // batch system sends to every process of a job.
-  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2}, {});
+  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT}, {});
   if (!signals.ok()) return signals.status();
   become_subreaper();
   raise_open_files();
@@ -207,6 +207,8 @@ void Agent::on_signals() {
       head_.send_bytes(FromAgent::kPreempted, {});
     } else if (number == SIGTERM) {
       terminate();
+    } else if (number == SIGCONT && mpi_.above.any() && below_.started) {
+      head_.send(FromAgent::kCarrierNews, mpi_.above.news_of_daemon(CarrierNews::kContinued));
     }
   }
   reap();
@@ -289,7 +291,7 @@ void Agent::refuse(int exit_code, std::string text) {
 // A process other than the head ends this agent.
 void Agent::terminate() {
   if (below_.started) {
-    if (mpi_.above.any()) head_.send(FromAgent::kCarrierNews, mpi_.above.told_to_end());
+    if (mpi_.above.any()) head_.send(FromAgent::kCarrierNews, mpi_.above.news_of_daemon(CarrierNews::kToldToEnd));
     const auto grace = static_cast<std::uint32_t>(preparation_.job().grace * 1000);
     return ending_.stop({.kill_after = grace}, Clock::now());
   }

@@ -30,13 +30,13 @@ class CarrierWatch {
   }
   // True if MPI's launcher has started this agent.
   [[nodiscard]] bool any() const { return any_; }
-  // The message that this agent was told to end, with the daemon that most probably did so.
-  [[nodiscard]] CarrierNews told_to_end() const {
+  // The message that this agent got a signal, with the daemon that most probably sent it.
+  [[nodiscard]] CarrierNews news_of_daemon(CarrierNews::Kind kind) const {
     for (const Above& one : above_) {
       if (one.news.kind != CarrierNews::kDaemonEnded) continue;
-      return {.kind = CarrierNews::kToldToEnd, .name = one.news.name, .pid = one.news.pid};
+      return {.kind = kind, .name = one.news.name, .pid = one.news.pid};
     }
-    return {.kind = CarrierNews::kToldToEnd};
+    return {.kind = kind};
   }
 
   // Calls `on_end` once for each process that ends.

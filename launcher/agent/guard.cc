@@ -36,7 +36,8 @@ void begin_as_agent() {
 
 void pass_on(int number, pid_t agent) {
   if (number == SIGCHLD) return;
-  ::kill(agent, number == SIGUSR1 || number == SIGUSR2 ? number : SIGTERM);
+  const bool same = number == SIGUSR1 || number == SIGUSR2 || number == SIGCONT;
+  ::kill(agent, same ? number : SIGTERM);
 }
 
 // Kills all processes below the agent.
@@ -99,7 +100,8 @@ std::optional<int> stand_guard(OrdersBy orders, const LeaseEnd& lease_end) {
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (orders == OrdersBy::kConnection) ::dup2(null.get(), 0);
   become_subreaper();
-  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGQUIT}, kOfTerminal);
+  auto signals =
+      SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGINT, SIGHUP, SIGQUIT}, kOfTerminal);
   if (!signals.ok()) return exit_code::kInternal;
   const pid_t agent = ::fork();
   if (agent == 0) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launcher/exit_codes.h"
+#include "launcher/spawn/executable.h"
 #include "launcher/spawn/cgroup.h"
 
 namespace distrun::launcher {
@@ -163,10 +164,11 @@ std::optional<Refused> exec_fault(RankProcess& rank, const Prepare& job) {
   if (fault->step == 'd') {
     return refused(exit_code::kUnusable, who + " cannot enter " + job.common.cwd + ": " + what);
   }
-  const bool missing = fault->error == ENOENT || fault->error == ENOTDIR;
+  const std::string why = why_not_executed(rank.program(), fault->error);
+  // As shells have it: 126 for a file that exists and cannot be executed, also if its interpreter is missing.
+  const bool missing = why.empty() && (fault->error == ENOENT || fault->error == ENOTDIR);
   return refused(missing ? exit_code::kMissing : exit_code::kNotExecutable,
-                 who + " cannot execute " + rank.program() + ": " + what +
-                     (missing ? ". Does the program of its #! line exist?" : ""));
+                 who + " cannot execute " + rank.program() + ": " + (why.empty() ? what : why));
 }
 
 }  // namespace distrun::launcher

@@ -12,10 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 
+#include "launcher/spawn/executable.h"
 #include "runtime/base/thread.h"
 
 namespace distrun::launcher {
@@ -85,6 +87,16 @@ void tie_to(int pipe) {
   ::fcntl(pipe, F_SETFL, O_ASYNC);
 }
 
+// Sets errno to ENOEXEC if it returns false.
+bool is_text(const char* path) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  std::array<char, kFileHead> head{};
+  const ssize_t n = fd < 0 ? -1 : ::read(fd, head.data(), head.size());
+  errno = ENOEXEC;
+  // A shell may not be able to read it either, and says so.
+  return n < 0 || form_of({head.data(), static_cast<std::size_t>(n)}) == FileForm::kText;
+}
+
 [[noreturn]] void become(const ProcessSpec& spec, const Prepared& prepared) {
   if (spec.die_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -112,7 +124,9 @@ void tie_to(int pipe) {
   }
   reset_signals(spec.ignore_terminal);
   ::execve(spec.program.c_str(), prepared.argv.data(), prepared.envp.data());
-  if (errno == ENOEXEC) ::execve("/bin/sh", prepared.shell_argv.data(), prepared.envp.data());
+  if (errno == ENOEXEC && is_text(spec.program.c_str())) {
+    ::execve("/bin/sh", prepared.shell_argv.data(), prepared.envp.data());
+  }
   give_up(prepared.report, 'x');
 }
 

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,14 +20,30 @@ std::string in_directory(const std::string& path, const std::string& cwd) {
   return path.starts_with('/') || cwd.empty() ? path : cwd + "/" + path;
 }
 
-enum class Kind { kMissing, kDirectory, kNotExecutable, kExecutable };
+enum class Kind { kMissing, kOutOfReach, kDirectory, kNotExecutable, kForbiddenThere, kExecutable };
 
 Kind kind_of(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return errno == EACCES ? Kind::kNotExecutable : Kind::kMissing;
+  if (::stat(path.c_str(), &info) != 0) return errno == EACCES ? Kind::kOutOfReach : Kind::kMissing;
   if (S_ISDIR(info.st_mode)) return Kind::kDirectory;
   // Checks the effective ids, as execve does.
-  return ::faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0 ? Kind::kExecutable : Kind::kNotExecutable;
+  if (::faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0) return Kind::kExecutable;
+  struct statvfs place {};
+  const bool mounted_so = ::statvfs(path.c_str(), &place) == 0 && (place.f_flag & ST_NOEXEC) != 0;
+  return mounted_so && (info.st_mode & 0111U) != 0 ? Kind::kForbiddenThere : Kind::kNotExecutable;
+}
+
+// The first folder on the way to `path` that this user may not enter.
+std::string closed_folder(const std::string& path) {
+  for (std::size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
+    const std::string folder = path.substr(0, end);
+    if (::faccessat(AT_FDCWD, folder.c_str(), X_OK, AT_EACCESS) != 0) return folder;
+  }
+  return path;
+}
+
+std::string no_entry(const std::string& path, const std::string& host) {
+  return "this user may not enter the folder " + closed_folder(path) + " on host " + host;
 }
 
 Program refuse(int code, std::string text) { return {.refused = Refused{.exit_code = code, .text = std::move(text)}}; }
@@ -39,6 +56,12 @@ Program check_path(const std::string& name, const std::string& path, const std::
       return refuse(exit_code::kMissing, "program " + name + " does not exist on host " + host + ". Check the path");
     case Kind::kDirectory:
       return refuse(exit_code::kNotExecutable, name + " is a folder on host " + host + ", not a program");
+    case Kind::kOutOfReach:
+      return refuse(exit_code::kNotExecutable, "program " + name + ": " + no_entry(path, host));
+    case Kind::kForbiddenThere:
+      return refuse(exit_code::kNotExecutable, "program " + name + " on host " + host +
+                                                   " is on a file system that is mounted with noexec. Write its "
+                                                   "interpreter before it, or copy it to another file system");
     case Kind::kNotExecutable:
       break;
   }
@@ -52,6 +75,7 @@ Program find_program(const JobCommon& common, const std::string& host) {
   const std::string& name = common.command.front();
   struct stat info {};
   const bool found = ::stat(common.cwd.c_str(), &info) == 0;
+  if (!found && errno == EACCES) return refuse(exit_code::kUnusable, no_entry(common.cwd + "/", host));
   if (!found && errno != ENOENT) {
     return refuse(exit_code::kUnusable, "folder " + common.cwd + " on host " + host + ": " + std::strerror(errno));
   }
@@ -59,7 +83,11 @@ Program find_program(const JobCommon& common, const std::string& host) {
     return refuse(exit_code::kUnusable, "folder " + common.cwd + " does not exist on host " + host +
                                             ". Ranks run in the folder where you type distrun");
   }
-  if (!common.script.empty() && ::access(in_directory(common.script, common.cwd).c_str(), R_OK) != 0) {
+  const std::string script = in_directory(common.script, common.cwd);
+  if (!common.script.empty() && kind_of(script) == Kind::kOutOfReach) {
+    return refuse(exit_code::kNotExecutable, "script " + common.script + ": " + no_entry(script, host));
+  }
+  if (!common.script.empty() && ::access(script.c_str(), R_OK) != 0) {
     return refuse(errno == EACCES ? exit_code::kNotExecutable : exit_code::kMissing,
                   "script " + common.script + " on host " + host + ": " + std::strerror(errno) + " (in folder " +
                       common.cwd + ")");
@@ -74,7 +102,8 @@ Program find_program(const JobCommon& common, const std::string& host) {
     const std::string candidate = in_directory(directory, common.cwd) + "/" + name;
     const Kind kind = kind_of(candidate);
     if (kind == Kind::kExecutable) return {.path = candidate};
-    if (kind == Kind::kNotExecutable && not_executable.empty()) not_executable = candidate;
+    const bool refused = kind == Kind::kNotExecutable || kind == Kind::kForbiddenThere;
+    if (refused && not_executable.empty()) not_executable = candidate;
     rest.erase(0, colon + 1);
   }
   if (!not_executable.empty()) return check_path(not_executable, not_executable, host);

@@ -26,6 +26,8 @@ class CarrierLoss {
   // MPI's launcher tells the daemons of all hosts to end within this time. A daemon that ends by itself first ends its
   // own ranks; the others are told when MPI's launcher misses it, which took a second with Open MPI 4.1.
   static constexpr Duration kTogether = std::chrono::milliseconds(300);
+  // Open MPI sends SIGCONT a second before it ends a wrapper.
+  static constexpr Duration kContinuedBefore = std::chrono::seconds(3);
 
   // The agent with this index, its rank and its host.
   struct Where {
@@ -57,12 +59,20 @@ class CarrierLoss {
         return wait(now + kOfDaemon);
       case CarrierNews::kGuardEnded:
         return wrapper_lost(where, news.pid, now);
+      case CarrierNews::kContinued:
+        continued_.push_back({.part = {.where = where, .name = news.name, .pid = news.pid}, .at = now});
+        return;
     }
   }
   // The wrapper, or its connection, has ended without a message.
   void wrapper_lost(const Where& where, int pid, TimePoint now) {
     // MPI's launcher first tells a wrapper to end, and then kills it.
     if (was_told(where.agent)) return wait(now + kOfRank);
+    // Or the message of that did not get away in time.
+    if (const Part* const daemon = ended_by(where.agent, now)) {
+      told_.push_back({.part = *daemon, .at = now});
+      return wait(now + kOfRank);
+    }
     if (!wrapper_) wrapper_ = Part{.where = where, .name = "distrun's wrapper", .pid = pid};
     wait(now + kOfWrapper);
   }
@@ -117,6 +127,12 @@ class CarrierLoss {
     return std::any_of(told_.begin(), told_.end(),
                        [agent](const Told& told) { return told.part.where.agent == agent; });
   }
+  // The daemon that sent SIGCONT to this agent a short time ago. Null: none did.
+  [[nodiscard]] const Part* ended_by(int agent, TimePoint now) const {
+    const auto found = std::find_if(continued_.rbegin(), continued_.rend(),
+                                    [agent](const Told& one) { return one.part.where.agent == agent; });
+    return found == continued_.rend() || now - found->at > kContinuedBefore ? nullptr : &found->part;
+  }
   // The daemon whose ranks were told to end before those of any other host. Null: there is none.
   [[nodiscard]] const Part* ended_alone() const {
     if (told_.empty() || told_.front().part.where.host == own_host_) return nullptr;
@@ -141,7 +157,8 @@ class CarrierLoss {
   std::optional<CarrierEnd> launcher_;
   std::optional<Part> daemon_;
   std::optional<Part> wrapper_;
-  std::vector<Told> told_;  // agents that were told to end, in this order
+  std::vector<Told> told_;       // agents that were told to end, in this order
+  std::vector<Told> continued_;  // agents that got SIGCONT, in this order
   std::vector<RankExited> kept_;
   std::optional<TimePoint> by_;
 };

@@ -71,7 +71,7 @@ def run_framework(framework_python: str) -> RunFramework:
 def assert_trained(done: Completed, least: float) -> None:
     """Checks that an MNIST example has printed the lines of its Report, and that its accuracy is above `least`."""
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^\[=+ *\] \d+/\d+$", done.stdout, re.MULTILINE), done.stdout  # the progress bar
+    assert "[=" not in done.stdout, done.stdout  # in a log, the epoch takes the place of its progress bar
     assert re.findall(r"^\[0\] epoch \d: loss \d+\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE), done.stdout
     accuracies = re.findall(r"^\[\d+\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)
     assert len(accuracies) == 1 and float(accuracies[0]) > least, done.stdout

@@ -159,7 +159,7 @@ def test_a_rank_that_lacks_something(
     mismatch = lacks == "variable" and backend == "jax"
     assert job.finish(150) == (3 if mismatch else 76), job.text
     if mismatch:
-        assert "Mismatch ranks=(0, 1)" in job.text and "in a group of 2; call the same operation" in job.text
+        assert "Mismatch ranks=(0, 1)" in job.text and "in a group of 2. Call the same operation" in job.text
         return
     left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) RankLeft ranks=\(0,\) (.*)", job.text)
     assert left and told and float(told[1]) - float(left[1]) < 5, job.text

@@ -156,7 +156,7 @@ def tf_config_of_a_platform() -> None:
     try:
         hvd.init()
     except distrun.InvalidArgument as error:
-        assert "TF_CONFIG names 2 tasks" in str(error) and "remove TF_CONFIG" in str(error)
+        assert "TF_CONFIG names 2 tasks" in str(error) and "unset TF_CONFIG" in str(error)
     else:
         raise AssertionError("nothing was raised")
     del os.environ["TF_CONFIG"]

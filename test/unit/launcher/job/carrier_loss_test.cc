@@ -78,6 +78,34 @@ TEST_CASE("a daemon that ends its own ranks a while before the others are ended 
   }
 }
 
+TEST_CASE("a wrapper that gets SIGCONT and then ends was ended by its daemon", "[carrier_loss]") {
+  using std::chrono::seconds;
+  CarrierLoss loss("head");
+  const CarrierNews continued{.kind = CarrierNews::kContinued, .name = "orted", .pid = 9};
+  loss.heard(continued, kOnH2, kStart);
+  CHECK_FALSE(loss.deadline());  // SIGCONT alone means nothing
+  SECTION("a second later: TERM and KILL left no time for a message") {
+    loss.wrapper_lost(kOnH2, 5, kStart + seconds(1));
+    loss.heard({.kind = CarrierNews::kToldToEnd, .name = "orted", .pid = 8}, kOnH1, kStart + seconds(2));
+    const auto found = loss.decide(kStart + seconds(1) + CarrierLoss::kOfRank);
+    REQUIRE(found);
+    CHECK(found->text ==
+          "orted (pid 9) on host h2 ended its ranks before MPI's launcher ended the others: was it killed?");
+  }
+  SECTION("long after: it has another cause") {
+    loss.wrapper_lost(kOnH2, 5, kStart + seconds(10));
+    const auto found = loss.decide(kStart + seconds(10) + CarrierLoss::kOfWrapper);
+    REQUIRE(found);
+    CHECK(found->text.starts_with("distrun's wrapper (pid 5)"));
+  }
+  SECTION("another wrapper: it has another cause") {
+    loss.wrapper_lost(kOnH1, 5, kStart + seconds(1));
+    const auto found = loss.decide(kStart + seconds(1) + CarrierLoss::kOfWrapper);
+    REQUIRE(found);
+    CHECK(found->text.starts_with("distrun's wrapper (pid 5)"));
+  }
+}
+
 TEST_CASE("a rank's own failure before all others are told is the cause", "[carrier_loss]") {
   CarrierLoss loss("head");
   loss.heard(told(), kOnH2, kStart);
