@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "launcher/exit_codes.h"
-#include "launcher/spawn/executable.h"
 #include "launcher/spawn/cgroup.h"
+#include "launcher/spawn/executable.h"
 
 namespace distrun::launcher {
 

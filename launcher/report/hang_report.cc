@@ -53,7 +53,8 @@ std::string frame_text(const net::CodeFrame& frame) {
 // Cuts a long text so that the place after it stays visible.
 std::string exception_text(const net::ProgramState& state) {
   const std::string place = state.raised_at.file.empty() ? "" : " (" + place_text(state.raised_at) + ")";
-  return cut_middle(printable(state.exception), kColumns - 16 - std::min<std::size_t>(place.size(), kColumns / 2)) + place;
+  return cut_middle(printable(state.exception), kColumns - 16 - std::min<std::size_t>(place.size(), kColumns / 2)) +
+         place;
 }
 
 std::string operation_text(const net::ProgramState& state) {

@@ -220,7 +220,9 @@ def test_memfd_refused_means_the_next_backend(python: str, programs: Path, whole
     assert done.returncode == 0, text
     assert len(re.findall(r"sum 2$", done.stdout, re.MULTILINE)) == 2, text
     assert "cpu: tcp" in text, text
-    warning = r"distrun: rank 0 warning: the ranks of \S+ cannot share memory .*\(rank 0: the system refuses memfd_create"
+    warning = (
+        r"distrun: rank 0 warning: the ranks of \S+ cannot share memory .*\(rank 0: the system refuses memfd_create"
+    )
     assert len(re.findall(warning, text, re.MULTILINE)) == 1, text
 
 

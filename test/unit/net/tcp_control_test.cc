@@ -356,7 +356,8 @@ bool leader_with_few_files_is_refused() {
                                           .wait_set = wait_set->get(),
                                           .deadline = soon(),
                                           .members = {}});
-  return plane.status().message().starts_with("rank 0 needs a connection to each of 29 other ranks, but it can open only ") &&
+  return plane.status().message().starts_with(
+             "rank 0 needs a connection to each of 29 other ranks, but it can open only ") &&
          !group.store.get("control/job", deadline_after(0)).ok();
 }
 

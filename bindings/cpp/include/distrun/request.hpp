@@ -46,7 +46,8 @@ constexpr distrun_dtype dtype_of() {
   else if constexpr (std::is_same_v<T, bool>)
     return DISTRUN_BOOL;
   else
-    static_assert(sizeof(T) == 0, "distrun has no such element type: specialise distrun::ElementType for a type of yours");
+    static_assert(sizeof(T) == 0,
+                  "distrun has no such element type: specialise distrun::ElementType for a type of yours");
 }
 
 }  // namespace detail

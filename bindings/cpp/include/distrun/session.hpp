@@ -225,8 +225,8 @@ class Session {
       reducescatter_async(name, data, count, share.get(), reduce, process_set).wait();
       return std::vector<T>(share.get(), share.get() + mine);  // no braces: two pointers would be a list of two bools
     } catch (const std::bad_alloc&) {
-      detail::refuse("reducescatter '" + name + "': no memory for the share of this rank, " + std::to_string(mine) + " of " +
-                         std::to_string(count) + " elements of " + std::to_string(sizeof(T)) + " bytes",
+      detail::refuse("reducescatter '" + name + "': no memory for the share of this rank, " + std::to_string(mine) +
+                         " of " + std::to_string(count) + " elements of " + std::to_string(sizeof(T)) + " bytes",
                      name, DISTRUN_OUT_OF_MEMORY);
     }
   }
