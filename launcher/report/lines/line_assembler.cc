@@ -182,7 +182,8 @@ void LineAssembler::leave_block(const Emit& emit) {
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     if (i != at_ && !rows_[i].text.empty()) emit_row(rows_[i], true, emit);
   }
-  rows_.assign(1, std::move(current));
+  rows_.clear();
+  rows_.push_back(std::move(current));
   at_ = 0;
   column_ = column;
 }
