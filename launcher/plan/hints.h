@@ -13,8 +13,8 @@ namespace distrun::launcher {
 std::vector<std::string> hints_for(const PlanRequest& request, const std::vector<HostFacts>& facts,
                                    const LaunchPlan& plan);
 
-// For the end of a job in which a rank failed, if its script uses a strategy whose workers wait for each other in every
-// step. `ended_well`: ranks that had ended with code 0. Empty: no hint.
+// A hint for a job that ended because a rank failed. For scripts with a strategy whose workers wait for each other in
+// every step. `ended_well`: ranks that had ended with code 0. Empty: no hint.
 std::string hint_at_early_ends(const Strategies& uses, const std::vector<int>& ended_well);
 
 }  // namespace distrun::launcher

@@ -97,7 +97,7 @@ bool ends_at_prompt(const Cause& cause) {
   return cause.kind == CauseKind::kExited && is_end_of_input(cause.exception);
 }
 
-// The cure as a sentence of its own line. Empty without a cure.
+// The cure as a sentence, for a separate line. Empty without a cure.
 std::string cure_line(const Cause& cause) {
   std::string cure = cure_of(cause);
   if (!cure.empty()) cure.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(cure.front())));

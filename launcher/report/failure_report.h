@@ -63,8 +63,8 @@ struct Cause {
   bool ran_on = false;         // kLeftEarly: its process was still running
   bool by_other = false;       // its agent ended it, after a program other than distrun ended the agent
   char state = '\0';           // process state of a stalled rank, as in /proc/PID/stat; 0: it runs
-  // kStalled: the exception that the rank was handling while it waited. kExited: the one with which its output ends.
-  // With its place.
+  // kStalled: the exception that the rank was handling while it waited. kExited: the exception at the end of its
+  // output. The text includes the place.
   std::string exception{};
   std::string text{};
   std::optional<BrokenLink> link{};

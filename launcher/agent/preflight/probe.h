@@ -90,7 +90,7 @@ class Prober {
   // Ends the connections that took too long and starts the next ones.
   void progress(TimePoint now);
   [[nodiscard]] bool done() const { return waiting_.empty() && connections_.empty(); }
-  // One result for each target, in the order in which they ended. Call it once, after done().
+  // One result for each target, in the order of their ends. Call it once, after done().
   std::vector<ProbeResult> take_results() { return std::move(results_); }
 
  private:

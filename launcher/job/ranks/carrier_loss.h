@@ -24,7 +24,7 @@ class CarrierLoss {
   static constexpr Duration kOfWrapper = std::chrono::seconds(1);
   static constexpr Duration kOfRank = std::chrono::seconds(2);
   // MPI's launcher tells the daemons of all hosts to end within this time. A daemon that ends by itself first ends its
-  // own ranks; the others are told when MPI's launcher misses it, which took a second with Open MPI 4.1.
+  // own ranks; MPI's launcher ends the others when it misses it. With Open MPI 4.1 that took a second.
   static constexpr Duration kTogether = std::chrono::milliseconds(300);
   // Open MPI sends SIGCONT a second before it ends a wrapper.
   static constexpr Duration kContinuedBefore = std::chrono::seconds(3);

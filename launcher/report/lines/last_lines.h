@@ -24,7 +24,7 @@ class LastLines {
   [[nodiscard]] std::vector<std::string> of(int rank) const;
   // The line that best explains the end of the rank. Prefers standard error if it has recent lines.
   [[nodiscard]] std::string most_telling(int rank) const;
-  // The exception with which the standard error of the rank ends; none: it ends with something else.
+  // The exception at the end of the rank's standard error. None: something else is at its end.
   [[nodiscard]] std::optional<RaisedException> exception(int rank) const {
     return exceptions_[static_cast<std::size_t>(rank)].get();
   }

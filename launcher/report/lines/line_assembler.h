@@ -77,7 +77,7 @@ class LineAssembler {
   void emit_row(Row& row, bool ends, const Emit& emit);
   // Emits all lines but the current one. The program can no longer rewrite them.
   void leave_block(const Emit& emit);
-  // Ends a line of which a part has been emitted, because it is going to be drawn over.
+  // Ends a line that was emitted in part, because the program is going to draw over it.
   void end_part(const Emit& emit);
 
   std::size_t limit_;

@@ -52,7 +52,7 @@ struct Stranger {
 };
 
 // accept() has failed because the process or the machine has no descriptor or memory left. It ends when a peer joins,
-// or when nobody waits any more.
+// or when no peer waits any more.
 struct Shortage {
   TimePoint since;
   Status why;
