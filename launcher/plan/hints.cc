@@ -234,10 +234,9 @@ std::vector<std::string> hints_for(const PlanRequest& request, const std::vector
 
 std::string hint_at_early_ends(const Strategies& uses, const std::vector<int>& ended_well) {
   if (!uses.multi_worker || ended_well.empty()) return {};
-  return (ended_well.size() == 1 ? "rank " : "ranks ") + ranges(ended_well) +
+  return rank_list(ended_well) +
          " had ended with code 0: under MultiWorkerMirroredStrategy all workers must make the same number of steps. "
-         "Set "
-         "steps_per_epoch in fit(), or let the dataset repeat()";
+         "Set steps_per_epoch in fit(), or let the dataset repeat()";
 }
 
 }  // namespace distrun::launcher

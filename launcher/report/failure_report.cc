@@ -97,12 +97,13 @@ bool ends_at_prompt(const Cause& cause) {
   return cause.kind == CauseKind::kExited && is_end_of_input(cause.exception);
 }
 
-// The cure as a sentence, for a separate line. Empty without a cure.
-std::string cure_line(const Cause& cause) {
-  std::string cure = cure_of(cause);
-  if (!cure.empty()) cure.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(cure.front())));
-  return sentence(cure);
+std::string capitalized(std::string text) {
+  if (!text.empty()) text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+  return text;
 }
+
+// The cure as a sentence, for a separate line. Empty without a cure.
+std::string cure_line(const Cause& cause) { return sentence(capitalized(cure_of(cause))); }
 
 }  // namespace
 
@@ -237,7 +238,7 @@ std::string link_report(const FailureReport& failure) {
 
 std::string host_loss_report(const Cause& cause, const std::vector<int>& ranks) {
   std::string out = sentence(printable_lines(text_of(cause))) + "\n";
-  if (!ranks.empty()) out += (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " ran there. ";
+  if (!ranks.empty()) out += capitalized(rank_list(ranks)) + " ran there. ";
   return out + "This ended the job; exit code " + std::to_string(exit_code::kHostLost) + ".\n" + cure_line(cause);
 }
 

@@ -63,7 +63,7 @@ std::string operation_text(const net::ProgramState& state) {
 }
 
 std::string who(const ViewGroup& group) {
-  return (group.ranks.size() == 1 ? "rank " : "ranks ") + ranges(group.ranks) +
+  return rank_list(group.ranks) +
          (group.view.host.empty() || group.ranks.size() > 1 ? "" : " (" + group.view.host + ")");
 }
 

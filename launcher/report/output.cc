@@ -107,7 +107,7 @@ void Output::log(int rank, int index, const Piece& piece, TimePoint written, Tim
 void Output::follow_line(int rank, int index, TimePoint now) {
   const LineAssembler& assembler = streams_[stream_id(rank, index)].assembler;
   const bool draws = screen_.draws(index);
-  const bool pauses = draws ? !assembler.unfinished().empty() : assembler.pauses();
+  const bool pauses = assembler.pauses() && !(draws && assembler.in_line());
   const bool bars = !draws && assembler.bars_moved();
   const bool broken = assembler.in_line() && !screen_.sink(index).in_line_of(rank * 2 + index);
   const Duration delay = draws ? kPrompt : bars || broken ? kBar : kPause;

@@ -9,9 +9,6 @@ namespace {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// The second and later bytes of a UTF-8 character take no space on the screen.
-bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
-
 // The size in bytes of the UTF-8 character at the start of the text. 0 if there is none (RFC 3629 forbids overlong
 // forms and surrogates).
 std::size_t character_size(std::string_view text) {
@@ -103,6 +100,10 @@ std::string ranges(std::vector<int> numbers) {
     i = last + 1;
   }
   return out;
+}
+
+std::string rank_list(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
 }
 
 std::vector<int> parse_ranges(std::string_view text) {

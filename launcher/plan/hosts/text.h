@@ -13,6 +13,8 @@ namespace distrun::launcher {
 std::string join(const std::vector<std::string>& items, std::string_view separator);
 // Ascending numbers in short form: "0-3,5".
 std::string ranges(std::vector<int> numbers);
+// "rank 2", "ranks 0-3,6"
+std::string rank_list(const std::vector<int>& ranks);
 // The reverse, for the CPU lists of the kernel. Skips parts that cannot be read.
 std::vector<int> parse_ranges(std::string_view text);
 // A whole decimal number within the limits. Returns nothing for other texts.
@@ -27,6 +29,8 @@ bool contains(const List& list, std::string_view name) {
 std::string json_quote(std::string_view text);
 // Replaces each byte that is not UTF-8 by U+FFFD, for readers that need valid text.
 std::string valid_utf8(std::string_view text);
+// True for the second and later bytes of a UTF-8 character, which take no space on the screen.
+inline bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
 
 // Text of a program for a line on a terminal: writes control characters by their code ('\n', '\x1b'), and replaces
 // bytes that are not UTF-8 by U+FFFD.

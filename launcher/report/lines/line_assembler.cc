@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/plan/hosts/text.h"
+
 namespace distrun::launcher {
 namespace {
 
@@ -10,8 +12,6 @@ constexpr char kReset[] = "\x1b[0m";
 constexpr std::size_t kMostRows = 32;
 constexpr std::size_t kMostColours = 256;  // bytes
 constexpr std::size_t kMostColumns = 10'000;
-
-bool is_inside_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
 
 // The end of the colour that begins at `at`. Lines have no other sequences.
 std::size_t end_of_colour(std::string_view text, std::size_t at) {
@@ -27,7 +27,7 @@ std::size_t start_of_character(std::string_view text, std::size_t character) {
       at = end_of_colour(text, at);
       continue;
     }
-    if (!is_inside_character(text[at]) && character-- == 0) return at;
+    if (!continues_character(text[at]) && character-- == 0) return at;
     ++at;
   }
   return at;
@@ -110,7 +110,7 @@ void LineAssembler::write(std::string_view text, const Emit& emit) {
   add_colour();
   row.text += text;
   column_ +=
-      static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !is_inside_character(c); }));
+      static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); }));
   row.width = column_;
   row.moved = true;
   if (row.text.size() < limit_) return;
@@ -237,7 +237,7 @@ std::string_view whole_characters(std::string_view text) {
   // A character has at most three continuation bytes (10xxxxxx) after its first byte.
   for (std::size_t back = 1; back <= std::min<std::size_t>(4, text.size()); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if (is_inside_character(static_cast<char>(byte))) continue;
+    if (continues_character(static_cast<char>(byte))) continue;
     const std::size_t need = byte >= 0xF0U ? 4 : byte >= 0xE0U ? 3 : byte >= 0xC0U ? 2 : 1;
     return need > back ? text.substr(0, text.size() - back) : text;
   }

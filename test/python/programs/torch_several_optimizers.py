@@ -156,6 +156,15 @@ class Cycle:
         self.itself = self
 
 
+def step_by_sums(step: int, model: nn.Module, optimizer: Any, expected: nn.Module, reference: Any) -> None:
+    """A step of an optimizer with op=Sum on this rank's data, and that of one process on the data of all ranks."""
+    (model(noise(step, [hvd.rank()])).square().mean() / hvd.size()).backward()
+    optimizer.step()
+    reference.zero_grad()
+    expected(noise(step, list(range(hvd.size())))).square().mean().backward()
+    reference.step()
+
+
 def check_optimizers_that_are_kept_or_dropped() -> None:
     """The garbage collector runs on one rank only. The next training must not depend on that."""
     model, expected = make_model(6), make_model(6)
@@ -169,11 +178,7 @@ def check_optimizers_that_are_kept_or_dropped() -> None:
             gc.collect()
         for step in range(2):
             model.zero_grad()
-            (model(noise(step, [hvd.rank()])).square().mean() / hvd.size()).backward()
-            optimizer.step()
-            reference.zero_grad()
-            expected(noise(step, list(range(hvd.size())))).square().mean().backward()
-            reference.step()
+            step_by_sums(step, model, optimizer, expected, reference)
     gc.enable()
     assert_same(model, expected)
 
@@ -269,11 +274,7 @@ def check_an_optimizer_made_anew() -> None:
             made.load_state_dict(optimizer.state_dict())
         optimizer = hvd.DistributedOptimizer(made, model.named_parameters(), op=hvd.Sum)
         optimizer.zero_grad()
-        (model(noise(step, [hvd.rank()])).square().mean() / hvd.size()).backward()
-        optimizer.step()
-        reference.zero_grad()
-        expected(noise(step, list(range(hvd.size())))).square().mean().backward()
-        reference.step()
+        step_by_sums(step, model, optimizer, expected, reference)
     assert_same(model, expected)
 
 
