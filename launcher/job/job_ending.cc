@@ -148,7 +148,7 @@ void JobEnding::report_end(bool keep_back) {
     if (rank == failure->rank || !end || end->signal != 0 || end->exit_code != 0) continue;
     output_.show_kept_back(rank, Clock::now());
   }
-  output_.say(follow_up_report(followers(), keep_back));
+  output_.say(follow_up_report(followers(), keep_back, failure->cause.link.has_value()));
 }
 
 }  // namespace distrun::launcher

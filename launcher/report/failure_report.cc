@@ -255,14 +255,14 @@ std::string lost_connection_report(const LostConnection& lost) {
          ") has ended or has closed it" + (lost.remote ? ", or the network between them fails" : "");
 }
 
-std::string follow_up_report(const std::vector<Follower>& followers, bool kept_back) {
+std::string follow_up_report(const std::vector<Follower>& followers, bool kept_back, bool of_a_path) {
   if (followers.empty()) return {};
   std::map<std::pair<bool, std::string>, std::size_t> ends;  // by whether a signal ended it, and the text
   std::size_t ended = 0;
   for (const Follower& one : followers) {
     one.ended_by_us ? ++ended : ++ends[{one.cause.kind == CauseKind::kKilled, text_of(one.cause)}];
   }
-  const std::string others = counted(followers.size(), "other rank");
+  const std::string others = counted(followers.size(), of_a_path ? "rank" : "other rank");
   if (ends.empty()) return "the launcher ended " + others + ".";
   const auto was = [](std::size_t count) { return count == 1 ? " was " : " were "; };
   std::vector<std::string> parts;

@@ -111,7 +111,8 @@ std::string cure_of(const Cause& cause);
 // The text about the first cause, for the screen.
 std::string first_cause_report(const FailureReport& failure);
 // The text about the followers. Equal ends with equal last lines share a line. Empty without followers.
-std::string follow_up_report(const std::vector<Follower>& followers, bool kept_back);
+// `of_a_path`: a broken path between two hosts is the cause, and no rank is.
+std::string follow_up_report(const std::vector<Follower>& followers, bool kept_back, bool of_a_path = false);
 
 // A rank whose connection to the launcher has ended although the process that distrun started is still running.
 struct LostConnection {

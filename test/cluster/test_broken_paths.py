@@ -116,11 +116,14 @@ def test_two_hosts_that_lose_each_other_end_the_job(cluster: Cluster, pair: str,
 
 
 def test_two_hosts_that_lose_each_other_are_missed_while_no_operation_runs(cluster: Cluster) -> None:
-    job = Job(cluster.head, *HOST_TIMEOUT, "--backend", "tcp", "-H", "h1:1,h2:1,h3:1", PYTHON, "-c", AGREEING)
+    options = (*HOST_TIMEOUT, "--backend", "tcp", "--all-errors", "-H", "h1:1,h2:1,h3:1")
+    job = Job(cluster.head, *options, PYTHON, "-c", AGREEING)
     job.ranks(3)
     cluster["h2"].drop("both", peer="h3")
     assert end(job, time.monotonic()) != 0
-    assert re.search(r"RankLost: .*rank [12] on h[23]", job.text), job.text
+    broken = r"the network between h2 \(10\.99\.0\.2\) and h3 \(10\.99\.0\.3\) is broken"
+    assert re.search(rf"^distrun: rank [12] \(h[23]\) .*{broken}", job.text, re.MULTILINE), job.text
+    assert re.search(rf"RankLost: rank [12] \(h[23]\) .*{broken}", job.text), job.text
     assert_nothing_left(*cluster.hosts[:3])
 
 

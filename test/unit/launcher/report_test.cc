@@ -35,6 +35,7 @@ TEST_CASE("the report starts with the first cause and folds the rest") {
   CHECK(follow_up_report({{.rank = 0, .cause = cause_of_end(0, 1)}}, true) ==
         "1 other rank exited with code 1 because of it. --all-errors shows their errors.");
   CHECK(follow_up_report({{.rank = 2, .ended_by_us = true}}, true) == "the launcher ended 1 other rank.");
+  CHECK(follow_up_report({{.rank = 2, .ended_by_us = true}}, true, true) == "the launcher ended 1 rank.");
   CHECK(follow_up_report({}, true).empty());
 }
 
