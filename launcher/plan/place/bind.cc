@@ -110,17 +110,24 @@ void bind_core(const Topology& topology, const Pools& pools, Bindings& out) {
   for (const CoreGroup& group : groups_of(topology, pools, out)) share_out(group, out);
 }
 
-// Ranks that are pinned to the same CPUs divide the cores among their threads.
+// Ranks that may use the same core divide it among their threads. Their CPUs may also overlap in part.
 void share_threads(const Topology& topology, Bindings& out) {
-  std::map<std::vector<int>, int> users;
-  for (const Binding& binding : out) ++users[binding.cpus];
-  for (Binding& binding : out) {
-    std::vector<Cpu> mine;
-    for (const Cpu& cpu : topology.cpus) {
-      const bool bound = std::find(binding.cpus.begin(), binding.cpus.end(), cpu.id) != binding.cpus.end();
-      if (binding.cpus.empty() || bound) mine.push_back(cpu);
+  std::vector<std::set<int>> allowed;
+  for (const Binding& binding : out) allowed.emplace_back(binding.cpus.begin(), binding.cpus.end());
+  std::vector<double> shares(out.size());
+  for (const std::vector<Cpu>& core : cores_of(topology.cpus)) {
+    std::vector<std::size_t> users;
+    for (std::size_t rank = 0; rank < out.size(); ++rank) {
+      const bool uses = allowed[rank].empty() || std::any_of(core.begin(), core.end(), [&](const Cpu& cpu) {
+                          return allowed[rank].contains(cpu.id);
+                        });
+      if (uses) users.push_back(rank);
     }
-    binding.threads = std::max(1, count_cores(mine) / users[binding.cpus]);
+    for (const std::size_t rank : users) shares[rank] += 1.0 / static_cast<double>(users.size());
+  }
+  constexpr double kRounding = 1e-6;  // a sum of thirds may be a little less than a whole number
+  for (std::size_t rank = 0; rank < out.size(); ++rank) {
+    out[rank].threads = std::max(1, static_cast<int>(shares[rank] + kRounding));
   }
 }
 
@@ -179,6 +186,26 @@ void bind_gpu(const Topology& topology, const Pools& pools, bool automatic, Bind
     if (binding.cpus.empty()) binding.cpu_reason += ", but this process may use none of its cores, so not pinned";
   }
   share_threads(topology, out);
+}
+
+// A rank has at least one thread, also where several ranks share one core. Then ranks with more threads get fewer, so
+// that all ranks together have no more threads than the host has cores.
+void limit_to_cores(const Topology& topology, Bindings& out) {
+  const int cores = count_cores(topology.cpus);
+  const auto total = [&out](int most) {
+    int sum = 0;
+    for (const Binding& binding : out) sum += std::min(binding.threads, most);
+    return sum;
+  };
+  int most = 0;
+  for (const Binding& binding : out) most = std::max(most, binding.threads);
+  if (cores == 0 || total(most) <= cores) return;
+  while (most > 1 && total(most) > cores) --most;
+  for (Binding& binding : out) {
+    if (binding.threads <= most) continue;
+    binding.threads = most;
+    binding.cpu_reason += "; fewer threads, because other ranks share cores";
+  }
 }
 
 // The kernel would only stop threads beyond the quota. The pinning stays as it is without a quota.
@@ -323,6 +350,7 @@ Result<std::vector<Binding>> bind_ranks(const Topology& topology, int ranks, con
   } else {
     bind_gpu(topology, pools, automatic, out);
   }
+  limit_to_cores(topology, out);
   limit_threads(topology, out);
   return out;
 }

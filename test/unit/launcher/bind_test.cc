@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <numeric>
+#include <random>
 
 #include "launcher/agent/preflight/scan.h"
 #include "launcher/plan/hosts/text.h"
@@ -280,6 +282,53 @@ TEST_CASE("a GPU whose device file cannot be opened is somebody else's") {
     const std::vector<PoolEntry> pool = gpu_pool(found);
     return pool.size() == 1 && pool.front().gpu != nullptr && pool.front().gpu->uuid == "GPU-1";
   }));
+}
+
+// One GPU for each text of CPU numbers. By default a rank is pinned to those near its GPU.
+Topology with_gpus_near(const std::vector<std::vector<int>>& near) {
+  Topology out;
+  for (int id = 0; id < 8; ++id) out.cpus.push_back({.id = id, .core = id, .node = 0});
+  for (std::size_t i = 0; i < near.size(); ++i) {
+    out.gpus.push_back({.minor = static_cast<int>(i), .bus = std::to_string(i), .node = 0, .cpus = near[i]});
+  }
+  return out;
+}
+
+std::vector<int> threads_with_gpus_near(const std::vector<std::vector<int>>& near) {
+  const auto bound = bind_ranks(with_gpus_near(near), static_cast<int>(near.size()), {});
+  REQUIRE(bound.ok());
+  std::vector<int> out;
+  for (const Binding& binding : *bound) out.push_back(binding.threads);
+  return out;
+}
+
+TEST_CASE("ranks whose CPUs overlap in part divide the cores that they share") {
+  using Threads = std::vector<int>;
+  CHECK(threads_with_gpus_near({{0, 1, 2, 3, 4, 5}, {2, 3, 4, 5, 6, 7}}) == Threads{4, 4});
+  CHECK(threads_with_gpus_near({{0, 1, 2, 3, 4, 5, 6, 7}, {4, 5, 6, 7}}) == Threads{6, 2});
+  CHECK(threads_with_gpus_near({{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2, 3, 4, 5}}) == Threads{1, 1, 3});
+  CHECK(threads_with_gpus_near({{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}) == Threads{1, 1, 1});
+  // Three ranks have one core. Each needs a thread, so the fourth one gets fewer than its own seven cores.
+  CHECK(threads_with_gpus_near({{0}, {0}, {0}, {1, 2, 3, 4, 5, 6, 7}}) == Threads{1, 1, 1, 5});
+  const auto crowded = bind_ranks(with_gpus_near({{0}, {0}, {1, 2, 3, 4, 5, 6, 7}}), 3, {});
+  CHECK((*crowded)[2].cpu_reason.ends_with("; fewer threads, because other ranks share cores"));
+  CHECK(threads_with_gpus_near(std::vector<std::vector<int>>(12, {0, 1})) == Threads(12, 1));
+}
+
+TEST_CASE("all ranks of a host have at most as many threads as it has cores, if they are not more themselves") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::vector<int>> near(1 + random() % 8);
+    for (std::vector<int>& cpus : near) {
+      for (int id = 0; id < 8; ++id) {
+        if (random() % 3 == 0) cpus.push_back(id);
+      }
+      if (cpus.empty()) cpus.push_back(static_cast<int>(random() % 8));
+    }
+    const std::vector<int> threads = threads_with_gpus_near(near);
+    CHECK(std::accumulate(threads.begin(), threads.end(), 0) <= 8);
+    CHECK(*std::min_element(threads.begin(), threads.end()) >= 1);
+  }
 }
 
 TEST_CASE("a CPU quota counts as cores, for slots and threads but not for pinning") {
