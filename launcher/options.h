@@ -50,6 +50,7 @@ struct HostOptions {
   std::string listen = "*:0";
   std::string key_file;
   std::string mpi;  // "mpirun", "hydra", "pmix" or "pmi2": MPI's launcher starts the ranks; empty: distrun does
+  bool mpi_as_root = false;
   [[nodiscard]] bool named() const { return !list.empty() || !file.empty(); }
 };
 

@@ -10,6 +10,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/guard.h"
 #include "launcher/exit_codes.h"
+#include "launcher/plan/hosts/pasted.h"
 #include "launcher/plan/hosts/text.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/host/host_candidates.h"
@@ -21,7 +22,8 @@ namespace {
 constexpr double kOneAddress = 5;
 
 int wrong(const std::string& text) {
-  std::fprintf(stderr, "distrun agent: %s\nType distrun agent --help for its options.\n", text.c_str());
+  std::fprintf(stderr, "distrun agent: %s%s\nType distrun agent --help for its options.\n", text.c_str(),
+               note_on_pasted(text).c_str());
   return exit_code::kUsage;
 }
 
@@ -60,9 +62,11 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   const std::string own_name = net::host_name();
   std::map<std::string, std::string> given = {{"--host", own_name.empty() ? "host" : own_name}, {"--timeout", "300"}};
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
-    const std::string& name = arguments[i];
-    if (name != "--connect" && name != "--key-file" && name != "--host" && name != "--timeout") {
-      return wrong(name + " is not an option of distrun agent");
+    std::string name = arguments[i];
+    if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
+    static const std::vector<std::string> kNames = {"--connect", "--key-file", "--host", "--timeout"};
+    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
+      return wrong(arguments[i] + " is not an option of distrun agent" + did_you_mean(name, kNames));
     }
     if (i + 1 == arguments.size()) return wrong(name + " needs a value");
     given[name] = arguments[i + 1];

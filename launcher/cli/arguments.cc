@@ -14,6 +14,7 @@
 #include "launcher/cli/option_values.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
+#include "launcher/plan/hosts/pasted.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/version.h"
 #include "runtime/base/setting_values.h"
@@ -118,6 +119,7 @@ void add_hosts(CLI::App& app, Rows& rows, HostOptions& hosts) {
   rows.text("--ssh-identity", hosts.ssh.identity);
   rows.list("--ssh-option", hosts.ssh.options);
   rows.flag_or_text("--mpi", "mpirun", hosts.mpi);
+  rows.flag("--allow-run-as-root", hosts.mpi_as_root);
   rows.value("--agents", hosts.agents, read_ranks);
   rows.value("--listen", hosts.listen, read_listen);
   rows.text("--key-file", hosts.key_file);
@@ -217,7 +219,20 @@ ParseOutcome answer(std::string text, int exit_code) {
 }
 
 ParseOutcome wrong(const std::string& text) {
-  return answer("distrun: " + text + "\nType distrun --help for all options.\n", exit_code::kUsage);
+  return answer("distrun: " + text + note_on_pasted(text) + "\nType distrun --help for all options.\n",
+                exit_code::kUsage);
+}
+
+// The long options of distrun and its settings, as they are typed.
+std::vector<std::string> long_options(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : app.get_options()) {
+    const bool hidden = option->get_group().empty();
+    for (const std::string& name : option->get_lnames()) {
+      if (!hidden) out.push_back("--" + name);
+    }
+  }
+  return out;
 }
 
 // True for a setting of type flag: `--encrypt` alone means true, and `--encrypt no` means `--encrypt=no`.
@@ -242,7 +257,7 @@ Status check_once_with_value(const CLI::Option& option, const std::string& name,
 
 // Returns where the options end and the program begins: at "-m", after "--", or at the first word that is neither an
 // option nor the value of one. Every word from there on belongs to the program, even if it looks like an option.
-// `typed` gets the options before it.
+// `typed` gets the options before it. Writes them into `words` in distrun's own spelling.
 Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>& words, std::set<std::string>& typed) {
   std::string unknown;
   const auto tell = [&unknown](const std::string& name, std::string_view instead) {
@@ -251,11 +266,13 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
   std::set<const CLI::Option*> seen;
   std::size_t i = 0;
   for (; i < words.size(); ++i) {
+    if (words[i] == "--" || words[i] == "-m" || words[i] == "-" || !words[i].starts_with('-')) break;
+    const std::string typed_word = words[i];
+    words[i] = in_our_spelling(typed_word);
     const std::string& word = words[i];
-    if (word == "--" || word == "-m" || word == "-" || !word.starts_with('-')) break;
     if (const OtherLaunchersOption* other = find_other_launchers_option(word)) {
-      const std::size_t end = word.find('=');
-      tell(word.substr(0, end), ": " + std::string(other->instead));
+      const std::size_t end = typed_word.find('=');
+      tell(typed_word.substr(0, end), ": " + std::string(other->instead));
       // Intel MPI's -genv takes a name and a value, or NAME=VALUE.
       const bool joined = other->values == 2 && i + 1 < words.size() && words[i + 1].find('=') != std::string::npos;
       if (end == word.npos) i += joined ? 1 : static_cast<std::size_t>(other->values);
@@ -265,7 +282,7 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
     const std::string name = spelt ? word.substr(0, word.find('=')) : word.substr(0, 2);
     const CLI::Option* option = app.get_option_no_throw(name);
     if (option == nullptr) {
-      tell(word, "");
+      tell(typed_word, did_you_mean(word.substr(0, word.find('=')), long_options(app)));
       break;  // it is unknown whether the next word is its value
     }
     typed.insert(name);
@@ -300,6 +317,9 @@ bool goes_on_as_for_mpirun(const std::vector<std::string>& program) {
 
 ParseOutcome take_program(std::vector<std::string> rest, Options options) {
   const bool as_it_is = !rest.empty() && rest.front() == "--";
+  if (!rest.empty() && begins_with_pasted_dash(rest.front())) {
+    return wrong(in_quotes(rest.front()) + " is no option, and no program has such a name");
+  }
   if (!as_it_is && goes_on_as_for_mpirun(rest)) {
     return wrong(
         "a job runs one program; distrun does not join several with : as mpirun does. Start a script that chooses "
@@ -371,8 +391,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   add_end(rows, options.end);
   add_settings(app, settings);
   add_about(app, rows, options, wanted);
-  std::vector<std::string> words;
-  for (const std::string& word : arguments) words.push_back(in_our_spelling(word));
+  std::vector<std::string> words = arguments;
   std::set<std::string> typed;
   const auto start = program_start(app, words, typed);
   if (!start.ok()) return wrong(start.status().message());

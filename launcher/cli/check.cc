@@ -11,9 +11,11 @@
 #include "launcher/agent/preflight/python_module.h"
 #include "launcher/agent/preflight/scan.h"
 #include "launcher/cli/help/other_launchers_options.h"
+#include "launcher/cli/help/texts.h"
 #include "launcher/cli/host_source.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
+#include "launcher/plan/hosts/pasted.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/version.h"
 #include "runtime/base/settings.h"
@@ -127,12 +129,26 @@ std::string python_program() {
 }
 
 ParseOutcome check_refused(const std::string& text) {
-  return {.text = "distrun: check: " + text + "\n", .exit_code = exit_code::kUsage};
+  return {.text = "distrun: check: " + text + note_on_pasted(text) + "\n", .exit_code = exit_code::kUsage};
 }
 
 // The options that the check sets itself.
-constexpr std::array<std::string_view, 5> kSetByCheck = {"--nproc-per-node", "--nproc_per_node", "--ppn", "--tag",
-                                                         "--bind-to"};
+constexpr std::array<std::string_view, 4> kSetByCheck = {"--nproc-per-node", "--ppn", "--tag", "--bind-to"};
+
+// Why a word is refused by a check of this machine.
+std::string fault_of_word(const std::string& typed) {
+  const std::string word = in_our_spelling(typed);
+  const std::string name = word.substr(0, word.find('='));
+  if (!word.starts_with('-')) return typed + " is not an option. Type distrun check --help for its options";
+  if (find_option_text(name) != nullptr) return typed + " needs hosts: give -H, --hostfile or --config";
+  std::vector<std::string> names = {"--build", "--json"};
+  for (const OptionText& option : option_texts()) {
+    for (std::string& spelling : names_of(option)) {
+      if (is_of(option, HelpOf::kDistrun)) names.push_back(std::move(spelling));
+    }
+  }
+  return typed + " is not an option" + did_you_mean(name, names);
+}
 
 }  // namespace
 
@@ -145,8 +161,10 @@ bool checks_hosts(const std::vector<std::string>& arguments, const Environment& 
     return false;
   };
   if (std::any_of(arguments.begin(), arguments.end(), names_hosts)) return true;
-  const bool here = std::any_of(arguments.begin(), arguments.end(),
-                                [](const std::string& word) { return word == "--build" || word == "--no-detect"; });
+  const bool here = std::any_of(arguments.begin(), arguments.end(), [](const std::string& typed) {
+    const std::string word = in_our_spelling(typed);
+    return word == "--build" || word == "--no-detect";
+  });
   return !here && in_allocation_of_several(environment);
 }
 
@@ -177,7 +195,8 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
 int check_main(const std::vector<std::string>& arguments, const Environment& environment) {
   bool build = false;
   bool json = false;
-  for (const std::string& word : arguments) {
+  for (const std::string& typed : arguments) {
+    const std::string word = in_our_spelling(typed);
     if (word == "--build") {
       build = true;
     } else if (word == "--json") {
@@ -185,10 +204,9 @@ int check_main(const std::vector<std::string>& arguments, const Environment& env
     } else if (word == "--no-detect") {
       continue;
     } else {
-      const char* what = word.starts_with('-') ? "needs hosts: give -H, --hostfile or --config"
-                                               : "is not an option. Type distrun check --help for its options";
-      std::fprintf(stderr, "distrun: check: %s %s\n", word.c_str(), what);
-      return exit_code::kUsage;
+      const ParseOutcome refused = check_refused(fault_of_word(typed));
+      std::fputs(refused.text.c_str(), stderr);
+      return refused.exit_code;
     }
   }
   // With wrong settings the library would answer with the text of the error.

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "runtime/base/setting_values.h"
+#include "launcher/plan/hosts/text.h"
 
 namespace distrun::launcher {
 namespace {
@@ -142,9 +142,8 @@ class Reader {
       if (!option->get_configurable() || option->get_group().empty()) continue;
       for (const std::string& spelling : option->get_lnames()) names.push_back(spelling);
     }
-    const std::string nearest = nearest_name(name, names);
-    refuse(key + " is not an option of distrun; " +
-           (nearest.empty() ? "distrun --help lists all options" : "did you mean " + nearest + "?"));
+    const std::string meant = did_you_mean(name, names);
+    refuse(key + " is not an option of distrun" + (meant.empty() ? "; distrun --help lists all options" : meant));
   }
 
   const CLI::App& app_;

@@ -54,6 +54,11 @@ Status check_agents(const std::set<std::string>& given, const HostOptions& hosts
 }
 
 Status check_mpi(const HostOptions& hosts) {
+  if (hosts.mpi_as_root && hosts.mpi != "mpirun") {
+    return {Errc::kInvalidArgument,
+            "leave out --allow-run-as-root. root may start jobs; only mpirun, which --mpi uses, "
+            "asks for this option"};
+  }
   if (hosts.mpi.empty()) return {};
   if (!parse_mpi_starter(hosts.mpi)) {
     return {Errc::kInvalidArgument, "--mpi=" + hosts.mpi +

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "launcher/exit_codes.h"
+#include "launcher/plan/hosts/pasted.h"
 
 namespace distrun::launcher {
 namespace {
@@ -53,7 +54,8 @@ Program check_path(const std::string& name, const std::string& path, const std::
     case Kind::kExecutable:
       return {.path = path};
     case Kind::kMissing:
-      return refuse(exit_code::kMissing, "program " + name + " does not exist on host " + host + ". Check the path");
+      return refuse(exit_code::kMissing,
+                    "program " + name + " does not exist on host " + host + ". Check the path" + note_on_pasted(name));
     case Kind::kDirectory:
       return refuse(exit_code::kNotExecutable, name + " is a folder on host " + host + ", not a program");
     case Kind::kOutOfReach:
@@ -90,7 +92,7 @@ Program find_program(const JobCommon& common, const std::string& host) {
   if (!common.script.empty() && ::access(script.c_str(), R_OK) != 0) {
     return refuse(errno == EACCES ? exit_code::kNotExecutable : exit_code::kMissing,
                   "script " + common.script + " on host " + host + ": " + std::strerror(errno) + " (in folder " +
-                      common.cwd + ")");
+                      common.cwd + ")" + note_on_pasted(common.script));
   }
   if (name.find('/') != std::string::npos) return check_path(name, in_directory(name, common.cwd), host);
   const auto path = common.environment.find("PATH");
@@ -108,7 +110,8 @@ Program find_program(const JobCommon& common, const std::string& host) {
   }
   if (!not_executable.empty()) return check_path(not_executable, not_executable, host);
   return refuse(exit_code::kMissing, "program " + name + " was not found on host " + host +
-                                         " in PATH. Write its full path, or ./" + name + " if it is in this folder");
+                                         " in PATH. Write its full path, or ./" + name + " if it is in this folder" +
+                                         note_on_pasted(name));
 }
 
 Program find_server(const JobCommon& common, const std::string& host) {

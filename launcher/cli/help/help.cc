@@ -1,10 +1,13 @@
 #include "launcher/cli/help/help.h"
 
 #include <algorithm>
+#include <iterator>
+#include <sstream>
 
 #include "launcher/cli/help/other_launchers_options.h"
 #include "launcher/exit_codes.h"
-#include "runtime/base/setting_values.h"
+#include "launcher/plan/hosts/pasted.h"
+#include "launcher/plan/hosts/text.h"
 
 namespace distrun::launcher {
 namespace {
@@ -157,13 +160,16 @@ const OptionText* option_named(const std::string& name) {
 
 HelpAnswer unknown(const std::string& word, const std::string& name) {
   std::vector<std::string> names;
-  for (const HelpTopic& topic : help_topics()) names.emplace_back(topic.name);
+  for (const HelpTopic& topic : help_topics()) {
+    names.emplace_back(topic.name);
+    std::istringstream aliases{std::string(topic.aliases)};
+    names.insert(names.end(), std::istream_iterator<std::string>(aliases), {});
+  }
   for (const OptionText& option : option_texts()) {
     for (const std::string& spelling : names_of(option)) names.push_back(without_dashes(spelling));
   }
-  const std::string nearest = nearest_name(name, names);
-  return {.text = "distrun: help: " + word + " is neither a topic nor an option" +
-                  (nearest.empty() ? "" : "; did you mean " + nearest + "?") + "\n\n" + list_of_topics(),
+  return {.text = "distrun: help: " + word + " is neither a topic nor an option" + did_you_mean(name, names) +
+                  note_on_pasted(word) + "\n\n" + list_of_topics(),
           .exit_code = exit_code::kUsage};
 }
 
@@ -175,7 +181,7 @@ std::string instead_of(const std::string& word, const OtherLaunchersOption& othe
 HelpAnswer about(const std::string& typed) {
   const std::string word = in_our_spelling(typed);
   const OtherLaunchersOption* const other = find_other_launchers_option(word);
-  if (other != nullptr && word.starts_with('-')) return {.text = instead_of(word, *other)};
+  if (other != nullptr && word.starts_with('-')) return {.text = instead_of(typed, *other)};
   const std::string name = without_dashes(word);
   if (word.starts_with('-')) {  // not a topic
     if (const OptionText* option = option_named(name)) return {.text = entry_of(*option)};
@@ -187,7 +193,7 @@ HelpAnswer about(const std::string& typed) {
   if (const OptionText* option = option_named(name)) return {.text = entry_of(*option)};
   const auto alias = std::find_if(topics.begin(), topics.end(), [&](const auto& one) { return is_alias(one, name); });
   if (alias != topics.end()) return {.text = text_of(*alias)};
-  if (other != nullptr) return {.text = instead_of(word, *other)};
+  if (other != nullptr) return {.text = instead_of(typed, *other)};
   return unknown(word, name);
 }
 

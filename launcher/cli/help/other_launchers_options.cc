@@ -107,7 +107,6 @@ constexpr OtherLaunchersOption kOptions[] = {
     {"gmca", 2, kMca},
     {"map-by", 1, kMapBy},
     {"rank-by", 1, kMapBy},
-    {"allow-run-as-root", 0, "leave it out. root may start jobs"},
     {"tag-output", 0, kTagged},
     {"prepend-rank", 0, kTagged},
     {"l", 0, kTagged},
@@ -184,7 +183,7 @@ constexpr OtherLaunchersOption kOptions[] = {
 
 // Spellings that users know from mpirun and its relatives. The command-line library would read a word with one dash as
 // single letters.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpellings = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kSpellings = {{
     {"-np", "--num-proc"},
     {"-ppn", "--nproc-per-node"},
     {"-host", "--host"},
@@ -196,6 +195,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpellin
     {"-bind-to", "--bind-to"},
     {"-oversubscribe", "--oversubscribe"},
     {"-report-bindings", "--report-bindings"},
+    {"-allow-run-as-root", "--allow-run-as-root"},
 }};
 
 }  // namespace
@@ -221,7 +221,10 @@ std::string in_our_spelling(const std::string& word) {
     const bool number = theirs == "-np" || theirs == "-ppn";
     if (number && rest.front() >= '0' && rest.front() <= '9') return std::string(ours) + "=" + rest;
   }
-  return word;
+  std::string out = word;
+  const std::size_t end = std::min(out.find('='), out.size());
+  if (out.starts_with("--")) std::replace(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
+  return out;
 }
 
 }  // namespace distrun::launcher

@@ -19,7 +19,8 @@ std::span<const OtherLaunchersOption> other_launchers_options();
 // Finds the option that `word` spells, with one dash or two. Returns nullptr if there is none.
 const OtherLaunchersOption* find_other_launchers_option(std::string_view word);
 
-// Turns "-np", "-np=4" and "-np4" into "--num-proc" with the same value. Returns other words unchanged.
+// Turns "-np", "-np=4" and "-np4" into "--num-proc" with the same value, and '_' in the name of a long option into '-'.
+// Returns other words unchanged.
 std::string in_our_spelling(const std::string& word);
 
 }  // namespace distrun::launcher

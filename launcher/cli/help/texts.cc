@@ -27,10 +27,11 @@ constexpr OwnRow kOwnRows[] = {
              "no allocation, give -np or --nproc-per-node. Other ways to write it: -np 4, -np4, -np=4.",
      .shown = "-np, --num-proc N"},
     {.topic = "start",
-     .names = "--nproc-per-node,--nproc_per_node,--ppn",
+     .names = "--nproc-per-node,--ppn",
      .value = "N",
      .brief = "Number of ranks on each host",
-     .more = "It counts instead of the slots of the hosts. You can also write -ppn or -npernode."},
+     .more = "It counts instead of the slots of the hosts. You can also write -ppn or -npernode. In all long options "
+             "you may write _ for -."},
     {.topic = "start",
      .names = "--oversubscribe",
      .brief = "Allow more ranks than slots",
@@ -106,6 +107,11 @@ constexpr OwnRow kOwnRows[] = {
              "- --mpi=pmix, --mpi=pmi2: srun, inside a Slurm job\n\n"
              "Without it, MPI in each rank sees one process.",
      .shown = "--mpi[=hydra|pmix|pmi2]"},
+    {.topic = "hosts",
+     .names = "--allow-run-as-root",
+     .brief = "With --mpi: let mpirun start the ranks although you are root",
+     .more = "mpirun of Open MPI refuses to run as root without it. distrun itself, and the other launchers of --mpi, "
+             "run as root without an option."},
     {.topic = "hosts",
      .names = "--agents",
      .value = "N",

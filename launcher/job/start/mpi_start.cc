@@ -92,8 +92,8 @@ Status MpiStart::launch() {
   std::vector<std::string> words = {std::to_string(std::chrono::ceil<std::chrono::seconds>(request_.limit).count())};
   if (shares_key_by_pmi(request_.starter)) words.emplace_back(kKeyByPmi);
   words.insert(words.end(), addresses_.begin(), addresses_.end());
-  auto argv =
-      mpi_argv(request_.starter, request_.assignment, request_.environment, wrapper_command(own_binary(), words));
+  auto argv = mpi_argv(request_.starter, request_.assignment, request_.environment,
+                       wrapper_command(own_binary(), words), request_.as_root);
   if (!argv.ok()) return argv.status();
   const auto program = find_in_path(argv->front(), request_.environment);
   if (!program) {

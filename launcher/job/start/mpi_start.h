@@ -31,6 +31,7 @@ struct MpiRequest {
   Duration limit = std::chrono::seconds(60);  // until all wrappers have connected
   std::optional<TimePoint> end_by;            // when --timeout is over
   int preempt_signal = 0;                     // 0: none
+  bool as_root = false;                       // as in mpi_argv()
 };
 
 class MpiStart {

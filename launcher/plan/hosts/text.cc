@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cstdio>
 
+#include "runtime/base/setting_values.h"
+
 namespace distrun::launcher {
 namespace {
 
@@ -139,6 +141,10 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
+std::string_view first_character(std::string_view text) {
+  return text.substr(0, std::max<std::size_t>(character_size(text), 1));
+}
+
 std::string valid_utf8(std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -213,6 +219,11 @@ std::string in_quotes(std::string_view text) {
 std::string shortened(std::string text) {
   constexpr std::size_t kMost = 120;
   return text.size() > kMost ? text.substr(0, before_character(text, kMost)) + "..." : text;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& names) {
+  const std::string nearest = nearest_name(word, names);
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {

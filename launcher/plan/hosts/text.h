@@ -29,6 +29,8 @@ bool contains(const List& list, std::string_view name) {
 std::string json_quote(std::string_view text);
 // Replaces each byte that is not UTF-8 by U+FFFD, for readers that need valid text.
 std::string valid_utf8(std::string_view text);
+// The first character of a text that is not empty. One byte if it is not UTF-8.
+std::string_view first_character(std::string_view text);
 // True for the second and later bytes of a UTF-8 character, which take no space on the screen.
 inline bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
 
@@ -58,6 +60,9 @@ std::string file_error(std::string_view file, std::size_t number, std::string_vi
 std::string in_quotes(std::string_view text);
 // Cuts the text after 120 bytes and adds "...".
 std::string shortened(std::string text);
+
+// "; did you mean X?" for the name that is most like the word. Empty if none is.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& names);
 
 // Aligns the columns with spaces. The first row is the heading. Each line starts with two spaces and ends with '\n'.
 std::string table(const std::vector<std::vector<std::string>>& rows);

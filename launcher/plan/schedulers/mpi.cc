@@ -99,7 +99,8 @@ std::optional<MpiStarter> parse_mpi_starter(std::string_view text) {
 }
 
 Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& assignment,
-                                          const Environment& environment, const std::vector<std::string>& wrapper) {
+                                          const Environment& environment, const std::vector<std::string>& wrapper,
+                                          bool as_root) {
   for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
     const std::string& user = assignment.users[i];
     if (user.empty() && assignment.hosts[i].find(':') == std::string::npos) continue;
@@ -112,6 +113,7 @@ Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& 
               : starter == MpiStarter::kHydra
                   ? Argv(hydra_argv(assignment))
                   : srun_argv(starter == MpiStarter::kSrunPmix ? "pmix" : "pmi2", assignment, environment);
+  if (argv.ok() && as_root && starter == MpiStarter::kMpirun) argv->emplace_back("--allow-run-as-root");
   if (argv.ok()) argv->insert(argv->end(), wrapper.begin(), wrapper.end());
   return argv;
 }

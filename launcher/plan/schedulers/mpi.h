@@ -19,9 +19,11 @@ enum class MpiStarter { kMpirun, kHydra, kSrunPmix, kSrunPmi2 };
 std::optional<MpiStarter> parse_mpi_starter(std::string_view text);
 
 // The command that starts the words of `wrapper` once per rank, in the order of the ranks, and gives standard input to
-// each. `environment` is that of MPI's launcher. An error names what the launcher cannot do.
+// each. `environment` is that of MPI's launcher. `as_root`: mpirun of Open MPI may run as root. An error names what the
+// launcher cannot do.
 Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& assignment,
-                                          const Environment& environment, const std::vector<std::string>& wrapper);
+                                          const Environment& environment, const std::vector<std::string>& wrapper,
+                                          bool as_root = false);
 
 // True if it gives its standard input to rank 0 only. The wrapper of rank 0 then shares the key through PMI.
 bool shares_key_by_pmi(MpiStarter starter);

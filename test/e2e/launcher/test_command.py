@@ -55,6 +55,11 @@ def shell(*options: str, script: str, **more: object) -> Completed:
         (["check", "-H", "localhost:1", "-m", "word"], 64, "check: -m is not an option"),
         (["check", "-H", "h1,h2", "--nproc-per-node", "2"], 64, "check: leave out --nproc-per-node: a check"),
         (["check", "word"], 64, "check: word is not an option. Type distrun check --help"),
+        (["check", "--jsno"], 64, "check: --jsno is not an option; did you mean --json?"),
+        (["agent", "--conect", "h:1"], 64, "--conect is not an option of distrun agent; did you mean --connect?"),
+        (["agent", "--key_file"], 64, "distrun agent: --key-file needs a value"),
+        (["–np", "2", "true"], 64, "The text has the character U+2013 (en dash)"),  # noqa: RUF001
+        (["-np", "1", "/no/a\u2011b"], 127, "The text has the character U+2011 (non-breaking hyphen)"),
         (["check", "--ssh-port", "22"], 64, "check: --ssh-port needs hosts: give -H, --hostfile or --config"),
         (["-np", "3", "--tf-roles", "ps=1,worker=2", "true"], 64, "If your program runs in every role"),
         (["-np", "2", "--tf-own-servers", "true"], 64, "--tf-own-servers needs --tf-roles"),

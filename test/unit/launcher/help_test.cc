@@ -131,6 +131,8 @@ TEST_CASE("a name that is not known is answered with the nearest one and all top
   const HelpAnswer near = help_about({"hots"});
   CHECK(near.exit_code == 64);
   CHECK(near.text.starts_with("distrun: help: hots is neither a topic nor an option; did you mean hosts?\n"));
+  CHECK(has(help_about({"slrum"}).text, "did you mean slurm?"));
+  CHECK(has(help_about({"--hostflie"}).text, "did you mean hostfile?"));
   const HelpAnswer far = help_about({"xyzzyxyzzy"});
   CHECK(far.exit_code == 64);
   CHECK(has(far.text, "xyzzyxyzzy is neither a topic nor an option\n"));

@@ -43,6 +43,16 @@ TEST_CASE("MPI's launcher is given the places of the plan", "[launcher]") {
   CHECK(text(MpiStarter::kSrunPmi2, crowded).find(" --overcommit wrapper") != std::string::npos);
 }
 
+TEST_CASE("only mpirun of Open MPI is told that it may run as root", "[launcher]") {
+  const auto argv = [](MpiStarter starter, bool as_root) {
+    return join(*mpi_argv(starter, four_on_two(), {}, {"wrapper"}, as_root), " ");
+  };
+  CHECK(argv(MpiStarter::kMpirun, true).ends_with(" --allow-run-as-root wrapper"));
+  for (const auto& text :
+       {argv(MpiStarter::kMpirun, false), argv(MpiStarter::kHydra, true), argv(MpiStarter::kSrunPmix, true)})
+    CHECK(text.find("root") == std::string::npos);
+}
+
 TEST_CASE("what MPI's launcher cannot do is refused", "[launcher]") {
   Assignment uneven = four_on_two();
   uneven.places.pop_back();

@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>
 
 #include "launcher/agent/preflight/python_module.h"
 #include "launcher/cli/arguments.h"
+#include "launcher/cli/check.h"
 #include "launcher/cli/help/other_launchers_options.h"
+#include "launcher/cli/help/texts.h"
 #include "launcher/cli/program.h"
 #include "test/support/text.h"
 #include "test/unit/launcher/sysroot.h"
@@ -175,6 +178,59 @@ TEST_CASE("what is not there is refused, not swallowed") {
     CHECK(has(refused({later, "p"}), std::string(later) + " is not an option of distrun: "));
   }
   CHECK(has(refused({"--propagate", "p"}), "on other hosts they have the other limits of that host"));
+}
+
+TEST_CASE("an unknown option is answered with the nearest one") {
+  CHECK(has(refused({"--hostflie", "f", "p"}), "--hostflie is not an option of distrun; did you mean --hostfile?\n"));
+  CHECK(has(refused({"--fusion_treshold=3", "p"}),
+            "--fusion_treshold=3 is not an option of distrun; did you mean --fusion-threshold?\n"));
+  CHECK(has(refused({"-oversubscibe", "p"}), "did you mean --oversubscribe?"));
+  CHECK(has(refused({"--xyzzyxyzzyxyzzy", "p"}), "--xyzzyxyzzyxyzzy is not an option of distrun\n"));
+  CHECK_FALSE(has(refused({"--start-fan-in", "3", "p"}), "fan-out"));  // an option for developers
+}
+
+TEST_CASE("_ may stand for - in every long option, and in nothing else") {
+  for (const OptionText& option : option_texts()) {
+    if (!is_of(option, HelpOf::kDistrun)) continue;
+    for (std::string name : names_of(option)) {
+      if (!name.starts_with("--")) continue;
+      std::replace(name.begin(), name.end(), '-', '_');
+      name.replace(0, 2, "--");
+      INFO(name);
+      CHECK_FALSE(has(parse_arguments({name, "1", "program"}).text, "is not an option of distrun"));
+    }
+  }
+  const Options options =
+      parsed({"--num_proc=2", "--output_dir=a_b", "--ssh_option", "--a_b", "-x", "A_B", "./a_b", "--c_d"});
+  CHECK(options.placement.ranks == 2);
+  CHECK(options.output.directory == "a_b");
+  CHECK(options.hosts.ssh.options == std::vector<std::string>{"--a_b"});
+  CHECK(options.environment.forwarded == std::vector<std::string>{"A_B"});
+  CHECK(options.program == std::vector<std::string>{"./a_b", "--c_d"});
+  CHECK(host_check_job({"-H", "h1", "--nproc_per_node", "2"}).text.find("leave out --nproc_per_node") !=
+        std::string::npos);
+}
+
+TEST_CASE("--allow-run-as-root is for mpirun, which --mpi starts") {
+  CHECK(parsed({"--mpi", "--allow-run-as-root", "p"}).hosts.mpi_as_root);
+  CHECK(parsed({"-allow-run-as-root", "--mpi=mpirun", "p"}).hosts.mpi_as_root);
+  CHECK_FALSE(parsed({"--mpi", "p"}).hosts.mpi_as_root);
+  CHECK(has(refused({"--allow-run-as-root", "p"}), "leave out --allow-run-as-root. root may start jobs"));
+  CHECK_FALSE(parse_arguments({"--mpi=pmix", "--allow-run-as-root", "p"}).run);
+}
+
+TEST_CASE("characters of a document in a command line are named") {
+  CHECK(has(refused({"\u2013np", "4", "python"}),
+            "'\u2013np' is no option, and no program has such a name\nThe text has the character U+2013 (en dash), as "
+            "documents have it. Type - or -- instead.\n"));
+  CHECK(has(refused({"\u2014np", "4", "python"}), "U+2014 (em dash)"));
+  CHECK(has(refused({"-np", "4\u00a0", "p"}), "U+00A0 (no-break space), as documents have it. Type a space instead."));
+  CHECK(has(refused({"--nproc\u2011per\u2011node", "4", "p"}),
+            "did you mean --nproc-per-node?\nThe text has the character U+2011"));
+  CHECK(has(refused({"-x", "\u201cA=1\u201d", "p"}), "U+201C (left double quotation mark)"));
+  CHECK(has(refused({"--timeout", "\u22125", "p"}), "U+2212 (minus sign)"));
+  CHECK(parse_arguments({"--", "\u2013np"}).run);
+  CHECK(parse_arguments({"echo", "\u2013np"}).run);
 }
 
 TEST_CASE("--no-detect leaves an allocation aside") {

@@ -1,7 +1,10 @@
 // Texts of programs on the terminal.
 #include "launcher/plan/hosts/text.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+
+#include "launcher/plan/hosts/pasted.h"
 
 namespace distrun::launcher {
 namespace {
@@ -41,6 +44,17 @@ TEST_CASE("a sentence has one end") {
   CHECK(sentence("closed by remote host.") == "closed by remote host.");
   CHECK(sentence("was it killed?") == "was it killed?");
   CHECK(sentence("").empty());
+}
+
+TEST_CASE("characters that documents put in place of ASCII are named, each once") {
+  CHECK(note_on_pasted("plain text, m\u00fcller").empty());
+  CHECK(note_on_pasted("\u2019a\u2019") ==
+        "\nThe text has the character U+2019 (right single quotation mark), as documents have it. Type ' instead.");
+  const std::string many = note_on_pasted("\u200b \u2013 \u201c \u201d");
+  CHECK(many.starts_with("\nThe text has the character U+200B (zero-width space), as documents have it. Remove it.\n"));
+  CHECK(std::count(many.begin(), many.end(), '\n') == 3);
+  CHECK(begins_with_pasted_dash("\u2212np"));
+  for (const char* text : {"", "-np", "a\u2013", "\u201ca", "\xe2\x80"}) CHECK_FALSE(begins_with_pasted_dash(text));
 }
 
 }  // namespace
