@@ -92,12 +92,7 @@ Status read_allocation(const Options& options, const Environment& environment, H
   auto found = allocation_here(environment);
   if (!found.ok()) return found.status();
   if (!*found) return {};
-  // MPI's launcher starts nothing on a host until the number of ranks is known, so the hosts cannot be asked.
-  const bool unasked =
-      !options.hosts.mpi.empty() && options.placement.ranks_per_host == 0 && count_no_gpus((*found)->hosts);
   out.found = found_text(**found);
-  if (unasked)
-    out.found += ". With --mpi distrun does not ask the hosts for their GPUs: for other slots use -H HOST:SLOTS";
   if (!(*found)->advice.empty() && !says_how(options)) out.found += ". " + (*found)->advice;
   if (!(*found)->own_name.empty()) out.own_names.push_back((*found)->own_name);
   out.more_slots = (*found)->more_slots;
@@ -119,6 +114,24 @@ void use_allocation(const Options& options, const Environment& environment, Host
   out.launch_with = std::move(reach.launch_with);
   out.launch_with_of = std::move(reach.launch_with_of);
   out.found = std::move(reach.note);
+}
+
+// MPI's launcher starts nothing on a host until the number of ranks is known, so other hosts cannot be asked.
+void count_for_mpi(const Options& options, HostSource& out) {
+  if (options.hosts.mpi.empty() || options.placement.ranks_per_host > 0) return;
+  const bool others = std::any_of(out.hosts.begin(), out.hosts.end(), [&](const HostSlots& host) {
+    return !names_this_machine(host.name, host.user, out.own_names);
+  });
+  if (!others || !count_no_gpus(out.hosts)) return;
+  out.found += ". With --mpi distrun does not ask the hosts for their GPUs: for other slots use -H HOST:SLOTS";
+}
+
+// The user may write 0 slots for a host that is out of order. A job needs at least one other host.
+Status leave_out(const Options& options, HostSource& out) {
+  out.left_out = leave_out_without_slots(out.hosts);
+  if (out.left_out.empty() || !out.hosts.empty()) return {};
+  return {options.hosts.named() ? Errc::kInvalidArgument : Errc::kSystem,
+          "no host is left: " + out.left_out + ". Give at least one host a slot, as in -H host1:4"};
 }
 
 // Checks --launch-with against the users of the hosts. If hosts have users, it needs {user}; if it has {user}, each
@@ -178,6 +191,8 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   for (const std::string& own : names_of_host(net::host_name(), out.hosts, is_here)) out.own_names.push_back(own);
   out.own_names.insert(out.own_names.end(), addresses.begin(), addresses.end());
   out.hosts = merge_own_names(out.hosts, out.own_names);
+  DISTRUN_RETURN_IF_ERROR(leave_out(options, out));
+  count_for_mpi(options, out);
   if (options.hosts.named()) use_allocation(options, environment, out);
   DISTRUN_RETURN_IF_ERROR(check_users(options, out));
   return out;

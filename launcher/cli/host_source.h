@@ -17,6 +17,7 @@ struct HostSource {
   std::vector<HostSlots> hosts;        // empty: this machine, with as many slots as ranks
   std::vector<std::string> own_names;  // all names and addresses of this machine
   std::string found;                   // a sentence about the allocation, or empty
+  std::string left_out;                // a sentence about hosts with 0 slots, or empty
   // A sentence about a listed name that looks like this machine's but belongs to another machine; or empty.
   std::string elsewhere;
   std::string launch_with;                            // command that starts the agents; empty: ssh

@@ -22,6 +22,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/start/dial_in.h"
 #include "launcher/job/start/mpi_start.h"
+#include "launcher/plan/hosts/pasted.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/plan/protection.h"
 #include "launcher/plan/schedulers/slurm.h"
@@ -33,7 +34,7 @@ namespace distrun::launcher {
 namespace {
 
 int refuse(const Status& status, int code) {
-  std::fprintf(stderr, "distrun: %s\n", status.message().c_str());
+  std::fprintf(stderr, "distrun: %s%s\n", status.message().c_str(), note_on_pasted(status.message()).c_str());
   return code;
 }
 
@@ -165,10 +166,11 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
       std::any_of(source.hosts.begin(), source.hosts.end(), [](const HostSlots& host) { return !host.slots; });
   std::vector<HostSlots> hosts = source.hosts;
   OwnSlots own;
+  bool as_here = false;
   if (needs_topology) {
     const Topology here = topology_here(options, base);
     own = own_slots(here, options.placement);
-    if (options.placement.ranks_per_host == 0 && gpu_pool(here).empty()) count_no_gpus(hosts);
+    if (options.placement.ranks_per_host == 0 && gpu_pool(here).empty()) as_here = count_no_gpus(hosts);
   }
   AssignRequest request{.hosts = std::move(hosts),
                         .named = options.hosts.named(),
@@ -183,6 +185,12 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
   if (!assignment.ok()) return assignment;
   if (!source.found.empty() && !options.explain.empty())
     assignment->reasons.insert(assignment->reasons.begin(), source.found);
+  if (!source.left_out.empty() && !options.explain.empty()) assignment->reasons.push_back(source.left_out);
+  if (as_here && must_ask(options, source)) {
+    assignment->reasons.push_back(
+        "hosts without a slot count have the slots of a host without GPUs, because this machine "
+        "has none; the job will ask each host for its own");
+  }
   if (!source.elsewhere.empty()) assignment->reasons.push_back(source.elsewhere);
   return assignment;
 }
@@ -379,7 +387,7 @@ PreparedJob prepare(const Options& options, const Environment& environment, cons
   out.spawner = *dial_in ? (*dial_in)->spawner() : spawner_of(options, *source, environment);
   out.own_names = source->own_names;
   // --explain lists these notes among the reasons.
-  for (const std::string& note : {source->found, copies.text}) {
+  for (const std::string& note : {source->found, source->left_out, copies.text}) {
     if (!note.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", note.c_str());
   }
   if (options.explain.empty() && must_ask(options, *source)) {
@@ -414,7 +422,8 @@ std::optional<JobResult> start_mpi(const Options& options, const Environment& en
                                               .several_machines = config.several_machines,
                                               .limit = config.start.answer,
                                               .end_by = config.end_by,
-                                              .preempt_signal = config.preempt_signal});
+                                              .preempt_signal = config.preempt_signal,
+                                              .as_root = options.hosts.mpi_as_root});
   Status started = mpi->start();
   if (mpi->ended_by() != 0) return interrupted(started, mpi->ended_by()).refused;
   if (started.code() == Errc::kTimeout) started = started.with_context(timeout_option(options));

@@ -1,7 +1,9 @@
 #include "launcher/spawn/agent_spawner.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/auxv.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <utility>
 
 #include "launcher/plan/place/assign.h"
+#include "launcher/spawn/poller.h"
 
 namespace distrun::launcher {
 namespace {
@@ -62,7 +65,8 @@ class Spawner final : public AgentSpawner {
       if (!argv.ok()) return argv.status();
       return elsewhere(*std::move(argv));
     }
-    return elsewhere(ssh_argv(options_.ssh, user, host, command));
+    if (!ssh_version_) ssh_version_ = ask_ssh_version();
+    return elsewhere(ssh_argv(options_.ssh, user, host, command, *ssh_version_));
   }
 
   [[nodiscard]] const SshOptions* ssh(const std::string& host, const std::string& user) const override {
@@ -84,6 +88,35 @@ class Spawner final : public AgentSpawner {
     auto process = start_process(spec);
     if (!process.ok()) return process.status();
     return AgentHandle{.process = *std::move(process), .pipe = std::move(pipes->pipe), .errors = {}};
+  }
+
+  // Takes some milliseconds, once for each process that starts agents. A program in place of ssh may do anything, so
+  // the wait has a limit.
+  [[nodiscard]] int ask_ssh_version() const {
+    constexpr double kMostSeconds = 2;
+    const auto program = find_in_path("ssh", options_.environment);
+    auto printed = make_pipe();
+    const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!program || !printed.ok() || !nothing.valid()) return 0;
+    ::fcntl(printed->first.get(), F_SETFL, O_NONBLOCK);
+    const int out = printed->second.get();
+    auto process = start_process({.program = *program,
+                                  .argv = {"ssh", "-V"},
+                                  .environment = environment_,
+                                  .descriptors = {{nothing.get(), 0}, {out, 1}, {out, 2}}});
+    printed->second.reset();
+    if (!process.ok()) return 0;
+    std::string text;
+    const TimePoint deadline = deadline_after(kMostSeconds);
+    Poller poller;
+    while (printed->first.valid() && Clock::now() < deadline) {
+      poller.clear();
+      poller.watch(printed->first.get(), POLLIN, [&](short) { read_last_words(printed->first, text); });
+      if (!poller.wait(deadline).ok()) break;
+    }
+    process->signal_group(SIGKILL);
+    while (::waitpid(process->pid(), nullptr, 0) < 0 && errno == EINTR) continue;
+    return ssh_version(text);
   }
 
   // Runs the command in a new session. Without a terminal, ssh cannot ask a question that the user would not see.
@@ -115,6 +148,7 @@ class Spawner final : public AgentSpawner {
 
   SpawnOptions options_;
   std::vector<std::string> environment_;
+  std::optional<int> ssh_version_;  // once ssh was needed
 };
 
 }  // namespace

@@ -14,6 +14,27 @@ constexpr int kNoSuchCommand = 127;
 constexpr int kSshItself = 255;
 constexpr int kSignalBase = 128;  // added to the signal in the exit code of a program that a signal ended
 
+// What distrun runs by ssh is no login: it needs its own command, standard input and output, and no terminal. ssh takes
+// the first value of an option, so these override the user's configuration. A shared connection would be kept by a
+// process below this one. It would end with the job, and so would the other sessions on it. An existing shared
+// connection may be used. With LogLevel=QUIET the reason of a failure would be missing, and with DEBUG it would be
+// hidden among other lines.
+struct LoginOption {
+  const char* option;
+  int since;  // the version of OpenSSH that introduced it
+};
+constexpr LoginOption kOfNoLogin[] = {{"BatchMode=yes", 0},
+                                      {kConnectTimeout, 0},
+                                      {"ClearAllForwardings=yes", 0},
+                                      {"PermitLocalCommand=no", 0},
+                                      {"ControlMaster=no", 0},
+                                      {"Tunnel=no", 0},
+                                      {"LogLevel=INFO", 0},
+                                      {"RemoteCommand=none", 706},
+                                      {"SessionType=default", 807},
+                                      {"StdinNull=no", 807},
+                                      {"ForkAfterAuthentication=no", 807}};
+
 bool replace(std::string& text, std::string_view what, const std::string& by) {
   bool any = false;
   for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) {
@@ -31,6 +52,15 @@ std::string last_lines(std::string_view printed) {
   std::string out(text);
   std::erase(out, '\r');
   return out;
+}
+
+// srun prints what is wrong and exits with 1.
+std::string cure_of_srun(std::string_view printed) {
+  const auto says = [printed](std::string_view text) { return printed.find(text) != std::string_view::npos; };
+  if (!says("srun: error:") && !says("srun: fatal:")) return "";
+  const bool over = says("Invalid job id") || says("Expired or invalid job") || says("already completed");
+  return std::string(over ? "the job is over, but its variables are still set in this shell" : "srun cannot start it") +
+         ". To run without Slurm, add --no-detect, or also -H to reach other hosts by ssh";
 }
 
 std::string cure_of(std::string_view printed) {
@@ -109,17 +139,28 @@ std::vector<std::string> wrapper_command(const std::string& binary, const std::v
   return out;
 }
 
+int ssh_version(std::string_view printed) {
+  constexpr std::string_view kName = "OpenSSH_";
+  const std::size_t start = printed.find(kName);
+  if (start == std::string_view::npos) return 0;
+  // "OpenSSH_9.2p1 Debian-2", "OpenSSH_for_Windows_8.1p1"
+  std::string_view rest = printed.substr(start);
+  rest.remove_prefix(std::min(rest.find_first_of("0123456789"), rest.size()));
+  const std::size_t dot = std::min(rest.find('.'), rest.size());
+  const std::string_view minor = rest.substr(std::min(dot + 1, rest.size()));
+  const auto first = parse_number(rest.substr(0, dot), 1, 99);
+  const auto second = parse_number(minor.substr(0, minor.find_first_not_of("0123456789")), 0, 99);
+  return first && second ? *first * 100 + *second : 0;
+}
+
 std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& user, const std::string& host,
-                                  const std::string& command) {
+                                  const std::string& command, int version) {
   // No terminal, no forwarding, and no question that the user could not answer. The user's own -o options come first,
   // because ssh uses the first value of an option.
   std::vector<std::string> argv = {"ssh", "-T", "-x", "-a"};
   for (const std::string& option : options.options) argv.insert(argv.end(), {"-o", option});
-  // A shared connection would be kept by a process below this one. It would end with the job, and so would the other
-  // sessions on it. An existing shared connection may be used.
-  for (const char* option :
-       {"BatchMode=yes", kConnectTimeout, "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlMaster=no"}) {
-    argv.insert(argv.end(), {"-o", option});
+  for (const LoginOption& row : kOfNoLogin) {
+    if (row.since <= version) argv.insert(argv.end(), {"-o", row.option});
   }
   if (options.port != 0) argv.insert(argv.end(), {"-p", std::to_string(options.port)});
   if (!options.identity.empty()) argv.insert(argv.end(), {"-i", options.identity});
@@ -193,7 +234,7 @@ std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) 
                                               ? "ssh ended without a message. Was the agent on that host killed?"
                                               : "its agent ended with code " + std::to_string(exit_code))
                                        : text;
-  const std::string cure = by_ssh ? cure_of(printed) : "";
+  const std::string cure = by_ssh ? cure_of(printed) : cure_of_srun(printed);
   return cure.empty() ? why : why + "; " + cure;
 }
 

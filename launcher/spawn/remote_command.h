@@ -28,9 +28,12 @@ std::string agent_command(const std::string& binary, const char* how);
 // The same for a launcher that takes separate words and no shell text: `binary agent --mpi words...`.
 std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& words);
 
-// {"ssh", ...}. ssh's configuration and host-key policy stay the user's.
+// The version of OpenSSH from the output of `ssh -V`: 902 for 9.2. 0 for other programs, whose options are not known.
+int ssh_version(std::string_view printed);
+// {"ssh", ...}. ssh's configuration and host-key policy stay the user's, except for options that are only right for a
+// login. `version`: as in ssh_version(), because ssh refuses options that are newer than itself.
 std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& user, const std::string& host,
-                                  const std::string& command);
+                                  const std::string& command, int version);
 
 // --launch-with: the words of `pattern` with {host}, {agent} and {user} replaced inside them. Errors: {agent} is
 // missing, {user} is missing but the host has a user, or {user} is given but the host has none.

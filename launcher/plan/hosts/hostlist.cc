@@ -84,7 +84,8 @@ std::optional<Fault> read_ranges(std::string_view text, Bracket& out) {
 
 std::optional<Fault> check_characters(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (!is_name_char(text[i])) return Fault{i, in_quotes(text.substr(i, 1)) + " cannot be part of a host name"};
+    if (!is_name_char(text[i]))
+      return Fault{i, in_quotes(first_character(text.substr(i))) + " cannot be part of a host name"};
   }
   return std::nullopt;
 }

@@ -20,9 +20,9 @@ std::optional<Fault> shifted(std::optional<Fault> fault, std::size_t by) {
 }
 
 std::optional<Fault> read_slots(std::string_view text, std::size_t column, std::optional<int>& slots) {
-  slots = parse_number(text, 1, kMaxRanks);
+  slots = parse_number(text, 0, kMaxRanks);
   if (slots) return std::nullopt;
-  return Fault{column, in_quotes(text) + " is not a number of slots. Write a whole number, 1 or more, as in host:4"};
+  return Fault{column, in_quotes(text) + " is not a number of slots. Write a whole number, as in host:4"};
 }
 
 // Accepts a zone ("fe80::1%eth0").
@@ -77,10 +77,10 @@ std::optional<Fault> read_bare_address(std::string_view text, std::size_t column
 
 // "user@name:slots" that starts at `column` of its line. The name is checked later, when it is expanded.
 std::optional<Fault> read_mention(std::string_view text, std::size_t column, Mention& out) {
-  if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
+  // As in ssh, the host follows the last '@'.
+  if (const std::size_t at = text.rfind('@'); at != std::string_view::npos) {
     const std::string_view user = text.substr(0, at);
-    if (user.empty()) return Fault{column, "a user name is missing before '@'"};
-    if (auto fault = check_host_name(user)) return shifted(std::move(fault), column);
+    if (auto fault = check_user_name(user)) return shifted(std::move(fault), column);
     out.host.user = user;
     text.remove_prefix(at + 1);
     column += at + 1;
@@ -121,14 +121,14 @@ class Collector {
   }
 
   [[nodiscard]] std::vector<HostSlots> take() {
-    const bool any_slots = std::any_of(found_.begin(), found_.end(), [](const Found& f) { return f.with_slots > 0; });
+    const bool any_slots = std::any_of(found_.begin(), found_.end(), [](const Found& f) { return f.numbered; });
     const bool repeated = std::any_of(found_.begin(), found_.end(), [](const Found& f) { return f.bare > 1; });
     std::vector<HostSlots> out;
     out.reserve(found_.size());
     for (Found& found : found_) {
       const int slots = found.with_slots + found.bare;
       // In PBS's format a host appears several times without slots, and each mention is one slot.
-      const bool counted = found.with_slots > 0 || found.bare > 1 || (repeated && !any_slots);
+      const bool counted = found.numbered || found.bare > 1 || (repeated && !any_slots);
       if (counted) found.host.slots = slots;
       out.push_back(std::move(found.host));
     }
@@ -138,8 +138,9 @@ class Collector {
  private:
   struct Found {
     HostSlots host;
-    int with_slots = 0;  // sum of the given slots
-    int bare = 0;        // mentions without slots
+    bool numbered = false;  // some mention has slots
+    int with_slots = 0;     // sum of the given slots
+    int bare = 0;           // mentions without slots
   };
 
   std::optional<Fault> add_one(const Mention& mention, std::string name) {
@@ -155,6 +156,7 @@ class Collector {
     if (found.host.user != mention.host.user) {
       return Fault{mention.name_column, found.host.name + " was named before with another user"};
     }
+    found.numbered = found.numbered || mention.host.slots;
     found.with_slots += mention.host.slots.value_or(0);
     found.bare += mention.host.slots ? 0 : 1;
     found.host.max_slots = std::max(found.host.max_slots, mention.host.max_slots);
@@ -218,12 +220,15 @@ std::optional<Fault> take_attribute(const Attribute& attribute, HostSlots& host)
   if (one_of(attribute.key, kMost)) {
     std::optional<int> most;
     if (auto fault = read_slots(attribute.value, attribute.value_column, most)) return fault;
+    if (*most == 0) {
+      return Fault{attribute.value_column, "max_slots is 1 or more. To leave this host out, write slots=0"};
+    }
     host.max_slots = *most;
     return std::nullopt;
   }
   if (one_of(attribute.key, kUser)) {
     if (!host.user.empty()) return Fault{attribute.column, "the user of this host is given twice"};
-    if (auto fault = check_host_name(attribute.value)) return shifted(std::move(fault), attribute.value_column);
+    if (auto fault = check_user_name(attribute.value)) return shifted(std::move(fault), attribute.value_column);
     host.user = attribute.value;
     return std::nullopt;
   }
@@ -246,7 +251,51 @@ std::optional<Fault> read_line(std::string_view line, Collector& hosts) {
   return hosts.add(mention);
 }
 
+// A blank in one item of -H. Most often the user means a list of hosts.
+std::optional<Fault> find_blank(std::string_view item) {
+  const std::size_t blank = item.find_first_of(kBetweenWords);
+  if (blank == std::string_view::npos || item.find('[') != std::string_view::npos) return std::nullopt;
+  return Fault{blank, "separate the hosts by commas without blanks, as in -H host1:4,host2:4"};
+}
+
+// The column of the first bracket of a JSON list or object, or nothing. "[1-2]" and "[fe80::1]" are hosts.
+std::optional<std::size_t> start_of_json(std::string_view text) {
+  const auto next = [text](std::size_t from) { return text.find_first_not_of(" \t\r\n", from); };
+  const std::size_t first = next(0);
+  if (first == std::string_view::npos) return std::nullopt;
+  if (text[first] == '{') return first;
+  const std::size_t second = text[first] == '[' ? next(first + 1) : std::string_view::npos;
+  if (second == std::string_view::npos) return std::nullopt;
+  return std::string_view("{[]\"'").find(text[second]) != std::string_view::npos ? std::optional(first) : std::nullopt;
+}
+
 }  // namespace
+
+std::optional<Fault> check_user_name(std::string_view name) {
+  constexpr std::string_view kSigns = "._-@\\+=/";
+  if (name.empty()) return Fault{0, "a user name is missing before '@'"};
+  if (name.front() == '-') return Fault{0, "a user name cannot start with '-'"};
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const char c = name[i];
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (letter || kSigns.find(c) != std::string_view::npos) continue;
+    return Fault{i, in_quotes(first_character(name.substr(i))) + " cannot be part of a user name"};
+  }
+  if (name.back() == '\\') return Fault{name.size() - 1, "a user name cannot end with '\\'"};
+  if (name.size() > kMaxHostName) return Fault{kMaxHostName, "a user name has at most 253 characters"};
+  return std::nullopt;
+}
+
+std::string leave_out_without_slots(std::vector<HostSlots>& hosts) {
+  std::vector<HostSlots> out;
+  for (const HostSlots& host : hosts) {
+    if (host.slots == 0) out.push_back({.name = host.name, .user = host.user});
+  }
+  if (out.empty()) return {};
+  std::erase_if(hosts, [](const HostSlots& host) { return host.slots == 0; });
+  return shortened(as_option(out)) + (out.size() == 1 ? " is left out: it has" : " are left out: they have") +
+         " 0 slots";
+}
 
 std::string spelt(const HostSlots& host) {
   const std::string name = host.name.find(':') == std::string::npos ? host.name : '[' + host.name + ']';
@@ -290,11 +339,16 @@ std::vector<HostSlots> merge_same_names(std::vector<HostSlots> hosts) {
 }
 
 Result<std::vector<HostSlots>> parse_hosts(std::string_view text) {
+  if (const auto start = start_of_json(text)) {
+    return Status(Errc::kInvalidArgument,
+                  caret_error("-H", text, {*start, "this is JSON. Write hosts and slots, as in -H host1:4,host2:4"}));
+  }
   Collector hosts;
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t end = hostlist_item_end(text, start);
     Mention mention;
-    auto fault = read_mention(text.substr(start, end - start), start, mention);
+    auto fault = shifted(find_blank(text.substr(start, end - start)), start);
+    if (!fault) fault = read_mention(text.substr(start, end - start), start, mention);
     if (!fault) fault = hosts.add(mention);
     if (fault) return Status(Errc::kInvalidArgument, caret_error("-H", text, *fault));
     start = end + 1;
@@ -305,6 +359,7 @@ Result<std::vector<HostSlots>> parse_hosts(std::string_view text) {
 Result<std::vector<HostSlots>> parse_hostfile(std::string_view text, const std::string& file) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  const auto json = start_of_json(text);
   Collector hosts;
   std::size_t number = 0;
   while (!text.empty()) {
@@ -313,6 +368,10 @@ Result<std::vector<HostSlots>> parse_hostfile(std::string_view text, const std::
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
+    if (const std::size_t start = line.find_first_of("[{"); json && start != std::string_view::npos) {
+      const Fault fault{start, "this is JSON. Write one host on each line, as in: host1 slots=4"};
+      return Status(Errc::kInvalidArgument, file_error(file, number, line, fault));
+    }
     if (const auto fault = read_line(line.substr(0, line.find('#')), hosts)) {
       return Status(Errc::kInvalidArgument, file_error(file, number, line, *fault));
     }

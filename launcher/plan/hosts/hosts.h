@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/plan/hosts/text.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -14,14 +15,21 @@ namespace distrun::launcher {
 struct HostSlots {
   std::string name;          // valid for check_host_name(), or an IPv6 address without brackets
   std::string user;          // of user@host, or empty
-  std::optional<int> slots;  // absent: one per GPU of the host, else one per core
+  std::optional<int> slots;  // absent: one per GPU of the host, else one per core. 0: the job does not use it
   int max_slots = 0;         // 0: no limit
   // Slots if the host has no GPUs, instead of one per core. 0: one per core.
   int without_gpus = 0;
+  // Nobody asked for this number of slots: it was counted by GPUs or cores, or is a scheduler's default.
+  // --nproc-per-node replaces it.
+  bool counted = false;
   friend bool operator==(const HostSlots&, const HostSlots&) = default;
 };
 
 inline constexpr int kMaxRanks = 1 << 20;  // in a job; also the largest slot count
+
+// Returns the fault of a user in user@host. Allows what directories of users have: "me@corp.example", "CORP\\me". A
+// user is never an option or shell code.
+std::optional<Fault> check_user_name(std::string_view name);
 
 // The host as in -H, without slots: "me@node1", "[fe80::1]".
 std::string spelt(const HostSlots& host);
@@ -30,6 +38,9 @@ std::string as_option(const std::vector<HostSlots>& hosts);
 
 // Merges hosts of the same name and adds up their slots.
 std::vector<HostSlots> merge_same_names(std::vector<HostSlots> hosts);
+
+// Removes hosts with 0 slots. Returns a sentence about them, or an empty text.
+std::string leave_out_without_slots(std::vector<HostSlots>& hosts);
 
 // Parses "h1:4,h2,me@node[01-04]:8,[fe80::1]:2,::1". If a host appears again, its slots are added.
 Result<std::vector<HostSlots>> parse_hosts(std::string_view text);

@@ -36,9 +36,15 @@ std::string table_of(const std::vector<HostSlots>& hosts, const Counts& counts, 
   return table(rows);
 }
 
+// True if nobody asked for these slots. The user may then say how many ranks the host gets.
+bool replaceable(const HostSlots& host) { return !host.slots || host.counted; }
+
 // "give more slots (-H a:3,b:3)", or the advice that came with the source of the hosts.
 std::string more_slots(const AssignRequest& request, std::size_t each) {
-  if (!request.more_slots.empty()) return request.more_slots;
+  if (!request.more_slots.empty()) {
+    const bool all = std::all_of(request.hosts.begin(), request.hosts.end(), replaceable);
+    return (all ? "give each host its ranks with --nproc-per-node " + number(each) + ", " : "") + request.more_slots;
+  }
   std::vector<HostSlots> hosts = request.hosts;
   for (HostSlots& host : hosts) host.slots = static_cast<int>(each);
   return "give more slots (-H " + shortened(as_option(hosts)) + ")";
@@ -118,16 +124,18 @@ Result<Counts> share_evenly(const AssignRequest& request, const Counts& slots, i
 
 int at_most(int max_slots, int count) { return max_slots > 0 ? std::min(max_slots, count) : count; }
 
-// A host without a slot count gets that of --nproc-per-node, or else the default.
+// A host whose slots nobody asked for gets those of --nproc-per-node. A host without a slot count gets the default.
 Counts slots_of(const AssignRequest& request, std::vector<std::string>& reasons) {
-  const int otherwise = request.placement.ranks_per_host > 0 ? request.placement.ranks_per_host : request.default_slots;
+  const bool typed = request.placement.ranks_per_host > 0;
+  const int otherwise = typed ? request.placement.ranks_per_host : request.default_slots;
   Counts slots;
   std::vector<HostSlots> without;
   for (const HostSlots& host : request.hosts) {
-    slots.push_back(host.slots.value_or(at_most(host.max_slots, otherwise)));
-    if (!host.slots && slots.back() == otherwise) without.push_back({.name = host.name, .user = host.user});
+    const bool open = typed ? replaceable(host) : !host.slots;
+    slots.push_back(open ? at_most(host.max_slots, otherwise) : *host.slots);
+    if (open && slots.back() == otherwise) without.push_back({.name = host.name, .user = host.user});
   }
-  if (!without.empty() && request.placement.ranks_per_host == 0) {
+  if (!without.empty() && !typed) {
     reasons.push_back(shortened(as_option(without)) + (without.size() == 1 ? " has " : " have ") +
                       counted(static_cast<std::size_t>(otherwise), "slot") + (without.size() == 1 ? ": " : " each: ") +
                       request.default_slots_reason);
@@ -253,6 +261,7 @@ std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::ve
     const int most = at_most(hosts[i].max_slots, own.count);
     if (most < own.count) own = {.count = most, .why = "its max_slots"};
     hosts[i].slots = own.count;
+    hosts[i].counted = true;
     alike[{own.why, own.count}].push_back({.name = hosts[i].name, .user = hosts[i].user});
   }
   std::vector<std::string> reasons;
@@ -269,6 +278,7 @@ bool count_no_gpus(std::vector<HostSlots>& hosts) {
   for (HostSlots& host : hosts) {
     if (host.slots || host.without_gpus == 0) continue;
     host.slots = at_most(host.max_slots, host.without_gpus);
+    host.counted = true;
     any = true;
   }
   return any;

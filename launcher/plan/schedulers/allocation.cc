@@ -37,7 +37,7 @@ std::optional<Fault> read_pair(std::string_view line, std::size_t& column, std::
   }
   column += name.size();
   const std::string_view slots = next_word(line, column);
-  const auto count = parse_number(slots, 1, kMaxRanks);
+  const auto count = parse_number(slots, 0, kMaxRanks);
   if (!count) return Fault{column, in_quotes(slots) + " is not a number of slots"};
   column += slots.size();
   if (hosts.size() == kMaxHosts) return Fault{column, "there are more than " + std::to_string(kMaxHosts) + " hosts"};
@@ -45,14 +45,28 @@ std::optional<Fault> read_pair(std::string_view line, std::size_t& column, std::
   return std::nullopt;
 }
 
-// Reads a hostfile. A host without a slot count has one slot.
+constexpr char kByGpus[] = "one per GPU, or 1 without GPUs";
+
+// Schedulers and MPI's launchers give one slot to a host for which nobody asked for a number. There the host's GPUs
+// count.
+void count_gpus(HostSlots& host) {
+  host.slots.reset();
+  host.without_gpus = 1;
+}
+
+// Returns a text on where the slots come from.
+std::string count_gpus_if_one_each(std::vector<HostSlots>& hosts, const std::string& otherwise) {
+  if (std::any_of(hosts.begin(), hosts.end(), [](const HostSlots& host) { return host.slots.value_or(1) > 1; }))
+    return otherwise;
+  for (HostSlots& host : hosts) {
+    if (host.slots != 0) count_gpus(host);
+  }
+  return kByGpus;
+}
+
 Result<std::vector<HostSlots>> read_nodefile(const std::string& path, const ReadFile& read_file) {
   auto text = read_file(path);
-  if (!text.ok()) return text.status();
-  auto hosts = parse_hostfile(*text, path);
-  if (!hosts.ok()) return hosts;
-  for (HostSlots& host : *hosts) host.slots = host.slots.value_or(1);
-  return hosts;
+  return text.ok() ? parse_hostfile(*text, path) : text.status();
 }
 
 // Advice if the scheduler itself can start a program on another host of the job. It is not done by default, since sites
@@ -76,9 +90,10 @@ Found pbs_allocation(const Environment& environment, const ReadFile& read_file) 
   auto hosts = read_nodefile(path, read_file);
   if (!hosts.ok()) return broken("PBS_NODEFILE", hosts.status());
   std::string advice = advice_on_pbs(environment, *hosts);
+  std::string slots_are = count_gpus_if_one_each(*hosts, "one per line of PBS_NODEFILE");
   return std::optional<Allocation>({.source = "PBS job " + value_of(environment, "PBS_JOBID"),
                                     .hosts = *std::move(hosts),
-                                    .slots_are = "one per line of PBS_NODEFILE",
+                                    .slots_are = std::move(slots_are),
                                     .more_slots = "ask PBS for more (-l select=N:mpiprocs=M)",
                                     .advice = std::move(advice)});
 }
@@ -103,9 +118,10 @@ Found lsf_allocation(const Environment& environment, const ReadFile& read_file) 
   std::vector<HostSlots> merged = merge_same_names(*std::move(hosts));
   // Like ssh, blaunch passes one text to a shell and carries standard input.
   std::string advice = advice_on_tasks(merged, "blaunch {host} {agent}");
+  std::string slots_are = count_gpus_if_one_each(merged, pairs.empty() ? "one per line of LSB_DJOB_HOSTFILE" : "");
   return std::optional<Allocation>({.source = "LSF job " + value_of(environment, "LSB_JOBID"),
                                     .hosts = std::move(merged),
-                                    .slots_are = pairs.empty() ? "one per line of LSB_DJOB_HOSTFILE" : "",
+                                    .slots_are = std::move(slots_are),
                                     .more_slots = "ask LSF for more (-n, -R span[ptile=N])",
                                     .advice = std::move(advice)});
 }
@@ -137,8 +153,10 @@ Found grid_engine_allocation(const Environment& environment, const ReadFile& rea
   std::vector<HostSlots> merged = merge_same_names(*std::move(hosts));
   // Without -V, which would replace the variables of the other host by those of this host.
   std::string advice = advice_on_tasks(merged, "qrsh -inherit {host} {agent}");
+  std::string slots_are = count_gpus_if_one_each(merged, "");
   return std::optional<Allocation>({.source = "Grid Engine job " + value_of(environment, "JOB_ID"),
                                     .hosts = std::move(merged),
+                                    .slots_are = std::move(slots_are),
                                     .more_slots = "ask Grid Engine for more (-pe NAME N)",
                                     .advice = std::move(advice)});
 }
@@ -146,7 +164,7 @@ Found grid_engine_allocation(const Environment& environment, const ReadFile& rea
 struct HostfileVariable {
   const char* name;
   const char* whose;
-  bool hydra;  // a host without a number has one slot
+  bool hydra;  // for MPI a host without a number has one slot
 };
 
 constexpr char kOperatorHostfile[] = "/etc/mpi/hostfile";
@@ -165,13 +183,17 @@ bool says_nothing(const std::string& path, const Result<std::string>& text) {
 }
 
 Found of_hostfile(const std::string& path, std::vector<HostSlots> hosts, const std::string& whose, bool hydra) {
-  if (hydra) {
-    for (HostSlots& host : hosts) host.slots = host.slots.value_or(1);
+  bool by_gpus = false;
+  for (HostSlots& host : hosts) {
+    if (!hydra || host.slots) continue;
+    count_gpus(host);
+    by_gpus = true;
   }
   const bool kubernetes = path == kOperatorHostfile;
   return std::optional<Allocation>(
       {.source = (kubernetes ? "the Kubernetes MPI operator's " : whose + " hostfile ") + path,
        .hosts = std::move(hosts),
+       .slots_are = by_gpus ? "where no number is given: " + std::string(kByGpus) : "",
        .more_slots =
            kubernetes ? "raise slotsPerWorker or the replicas of the MPIJob" : "write more slots into " + path});
 }
@@ -270,15 +292,17 @@ Reach reach_of_named(const Allocation& allocation, const std::vector<HostSlots>&
 std::string found_text(const Allocation& allocation) {
   std::size_t slots = 0;
   bool all_known = true;
+  bool by_option = true;  // -H cannot say "1 without GPUs"
   for (const HostSlots& host : allocation.hosts) {
     slots += static_cast<std::size_t>(host.slots.value_or(0));
     all_known = all_known && host.slots;
+    by_option = by_option && host.without_gpus == 0;
   }
   const std::string list = shortened(as_option(allocation.hosts));
   std::string out = "found " + allocation.source + ": " + counted(allocation.hosts.size(), "host");
   if (all_known) out += " and " + counted(slots, "slot");
   if (!allocation.slots_are.empty()) out += " (" + allocation.slots_are + ")";
-  return out + ", as -H " + list + " would give; --no-detect turns this off";
+  return out + (by_option ? ", as -H " + list + " would give" : ": " + list) + "; --no-detect turns this off";
 }
 
 }  // namespace distrun::launcher

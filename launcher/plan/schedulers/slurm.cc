@@ -83,6 +83,7 @@ class Component {
         out.back().without_gpus = (*slots)[i];
       } else {
         out.back().slots = (*slots)[i];
+        out.back().counted = !tasks_count_;
       }
     }
     if (gpus_unknown_) slots_are_ = "one per GPU, or " + slots_are_ + " without GPUs";
@@ -121,9 +122,9 @@ class Component {
     if (part_of_job() && !several(*tasks)) tasks->reset();  // these tasks are this command itself
     if (!*tasks && per_node) *tasks = Counts(hosts, *per_node);
     const bool asked = per_node || is_set(environment_, "SLURM_NTASKS" + suffix_);
-    const bool tasks_count = asked && several(*tasks);
-    const int gpus = tasks_count ? 0 : gpus_per_host(hosts);
-    gpus_unknown_ = !tasks_count && gpus == 0 && !has_batch_host();
+    tasks_count_ = asked && several(*tasks);
+    const int gpus = tasks_count_ ? 0 : gpus_per_host(hosts);
+    gpus_unknown_ = !tasks_count_ && gpus == 0 && !has_batch_host();
     if (gpus > 0) {
       slots_are_ = "one per GPU";
       return Counts(hosts, gpus);
@@ -182,6 +183,7 @@ class Component {
   const Environment& environment_;
   std::string suffix_;
   std::string slots_are_;
+  bool tasks_count_ = false;   // the user asked for several tasks on a host
   bool gpus_unknown_ = false;  // Slurm does not tell (--gres), so the hosts are asked
   std::vector<std::string> job_hosts_;
 };
@@ -201,22 +203,19 @@ void describe_step(const Environment& environment, const std::vector<std::string
   out.beside = job_hosts;
 }
 
-// True for variables that srun reads as its own options: the step's share of the job, its output, and its variables
-// (with sbatch --export=NONE not even HOME).
-bool shapes_steps(std::string_view name) {
-  constexpr std::string_view kBeginnings[] = {"SRUN_",       "SLURM_GPUS",   "SLURM_GPU_",
-                                              "SLURM_MEM_",  "SLURM_TRES_",  "SLURM_NTASKS",
-                                              "SLURM_STDIN", "SLURM_STDOUT", "SLURM_STDERR"};
-  constexpr std::string_view kEnds[] = {"_PER_TASK", "_PER_GPU"};
-  constexpr std::string_view kNames[] = {"SLURM_EXACT",     "SLURM_EXCLUSIVE",        "SLURM_HINT",
-                                         "SLURM_CORE_SPEC", "SLURM_THREADS_PER_CORE", "SLURM_LABELIO",
-                                         "SLURM_EXPORT_ENV"};
+// True for variables of Slurm that name the job or say how to reach the cluster. All others may be options of srun: the
+// step's share of the job, its output, its folder, and its variables (with sbatch --export=NONE not even HOME).
+bool names_job_or_cluster(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "SLURM_JOB_ID",   "SLURM_JOBID",        "SLURM_JOB_NODELIST",   "SLURM_NODELIST",     "SLURM_JOB_NUM_NODES",
+      "SLURM_HET_SIZE", "SLURM_CONF",         "SLURM_CONF_SERVER",    "SLURM_CLUSTER_NAME", "SLURM_JWT",
+      "SLURM_STEPMGR",  "SLURM_NODE_ALIASES", "SLURM_WORKING_CLUSTER"};
   name = name.substr(0, name.find("_HET_GROUP_"));
-  const auto begins = [name](std::string_view text) { return name.starts_with(text); };
-  const auto ends = [name](std::string_view text) { return name.starts_with("SLURM_") && name.ends_with(text); };
-  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings), begins) ||
-         std::any_of(std::begin(kEnds), std::end(kEnds), ends) ||
-         std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+bool may_be_option_of_srun(std::string_view name) {
+  return name.starts_with("SRUN_") || (name.starts_with("SLURM") && !names_job_or_cluster(name));
 }
 
 std::vector<std::string> suffixes(const Environment& environment) {
@@ -287,7 +286,7 @@ Environment environment_of_steps(const Environment& environment) {
   // srun plug-ins of some sites read the ticket cache.
   std::erase_if(out, [](const auto& variable) {
     const std::string& name = variable.first;
-    return shapes_steps(name) || (names_one_host(name) && name != "KRB5CCNAME");
+    return may_be_option_of_srun(name) || (names_one_host(name) && name != "KRB5CCNAME");
   });
   return out;
 }

@@ -8,9 +8,10 @@ namespace distrun::launcher {
 // Parses "2(x3),1": one number per host, in the order of the job's hostlist. `where` names the text in errors.
 Result<std::vector<int>> parse_slurm_counts(const std::string& text, const std::string& where);
 
-// The environment for srun. sbatch and salloc set variables with the options of the job, and srun reads them as its own
-// options. An agent's step, with one task for all ranks of a host, would then be refused or get the share of one task.
-// This removes those variables, and those that are true on this host only. It keeps the job itself (SLURM_JOB_ID).
+// The environment for srun. sbatch, salloc and users set variables that srun reads as its own options. An agent's step,
+// with one task for all ranks of a host, would then be refused or get the share of one task. This keeps only those of
+// Slurm's variables that name the job and the cluster, because each version of Slurm has other options. It also removes
+// variables that are true on this host only.
 Environment environment_of_steps(const Environment& environment);
 
 Result<std::optional<Allocation>> slurm_allocation(const Environment& environment);

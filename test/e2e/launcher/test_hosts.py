@@ -75,6 +75,39 @@ def test_a_nodefile_with_full_names(tmp_path: Path) -> None:
     assert "found PBS job 7: 1 host and 2 slots" in done.stderr
 
 
+def test_one_line_for_each_host_gives_no_slot_count(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text(f"{THIS}\nother\n")
+    job = {"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "7"}
+    done = run("--explain=json", "-np", "4", "--nproc-per-node", "2", "true", env=job)
+    assert [rank["host"] for rank in json.loads(done.stdout)["ranks"]] == [THIS, THIS, "other", "other"], done.stderr
+    plan = run("--explain=json", "true", env=job)
+    found = "found PBS job 7: 2 hosts (one per GPU, or 1 without GPUs): "
+    assert any(reason.startswith(found) for reason in json.loads(plan.stdout)["reasons"]), plan.stdout
+    full = run("--explain", "-np", "8", "true", env=job)
+    assert full.returncode == 69 and "Give each host its ranks with --nproc-per-node 4, ask PBS for" in full.stderr
+
+
+def test_a_host_with_no_slots_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("localhost slots=2\nh2 slots=0\n")
+    for hosts in (["--hostfile", str(tmp_path / "hosts")], ["-H", "localhost:2,h2:0"]):
+        done = shell(*hosts, script="echo $RANK of $WORLD_SIZE")
+        assert ranks_of(done.stdout) == ["0 of 2", "1 of 2"], done.stderr
+        assert "distrun: h2 is left out: it has 0 slots\n" in done.stderr
+    none = run("-H", "h[1-2]:0", "true")
+    assert none.returncode == 64 and "no host is left: h[1-2] are left out: they have 0 slots" in none.stderr
+
+
+def test_a_slurm_job_that_is_over_is_told_with_the_way_out(tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text(
+        "#!/bin/sh\necho 'srun: error: Unable to confirm allocation for job 7: Invalid job id specified' >&2\nexit 1\n"
+    )
+    srun.chmod(0o755)
+    done = run("true", env={**SLURM, "SLURMD_NODENAME": "", "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert done.returncode == 69 and "the job is over, but its variables are still set" in done.stderr, done.stderr
+    assert "add --no-detect" in done.stderr
+
+
 @pytest.mark.skipif("." in THIS, reason="this machine knows its domain")
 def test_a_machine_of_another_domain_with_our_name_is_not_this_one() -> None:
     done = run("-H", f"{THIS}.elsewhere.invalid:1", "true")

@@ -47,7 +47,9 @@ std::string shown(const Result<std::optional<Allocation>>& found) {
   std::string out = found_text(allocation) + "\n";
   for (const HostSlots& host : allocation.hosts) {
     out += spelt(host) + " " + (host.slots ? std::to_string(*host.slots) : "?");
-    out += host.max_slots > 0 ? " of " + std::to_string(host.max_slots) + "\n" : "\n";
+    if (host.max_slots > 0) out += " of " + std::to_string(host.max_slots);
+    if (host.without_gpus > 0) out += ", or " + std::to_string(host.without_gpus) + " without GPUs";
+    out += host.counted ? " (nobody asked for them)\n" : "\n";
   }
   if (!allocation.own_name.empty()) out += "this machine: " + allocation.own_name + "\n";
   if (!allocation.advice.empty()) out += "advice: " + allocation.advice + "\n";
@@ -93,6 +95,41 @@ TEST_CASE("inside Slurm agents start by srun, elsewhere by ssh") {
   CHECK((*lsf)->launch_with.empty());
 }
 
+TEST_CASE("a list with one line or slot per host gives no slot count: GPUs and --nproc-per-node count there") {
+  const auto hosts = [](const Environment& job, const std::string& file) {
+    const auto found = detect_allocation(job, [&](const std::string&) { return Result<std::string>(file); });
+    REQUIRE((found.ok() && found->has_value()));
+    return (*found)->hosts;
+  };
+  using List = std::vector<HostSlots>;
+  const List open = {{.name = "a", .without_gpus = 1}, {.name = "b", .without_gpus = 1}};
+  const List given = {{.name = "a", .slots = 2}, {.name = "b", .slots = 1}};
+  const Environment pbs = {{"PBS_NODEFILE", "f"}};
+  CHECK(hosts(pbs, "a\nb\n") == open);
+  CHECK(hosts(pbs, "a\na\nb\n") == given);
+  CHECK(hosts({{"LSB_MCPU_HOSTS", "a 1 b 1"}}, "") == open);
+  CHECK(hosts({{"LSB_MCPU_HOSTS", "a 2 b 1"}}, "") == given);
+  CHECK(hosts({{"LSB_DJOB_HOSTFILE", "f"}}, "a\nb\n") == open);
+  CHECK(hosts({{"PE_HOSTFILE", "f"}}, "a 1 q <NULL>\nb 1 q <NULL>\n") == open);
+  CHECK(hosts({{"PE_HOSTFILE", "f"}}, "a 1 q <NULL>\nb 1 q <NULL>\na 1 q <NULL>\n") == given);
+  CHECK(hosts({{"HYDRA_HOST_FILE", "f"}}, "a\nb:1\n") == List{open[0], {.name = "b", .slots = 1}});
+  CHECK(hosts({{"LSB_MCPU_HOSTS", "a 1 b 0"}}, "") == List{open[0], {.name = "b", .slots = 0}});
+}
+
+TEST_CASE("in a Slurm job the slots are the user's only where several tasks on a host were asked for") {
+  const auto counted = [](const Environment& more) {
+    Environment job = {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "n[1-2]"}};
+    job.insert(more.begin(), more.end());
+    const auto found = slurm_allocation(job);
+    REQUIRE(found.ok());
+    return (*found)->hosts.front().counted;
+  };
+  CHECK(counted({{"SLURM_TASKS_PER_NODE", "1(x2)"}, {"SLURM_NTASKS", "2"}}));
+  CHECK(counted({{"SLURM_TASKS_PER_NODE", "1(x2)"}, {"SLURM_GPUS_ON_NODE", "4"}}));
+  CHECK(counted({{"SLURM_JOB_CPUS_PER_NODE", "8(x2)"}}));
+  CHECK_FALSE(counted({{"SLURM_TASKS_PER_NODE", "4(x2)"}, {"SLURM_NTASKS", "8"}}));
+}
+
 TEST_CASE("each host of a heterogeneous Slurm job is reached in its own component") {
   const auto found = slurm_allocation({{"SLURM_JOB_ID", "7"},
                                        {"SLURM_HET_SIZE", "2"},
@@ -123,13 +160,15 @@ TEST_CASE("the batch host's GPUs are not those of other components of a heteroge
     REQUIRE(found.ok());
     return (*found)->hosts;
   };
-  const std::vector<HostSlots> asked = {
-      {.name = "a1", .slots = 4}, {.name = "a2", .slots = 4}, {.name = "b1", .without_gpus = 1}};
+  const std::vector<HostSlots> asked = {{.name = "a1", .slots = 4, .counted = true},
+                                        {.name = "a2", .slots = 4, .counted = true},
+                                        {.name = "b1", .without_gpus = 1}};
   CHECK(slots() == asked);
-  CHECK(found_text(**slurm_allocation(job))
-            .find("3 hosts (one per GPU; one per GPU, or one per task without GPUs), as") != std::string::npos);
+  CHECK(
+      found_text(**slurm_allocation(job)).find("3 hosts (one per GPU; one per GPU, or one per task without GPUs): ") !=
+      std::string::npos);
   job["SLURM_GPUS_PER_NODE_HET_GROUP_1"] = "2";
-  CHECK(slots().back() == HostSlots{.name = "b1", .slots = 2});
+  CHECK(slots().back() == HostSlots{.name = "b1", .slots = 2, .counted = true});
   job["SLURM_NTASKS_HET_GROUP_1"] = "8";
   job["SLURM_TASKS_PER_NODE_HET_GROUP_1"] = "8";
   CHECK(slots().back() == HostSlots{.name = "b1", .slots = 8});
@@ -144,14 +183,42 @@ TEST_CASE("the steps of agents are not shaped by what the job was asked for with
                      {"A_PER_TASK", "1"},
                      {"SLURM_JOB_NUM_NODES", "2"}};
   const Environment kept = job;
-  for (const char* name :
-       {"SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_CPUS_PER_TASK",
-        "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_TRES_PER_TASK", "SLURM_EXACT",
-        "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SRUN_CPUS_PER_TASK", "SLURM_HINT", "SLURM_LABELIO",
-        "SLURM_EXPORT_ENV", "SLURM_CPUS_PER_TASK_HET_GROUP_1"}) {
+  for (const char* name : {"SLURM_GPUS",
+                           "SLURM_GPUS_PER_NODE",
+                           "SLURM_GPUS_PER_TASK",
+                           "SLURM_GPU_BIND",
+                           "SLURM_CPUS_PER_TASK",
+                           "SLURM_CPUS_PER_GPU",
+                           "SLURM_MEM_PER_CPU",
+                           "SLURM_MEM_PER_NODE",
+                           "SLURM_TRES_PER_TASK",
+                           "SLURM_EXACT",
+                           "SLURM_NTASKS",
+                           "SLURM_NTASKS_PER_NODE",
+                           "SRUN_CPUS_PER_TASK",
+                           "SLURM_HINT",
+                           "SLURM_LABELIO",
+                           "SLURM_EXPORT_ENV",
+                           "SLURM_CPUS_PER_TASK_HET_GROUP_1",
+                           "SLURM_WORKING_DIR",
+                           "SLURM_PARTITION",
+                           "SLURM_TIMELIMIT",
+                           "SLURM_CPU_BIND",
+                           "SLURM_DISTRIBUTION",
+                           "SLURM_HOSTFILE",
+                           "SLURM_JOB_NAME",
+                           "SLURM_PTY_PORT",
+                           "SLURM_NEW_IN_A_LATER_VERSION",
+                           "SRUN_DEBUG",
+                           "SLURMD_DEBUG"}) {
     job[name] = "1";
   }
   CHECK(environment_of_steps(job) == kept);
+  for (const char* name : {"SLURM_JOBID", "SLURM_HET_SIZE", "SLURM_JOB_NODELIST_HET_GROUP_1",
+                           "SLURM_JOB_ID_HET_GROUP_0", "SLURM_WORKING_CLUSTER", "SLURM_JWT", "SLURM_STEPMGR"}) {
+    INFO(name);
+    CHECK(environment_of_steps({{name, "1"}}).contains(name));
+  }
 }
 
 TEST_CASE("srun does not carry what is true on this host only") {

@@ -107,8 +107,9 @@ TEST_CASE("a fault in -H has its column and a caret below it") {
   CHECK(has(fault(parse_hosts("a:2,,b")), "column 5"));
   CHECK(has(fault(parse_hosts("a:2,")), "column 5"));
   CHECK(has(fault(parse_hosts("")), "host name is missing"));
-  CHECK(has(fault(parse_hosts("a:0")), "not a number of slots"));
   CHECK(has(fault(parse_hosts("a:-1")), "not a number of slots"));
+  for (const char* list : {"a:1 b:1", "a b", "a,b c", "a:1,\tb:1"})
+    CHECK(has(fault(parse_hosts(list)), "separate the hosts by commas without blanks, as in -H host1:4,host2:4"));
   CHECK(has(fault(parse_hosts("a:99999999999999")), "not a number of slots"));
 }
 
@@ -117,13 +118,56 @@ TEST_CASE("no name in -H can be an option, a user's option or a shell's text") {
   CHECK(has(fault(parse_hosts("-x@a")), "column 1: "));
   CHECK(has(fault(parse_hosts("me@-oProxyCommand=x")), "column 4: a host name cannot start with '-'"));
   CHECK(has(fault(parse_hosts("@a")), "a user name is missing"));
-  CHECK(has(fault(parse_hosts("a@b@c")), "column 4: '@' cannot be part of a host name"));
+  CHECK(has(fault(parse_hosts("a@b@")), "column 5: a host name is missing"));
   CHECK(has(fault(parse_hosts("a b:1")), "column 2"));
   CHECK(has(fault(parse_hosts("$(id):1")), "column 1: '$' cannot be part of a host name"));
   for (const char c : std::string_view(" ;$`'\"\\|&<>(){}*?~!#%/=^\n\r\t\0\x1b\x7f", 28)) {
     CHECK_FALSE(parse_hosts(std::string("a") + c + "b:1").ok());
-    CHECK_FALSE(parse_hosts(std::string("u") + c + "v@a:1").ok());
+    const bool of_users = c == '\\' || c == '/' || c == '=';
+    CHECK(parse_hosts(std::string("u") + c + "v@a:1").ok() == of_users);
   }
+}
+
+TEST_CASE("a user is taken as ssh takes it, and the host follows the last @") {
+  CHECK(hosts_of("me@corp.example@node1:1") == Hosts{{.name = "node1", .user = "me@corp.example", .slots = 1}});
+  CHECK(hosts_of("CORP\\me@n[1-2]") == Hosts{{.name = "n1", .user = "CORP\\me"}, {.name = "n2", .user = "CORP\\me"}});
+  CHECK(hosts_of("CORP+me@realm@[fe80::1]:2") == Hosts{{.name = "fe80::1", .user = "CORP+me@realm", .slots = 2}});
+  CHECK(file_of("n1:1 user=CORP\\me\nme@corp@n2\n") ==
+        Hosts{{.name = "n1", .user = "CORP\\me", .slots = 1}, {.name = "n2", .user = "me@corp"}});
+  CHECK(spelt(hosts_of("me@corp@n1").front()) == "me@corp@n1");
+  CHECK(has(fault(parse_hosts("me\\@n1")), "column 3: a user name cannot end with '\\'"));
+  CHECK(has(fault(parse_hosts("@corp\\me;id@n1")), "column 9: ';' cannot be part of a user name"));
+  CHECK(has(fault(parse_hostfile("n1 user=\n", "f")), "a user name is missing"));
+}
+
+TEST_CASE("a host with 0 slots is left out, and a sentence names it") {
+  Hosts hosts = hosts_of("a:2,b:0,me@c:0");
+  CHECK(leave_out_without_slots(hosts) == "b,me@c are left out: they have 0 slots");
+  CHECK(hosts == Hosts{{.name = "a", .slots = 2}});
+  CHECK(leave_out_without_slots(hosts).empty());
+  hosts = file_of("h1 slots=2\nh2 slots=0 max_slots=4\nh3\n");
+  CHECK(leave_out_without_slots(hosts) == "h2 is left out: it has 0 slots");
+  CHECK(hosts == Hosts{{.name = "h1", .slots = 2}, {.name = "h3"}});
+  CHECK(hosts_of("a:0,a:2,a") == Hosts{{.name = "a", .slots = 3}});
+  CHECK(has(fault(parse_hostfile("h1 max_slots=0\n", "f")), "To leave this host out, write slots=0"));
+}
+
+TEST_CASE("JSON in place of a host list is refused with the right form") {
+  const auto of_list = [](std::string_view text) { return fault(parse_hosts(text)); };
+  for (const char* text : {R"([{"ssh": "h1"}])", R"(["h1", "h2"])", "['h1']", R"({"h1": 2})", " [ ]"}) {
+    INFO(text);
+    CHECK(has(of_list(text), "this is JSON. Write hosts and slots, as in -H host1:4,host2:4"));
+  }
+  const std::string text = fault(parse_hostfile("\n[\n  {\"ssh\": \"h1\"}\n]\n", "f"));
+  CHECK(text == "f:2:1: this is JSON. Write one host on each line, as in: host1 slots=4\n  [\n  ^");
+  CHECK(hosts_of("[1-2],[3]").size() == 3);
+  CHECK(file_of("[fe80::1]:2\n[1-2]\n").size() == 3);
+}
+
+TEST_CASE("a character of a document in a host list is shown whole") {
+  CHECK(has(fault(parse_hosts("h1:1,\u201ch2")), "column 6: '\u201c' cannot be part of a host name"));
+  CHECK(has(fault(parse_hosts("n\u20131@h2")), "'\u2013' cannot be part of a user name"));
+  CHECK(has(fault(parse_hostfile("h1\u00a0slots=2\n", "f")), "f:1:3: '\u00a0' cannot be part of a host name"));
 }
 
 TEST_CASE("Open MPI's, Hydra's, DeepSpeed's and Horovod's hostfiles") {
@@ -156,7 +200,7 @@ TEST_CASE("PBS's nodefile: one slot per line") {
 TEST_CASE("a fault in a hostfile has file, line and column, and the line with its place marked") {
   const std::string text = fault(parse_hostfile("h1 slots=4\nh2 slots=no # two\n", "my.hosts"));
   CHECK(text ==
-        "my.hosts:2:10: 'no' is not a number of slots. Write a whole number, 1 or more, as in host:4\n"
+        "my.hosts:2:10: 'no' is not a number of slots. Write a whole number, as in host:4\n"
         "  h2 slots=no # two\n           ^");
   CHECK(has(fault(parse_hostfile("h1 cores=4\n", "f")), "f:1:4: 'cores' is not valid"));
   CHECK(has(fault(parse_hostfile("h1 slots=4 max_slots=2\n", "f")), "f:1:1: h1 has more slots than its max_slots"));
@@ -292,6 +336,22 @@ TEST_CASE("the same number of ranks on each host") {
             "need 2 hosts, and the job has 1."));
 }
 
+TEST_CASE("--nproc-per-node replaces slots that nobody asked for, and no others") {
+  Hosts hosts = {{.name = "a", .slots = 1, .counted = true}, {.name = "b", .without_gpus = 1}};
+  const auto ranks = [&hosts](const PlacementOptions& placement) {
+    const auto plan = assign({.hosts = hosts, .placement = placement, .more_slots = "ask PBS for more"});
+    return plan.ok() ? std::to_string(plan->places.size()) : plan.status().message();
+  };
+  CHECK(ranks({.ranks_per_host = 4}) == "8");
+  CHECK(ranks({.ranks = 6, .ranks_per_host = 4}) == "6");
+  CHECK(has(ranks({.ranks = 8}), "\nGive each host its ranks with --nproc-per-node 4, ask PBS for more, use fewer"));
+  hosts[1] = {.name = "b", .slots = 1};
+  CHECK(has(ranks({.ranks_per_host = 4}), "4 ranks on each host, as --nproc-per-node asks, do not fit"));
+  CHECK(has(ranks({.ranks = 8}), "\nAsk PBS for more, use fewer"));
+  hosts[1] = {.name = "b", .max_slots = 2, .counted = true};
+  CHECK(has(ranks({.ranks_per_host = 4}), "do not fit"));
+}
+
 TEST_CASE("max_slots holds even with --oversubscribe") {
   const AssignRequest request{.hosts = {{.name = "a", .slots = 1, .max_slots = 2}, {.name = "b", .slots = 1}},
                               .placement = {.ranks = 5, .oversubscribe = true}};
@@ -372,7 +432,7 @@ TEST_CASE("a host whose GPUs the allocation does not tell has one slot for each,
   four_gpus.gpus.resize(4);
   std::vector<HostSlots> hosts = {{.name = "gpu", .without_gpus = 1}, {.name = "cpu", .without_gpus = 1}};
   const auto reasons = fill_slots(hosts, {four_gpus, Topology{}}, {});
-  CHECK(hosts[0].slots == 4);
+  CHECK(hosts[0] == HostSlots{.name = "gpu", .slots = 4, .without_gpus = 1, .counted = true});
   CHECK(hosts[1].slots == 1);
   CHECK(std::find(reasons.begin(), reasons.end(), "cpu has 1 slot: as the allocation says; it has no GPUs") !=
         reasons.end());

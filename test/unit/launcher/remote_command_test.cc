@@ -67,7 +67,7 @@ TEST_CASE("words are split as a shell does, and nothing is expanded") {
 
 TEST_CASE("ssh gets the host as one word after --, and its options before") {
   const SshOptions options{.port = 2222, .identity = "/k ey", .options = {"StrictHostKeyChecking=no"}};
-  const auto argv = ssh_argv(options, "me", "h1", "command");
+  const auto argv = ssh_argv(options, "me", "h1", "command", 902);
   CHECK(argv.front() == "ssh");
   CHECK(std::vector<std::string>(argv.end() - 3, argv.end()) == std::vector<std::string>{"--", "h1", "command"});
   const auto at = [&](const std::string& word) { return std::find(argv.begin(), argv.end(), word); };
@@ -77,6 +77,44 @@ TEST_CASE("ssh gets the host as one word after --, and its options before") {
   CHECK(at("StrictHostKeyChecking=no") < at("BatchMode=yes"));
   CHECK(at("StrictHostKeyChecking=no") < at("ControlMaster=no"));
   CHECK(at("ControlMaster=no") < at("--"));
+}
+
+TEST_CASE("what a user's ssh_config has for logins is overridden, as far as this ssh knows the options") {
+  const auto has_option = [](int version, const std::string& option) {
+    const auto argv = ssh_argv({}, "", "h1", "command", version);
+    const auto at = std::find(argv.begin(), argv.end(), option);
+    return at != argv.end() && *(at - 1) == "-o";
+  };
+  for (const int version : {0, 704, 706, 806, 807, 902, 1001}) {
+    INFO(version);
+    CHECK(has_option(version, "Tunnel=no"));
+    CHECK(has_option(version, "LogLevel=INFO"));
+    CHECK(has_option(version, "RemoteCommand=none") == (version >= 706));
+    for (const char* option : {"SessionType=default", "StdinNull=no", "ForkAfterAuthentication=no"}) {
+      CHECK(has_option(version, option) == (version >= 807));
+    }
+  }
+}
+
+TEST_CASE("the version of ssh") {
+  CHECK(ssh_version("OpenSSH_9.2p1 Debian-2+deb12u10, OpenSSL 3.0.19 27 Jan 2026\n") == 902);
+  CHECK(ssh_version("OpenSSH_7.4p1, OpenSSL 1.0.2k-fips  26 Jan 2017") == 704);
+  CHECK(ssh_version("a warning\nOpenSSH_10.0p2, OpenSSL") == 1000);
+  CHECK(ssh_version("OpenSSH_for_Windows_8.1p1, LibreSSL 3.0.2") == 801);
+  for (const char* text : {"", "Dropbear v2022.83", "Sun_SSH_1.1.4", "OpenSSH_", "OpenSSH_x.y", "OpenSSH_9"}) {
+    INFO(text);
+    CHECK(ssh_version(text) == 0);
+  }
+}
+
+TEST_CASE("what srun says comes with the way out") {
+  const std::string over =
+      "srun: error: Unable to confirm allocation for job 4242: Invalid job id specified\n"
+      "srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 4242\n";
+  CHECK(has(start_failure(1, over, false), "the job is over, but its variables are still set in this shell"));
+  CHECK(has(start_failure(1, over, false), "add --no-detect"));
+  CHECK(has(start_failure(1, "srun: error: Unable to contact slurm controller", false), "add --no-detect"));
+  CHECK_FALSE(has(start_failure(1, "docker: error", false), "--no-detect"));
 }
 
 TEST_CASE("any login shell runs the launcher's own file where it is there, else the one on PATH") {
