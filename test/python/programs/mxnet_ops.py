@@ -278,7 +278,7 @@ def check_options_of_optimizers_and_trainers() -> None:
             hvd.DistributedOptimizer(sgd(), **options)
         with raises(kind, text):
             hvd.DistributedTrainer(params, "sgd", **options)
-    for prefix, kind, text in ((5, TypeError, "prefix is a str"), ("a\nb", ValueError, "prefix is one line of text")):
+    for prefix, kind, text in ((5, TypeError, "prefix must be a str"), ("a\nb", ValueError, "prefix must be one line")):
         with raises(kind, text):
             hvd.DistributedTrainer(params, "sgd", prefix=prefix)
     for wrong in ("fp16", None, hvd.Compression):
@@ -350,7 +350,7 @@ def check_what_is_no_parameter() -> None:
             TypeError, "parameter 'own.b' is of type", "not an array of MXNet or a Parameter", "broadcast_object"
         ):
             hvd.broadcast_parameters({"a": array, "b": wrong}, prefix="own.")
-    for prefix, kind, text in ((5, TypeError, "prefix is a str"), ("a\nb", ValueError, "prefix is one line of text")):
+    for prefix, kind, text in ((5, TypeError, "prefix must be a str"), ("a\nb", ValueError, "prefix must be one line")):
         with raises(kind, text):
             hvd.broadcast_parameters({"a": array}, prefix=prefix)
     with raises(ValueError, "the name of a parameter must not contain a NUL"):
