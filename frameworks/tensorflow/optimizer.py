@@ -30,6 +30,18 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         self._reduction = reduction
         self._agg_helper = LocalGradientAggregationHelper(passes, reduction.reduce, average) if passes > 1 else None
         self._warns = True
+        self._used = False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles as TensorFlow's optimizers do. They cannot in a graph, once they belong to it."""
+        self._reduction.copied()
+        if self._used and not tf.executing_eagerly():
+            raise TypeError(
+                "a DistributedOptimizer cannot be copied or pickled in a graph, because its variables belong to the "
+                "graph. Create another one: hvd.DistributedOptimizer(optimizer). To keep its state, use "
+                "tf.compat.v1.train.Saver."
+            )
+        return super().__reduce_ex__(protocol)
 
     def register_local_var(self, var: Any) -> None:
         """Excludes the gradient of this variable from the reduction."""
@@ -37,7 +49,7 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
 
     def compute_gradients(self, *arguments: Any, **options: Any) -> list[tuple[Any, Any]]:
         """Computes gradients with the wrapped optimizer, and reduces them over the ranks."""
-        self._warns = False
+        self._warns, self._used = False, True
         pairs = self._optimizer.compute_gradients(*arguments, **options)
         gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         if self._agg_helper is not None:
@@ -52,6 +64,7 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         With several passes per step, only the last pass applies them. Every pass increments `global_step`.
         """
         pairs = list(grads_and_vars)
+        self._used = True
         self._warn_of_gradients_of_others()
 
         def apply() -> Any:

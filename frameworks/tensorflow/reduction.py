@@ -68,6 +68,16 @@ class Reduction:
         """Excludes the gradient of `variable` from the reduction."""
         self.local[id(variable)] = variable
 
+    def copied(self) -> Reduction:
+        """Returns a copy for another optimizer. TypeError if it has local variables, which are known by their id."""
+        if self.local:
+            raise TypeError(
+                "a DistributedOptimizer with variables of one rank only (register_local_var) cannot be copied or "
+                "pickled, because the copy does not know which variables these are. Create another one, and register "
+                "its variables."
+            )
+        return dataclasses.replace(self, local={})
+
     def active(self) -> bool:
         """True if the process set has other ranks to reduce with."""
         return has_peers(self.process_set)

@@ -20,6 +20,13 @@ class _DistributedGradientTape(tf.GradientTape):
 
     _reduction: Reduction
 
+    def __reduce_ex__(self, _: Any) -> Any:
+        """Refuses copies and pickles: TensorFlow's recording has none."""
+        raise TypeError(
+            "a DistributedGradientTape cannot be copied or pickled, because TensorFlow cannot copy what it has "
+            "recorded. Create it where the gradients are computed: hvd.DistributedGradientTape(tape)."
+        )
+
     def register_local_source(self, source: Any) -> None:
         """Excludes the gradient of this variable from the reduction."""
         self._reduction.keep_local(source)

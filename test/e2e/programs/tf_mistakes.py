@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import unittest.mock
 
 import numpy as np
@@ -144,6 +146,29 @@ def twice() -> None:
         raises(ValueError, "tape is already distributed", again, tape)
 
 
+def copies() -> None:
+    """Optimizers continue; what cannot be copied is refused at the copy, with the cure."""
+    own = tf.constant(hvd.rank() + 1.0)
+    for copied in (copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+        weight = tf.Variable(0.0)
+        optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.MomentumOptimizer(1.0, 0.5), op=hvd.Sum)
+        total = SIZE * (SIZE + 1) / 2
+        for moved in (1.0, 2.5):  # the momentum adds a half
+            optimizer.apply_gradients(optimizer.compute_gradients(lambda weight=weight: weight * own, [weight]))
+            equal(weight, -moved * total)
+            optimizer = copied(optimizer) if copied is copy.deepcopy else optimizer
+        again = copied(optimizer)
+        assert again._reduction.op == hvd.Sum and again._reduction.process_set is hvd.global_process_set
+        again.register_local_var(weight)
+        raises(TypeError, "variables of one rank only (register_local_var) cannot be copied", copied, again)
+        tape = hvd.DistributedGradientTape(tf.GradientTape())
+        with tape:
+            loss = weight * own
+        for holder in (tape, {"tape": tape}):
+            raises(TypeError, "Create it where the gradients are computed: hvd.Distrib", copied, holder)
+        equal(tape.gradient(loss, weight), (SIZE + 1) / 2)
+
+
 names_and_sets()
 factors_and_compression()
 plain_factors_are_cheap()
@@ -151,6 +176,7 @@ arrays_that_are_more_than_numbers()
 roots_and_variables()
 gradients()
 twice()
+copies()
 for wide in (tf.uint16, tf.complex64):
     raises(hvd.InvalidArgument, f"allreduce of dtype {wide.name} is not", hvd.allreduce, tf.ones(2, wide), op=hvd.Sum)
 many = [tf.zeros([])] * 4097

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -287,6 +289,43 @@ def every_pass_is_a_global_step() -> None:
     tf1.enable_control_flow_v2()
 
 
+def copies() -> None:
+    """A new optimizer can be copied. One that belongs to a graph cannot, and the error says what to do."""
+    for options in ({}, {"backward_passes_per_step": 2}):
+        with tf.Graph().as_default():
+            weight = tf1.get_variable("weight", initializer=np.zeros([2], np.float32))
+            own = hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9), **options)
+            again = pickle.loads(pickle.dumps(copy.deepcopy(own)))
+            train = again.minimize(tf.reduce_sum(weight) * (RANK + 1.0))
+            for copied in (copy.deepcopy, pickle.dumps):
+                raises(
+                    TypeError, "in a graph, because its variables belong to the graph. Create another", copied, again
+                )
+                raises(TypeError, "in a graph, because", copied, {"optimizer": again})
+            with tf1.Session() as session:
+                session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
+                for _ in range(2 if options else 1):
+                    session.run(train)
+                equal(session.run(weight), [-MEAN * (2 if options else 1)] * 2)
+
+
+def kept_and_dropped() -> None:
+    """Optimizers that a program has dropped, or keeps without using, do not change the next training."""
+    kept = []
+    for fold in range(3):
+        with tf.Graph().as_default():
+            weight = tf1.get_variable("weight", initializer=np.zeros([2], np.float32))
+            loss = tf.reduce_sum(weight) * (RANK + 1.0)
+            unused = hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9))
+            unused.compute_gradients(loss)
+            kept += [unused] if fold else []
+            train = hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9)).minimize(loss)
+            with tf1.Session() as session:
+                session.run(tf1.global_variables_initializer())
+                session.run(train)
+                equal(session.run(weight), [-MEAN] * 2)
+
+
 operations()
 the_other_operations()
 gradients()
@@ -304,6 +343,8 @@ gradients_that_nobody_has_reduced()
 variables_of_a_ranks_own()
 two_aggregations()
 every_pass_is_a_global_step()
+copies()
+kept_and_dropped()
 momentum = hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9))
 assert momentum.get_slot_names() is not None and isinstance(momentum, hvd._DistributedOptimizer)
 raises(ValueError, "Keras optimizer", hvd.DistributedOptimizer, "sgd")
