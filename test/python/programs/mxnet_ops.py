@@ -303,10 +303,54 @@ def check_what_is_set_on_an_optimizer_is_the_wrapped_ones() -> None:
     optimizer.idx2name = {0: "frozen"}
     optimizer.set_lr_mult({"frozen": 0.0})
     assert (plain.rescale_grad, optimizer.rescale_grad, plain.lr_mult) == (0.5, 0.5, {"frozen": 0.0})
-    for again in (copy.copy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+    for again in (copy.copy(optimizer), copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
         weight = mx.nd.zeros((3,))
         mx.optimizer.get_updater(again)(1, mine((3,)), weight)
         equal(weight, -0.5 * everyone((3,)).mean(axis=0))
+
+
+def check_copies_of_trainers_continue() -> None:
+    """MXNet copies a network and its trainer without the gradients. Then the program creates these anew."""
+    loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+
+    def step(net: Any, trainer: Any) -> Any:
+        share = slice(hvd.rank(), 24, hvd.size())
+        inputs, labels = (mx.nd.array(part[share]) for part in data())
+        with mx.autograd.record():
+            loss = loss_of(net(inputs), labels)
+        loss.backward()
+        trainer.step(len(labels))
+        return net
+
+    for copied in (copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))):
+        net = network(0)
+        net(mx.nd.array(data()[0]))
+        options = {"gradient_predivide_factor": 2.0, "prefix": "own."}
+        trainer = hvd.DistributedTrainer(net.collect_params(), "adam", {"learning_rate": 0.05}, **options)
+        step(net, trainer)
+        other, its = copied((net, trainer))
+        for request in ("null", "write"):
+            other.collect_params().setattr("grad_req", request)
+        for _ in range(2):
+            step(net, trainer), step(other, its)
+        for one, two in zip(net.collect_params().values(), other.collect_params().values(), strict=True):
+            np.testing.assert_array_equal(one.data().asnumpy(), two.data().asnumpy())
+
+
+def check_trainers_that_are_kept_or_dropped() -> None:
+    """The next training of the network does not depend on them."""
+    options = ("sgd", {"learning_rate": 0.5})
+    expected = train(lambda params: hvd.DistributedTrainer(params, *options), slice(None), broadcast=True)
+    kept = []
+
+    def third(params: Any) -> Any:
+        hvd.DistributedTrainer(params, *options)
+        kept.append(hvd.DistributedTrainer(params, "adam"))
+        kept.append(hvd.DistributedOptimizer(mx.optimizer.Adam()))
+        return hvd.DistributedTrainer(params, *options)
+
+    for one, other in zip(train(third, slice(None), broadcast=True), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def check_an_optimizer_of_a_process_set_leaves_other_ranks_alone() -> None:
