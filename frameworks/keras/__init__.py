@@ -12,7 +12,7 @@ from distrun.basics import *  # noqa: F403
 from distrun.numpy import barrier, join
 from distrun.process_sets import ProcessSet
 
-from . import _backends, _jit, callbacks
+from . import _backends, _jit, _models, callbacks
 from ._backends import error_of
 from .functions import (
     allgather,
@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 _jit.amend_trainer()
+_models.amend_models()
 
 
 def init(  # type: ignore[no-redef]  # in place of the one in basics

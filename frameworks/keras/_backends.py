@@ -7,13 +7,20 @@ import importlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import batch_call
 from distrun._parameters import layer_path
 from distrun.errors import DistrunError
 from distrun.process_sets import ProcessSet, global_process_set, has_peers
 
-from ._keras import keras
+from ._keras import LEGACY, MULTI, SCALING, keras
+
+SCALED = (
+    "loss scaling (mixed_float16, LossScaleOptimizer): an overflow in one of their gradients would skip the step on "
+    'this rank only. Use the policy "mixed_bfloat16", which needs no scaling'
+)
 
 
 @dataclasses.dataclass
@@ -33,6 +40,21 @@ class Reduction:
     def keep_local(self, variable: Any) -> None:
         """Excludes the gradient of `variable` from the reduction."""
         self.local[id(variable)] = checked_variable("register_local_var", variable)
+
+    def copied(self) -> Reduction:
+        """Returns a copy for another optimizer. TypeError if it has local variables, which the other one may not
+        have."""
+        if self.local:
+            raise TypeError(
+                "an optimizer with variables of one rank only (local_layers, register_local_var) cannot be copied or "
+                "pickled by itself, because the copy does not know which variables of its model these are. Copy the "
+                "model that it trains, or create the optimizer again: hvd.PartialDistributedOptimizer(...)."
+            )
+        return self.without_local()
+
+    def without_local(self) -> Reduction:
+        """Returns a copy without the local variables."""
+        return dataclasses.replace(self, local={})
 
     def active(self) -> bool:
         """True if the process set has other ranks to reduce with."""
@@ -102,6 +124,27 @@ def checked_variable(argument: str, given: Any) -> Any:
             f"{type(given).__name__}."
         )
     return given
+
+
+def refuse_local_where_all_are_judged(optimizer: Any) -> None:
+    """Raises ValueError if one decision depends on the gradients of all variables: it would differ among the ranks."""
+    if isinstance(optimizer, SCALING):
+        raise local_with(SCALED)
+    several = optimizer._inner_optimizers if isinstance(optimizer, MULTI) else [optimizer]
+    if any(getattr(one, "global_clipnorm", None) is not None for one in several):
+        raise local_with(
+            "global_clipnorm: its norm would differ among the ranks, and so would the shared variables. Use "
+            "clipnorm, which clips each variable by itself"
+        )
+
+
+def local_with(what: str) -> ValueError:
+    return ValueError(f"variables of one rank only (local_layers, register_local_var) cannot be used with {what}.")
+
+
+def as_array(value: Any) -> Any:
+    """Returns the value of a backend's tensor, or of a number, as a NumPy array."""
+    return np.asarray(value if LEGACY else keras.ops.convert_to_numpy(value))
 
 
 def path_of(variable: Any, shortened: Callable[[str], str] = layer_path) -> str:

@@ -21,10 +21,11 @@ from distrun._objects import allgather_object
 from distrun.numpy._adapter import collective
 from distrun.process_sets import global_process_set
 
-from ._backends import checked_variable, checked_variables
-from ._keras import keras
-from .functions import as_array, broadcast_model, has_its_variables
-from .optimizer import SCALING, distributed_optimizers
+from ._backends import as_array, checked_variable, checked_variables
+from ._copies import rate_of
+from ._keras import SCALING, keras
+from .functions import broadcast_model, has_its_variables
+from .optimizer import distributed_optimizers
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -93,7 +94,7 @@ def _warn_of_undistributed(model: Any) -> None:
         name = getattr(optimizer, "name", type(optimizer).__name__)  # legacy Keras's LossScaleOptimizer has no name
         warnings.warn(
             f"the optimizer {name} of the model is not distributed, so each rank trains alone. Compile the model "
-            "with hvd.DistributedOptimizer(optimizer), also after clone_model, deepcopy or keras.saving.load_model.",
+            "with hvd.DistributedOptimizer(optimizer), also after clone_model or keras.saving.load_model.",
             stacklevel=3,
         )
 
@@ -257,7 +258,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     def _refuse_schedule(self) -> None:
         optimizer = self.model.optimizer
         inner = optimizer.inner_optimizer if isinstance(optimizer, SCALING) else optimizer
-        rate = getattr(inner, "_learning_rate", None)
+        rate = rate_of(inner)
         if callable(rate):
             raise TypeError(
                 f"{type(self).__name__} needs an optimizer whose learning rate is a number, not a schedule or "

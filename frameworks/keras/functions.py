@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,24 +19,18 @@ from distrun.numpy._adapter import collective
 from distrun.numpy._plain import checked
 from distrun.process_sets import ProcessSet, global_process_set
 
-from ._backends import checked_variables, path_of
+from ._backends import as_array, checked_variables, path_of
+from ._copies import build, copy_of, copy_state, rate_of, variables_of
 from ._keras import LEGACY, keras
 from .optimizer import (
     Compression,
     DistributedOptimizer,
     compression_name,
-    copy_of,
-    copy_state,
     distributed_optimizers,
     distributed_part,
     is_distributed,
     with_all_ranks,
 )
-
-
-def as_array(value: Any) -> Any:
-    """Returns the value of a backend's tensor, or of a number, as a NumPy array."""
-    return np.asarray(value if LEGACY else keras.ops.convert_to_numpy(value))
 
 
 def _given(value: Any) -> Any:
@@ -163,12 +157,11 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
         )
     optimizer = getattr(model, "optimizer", None)
     state: list[Any] = []
-    if optimizer is not None and not hasattr(optimizer, "build"):
+    if optimizer is not None and not hasattr(optimizer, "build") and not is_distributed(optimizer):
         state = _state_of_older(optimizer)
     elif optimizer is not None:
-        if LEGACY or not optimizer.built:
-            optimizer.build(model.trainable_variables)
-        state = _state_of(optimizer)
+        build(optimizer, model.trainable_variables)
+        state = [*_state_of(optimizer), *_passes_of(optimizer, model.trainable_variables)]
     seeds = _seeds_of(model, local)
     others, everybodys = _others_built_alike(model, optimizer, [as_array(one).tolist() for one in seeds])
     for one in others:
@@ -204,9 +197,15 @@ def _set_seeds(model: Any, seeds: list[Any], roots: list[list[int]], root_rank: 
 
 
 def _state_of(optimizer: Any) -> list[Any]:
-    rate = getattr(distributed_part(optimizer), "_learning_rate", None)
+    rate = rate_of(distributed_part(optimizer))
     # Legacy Keras does not list the rate among the variables.
-    return [*optimizer.variables, *([rate] if LEGACY and hasattr(rate, "assign") else [])]
+    return [*variables_of(optimizer), *([rate] if LEGACY and hasattr(rate, "assign") else [])]
+
+
+def _passes_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
+    """Returns the sums of the passes that have no step yet. Keras 3 lists them among the variables."""
+    passes = getattr(distributed_part(optimizer), "distrun_passes", None)
+    return passes.sums(variables).variables() if passes is not None else []
 
 
 def _state_of_older(optimizer: Any) -> list[Any]:
@@ -225,7 +224,7 @@ def _others_built_alike(model: Any, optimizer: Any, seeds: list[Any]) -> tuple[l
     found = distributed_optimizers(model)
     others = {path: one for path, one in found.items() if one is not optimizer and with_all_ranks(one)}
     # A rank without other optimizers takes part too, since the others may have some.
-    sizes = {path: len(one.variables) for path, one in others.items()}
+    sizes = {path: len(variables_of(one)) for path, one in others.items()}
     everybodys = allgather_object((sizes, seeds), "broadcast_model")
     first, _ = everybodys[0]
     for rank, (its, _) in enumerate(everybodys):
@@ -246,6 +245,7 @@ def load_model(
     compression: str = Compression.none,
     legacy_opts: bool = False,
     average_aggregated_gradients: bool | None = None,
+    backward_passes_per_step: int = 1,
 ) -> Any:
     """Loads a model like keras.saving.load_model, and makes its optimizer a DistributedOptimizer with the same state.
 
@@ -253,8 +253,12 @@ def load_model(
     average_aggregated_gradients: only for a model whose optimizer accumulates several passes; ValueError without it,
     since files do not say whether it steps with their sum. Pass the value that DistributedOptimizer got with
     backward_passes_per_step, or True if the model used Keras's own gradient_accumulation_steps.
+    backward_passes_per_step: that of DistributedOptimizer, for legacy Keras only, whose files do not have it.
     """
     del legacy_opts
+    several = _arguments.count("backward_passes_per_step", backward_passes_per_step, 1)
+    if several > 1 and not LEGACY:
+        raise ValueError("files of Keras 3 have the number of passes. Leave out backward_passes_per_step.")
     compression = compression_name(compression)
     known = _known(custom_optimizers, custom_objects)
     if LEGACY or keras.config.backend() == "tensorflow":
@@ -265,19 +269,33 @@ def load_model(
         return model
     passes = _accumulated_passes(old, filepath, average_aggregated_gradients)
     with keras.saving.custom_object_scope(known):
-        if LEGACY:  # its optimizers do not know their variables
-            model.optimizer = DistributedOptimizer(copy_of(old), compression=compression)
-            model.optimizer.build(model.trainable_variables)
-            if len(old.variables) < len(model.optimizer.variables):  # Keras reads no state from a SavedModel
-                old.build(model.trainable_variables)
-            copy_state(old, model.optimizer)
-        else:
-            if not old._trainable_variables and str(filepath).endswith((".h5", ".hdf5")):
-                old = _built_from_h5(old, model.trainable_variables, filepath)
-            model.optimizer = DistributedOptimizer(old, compression=compression)
-            if average_aggregated_gradients is False:
-                model.optimizer.distrun_reduction.postscale *= passes
+        if not LEGACY and not old._trainable_variables and str(filepath).endswith((".h5", ".hdf5")):
+            old = _built_from_h5(old, model.trainable_variables, filepath)
+        replace_optimizer(
+            model,
+            old,
+            lambda one: DistributedOptimizer(
+                one,
+                compression=compression,
+                backward_passes_per_step=several,
+                average_aggregated_gradients=bool(average_aggregated_gradients),
+            ),
+        )
+    if average_aggregated_gradients is False:
+        distributed_part(model.optimizer).distrun_reduction.postscale *= passes
     return model
+
+
+def replace_optimizer(model: Any, old: Any, distributed: Callable[[Any], Any]) -> None:
+    """Sets model.optimizer to `distributed` of an optimizer like `old`, with its state."""
+    if not LEGACY:
+        model.optimizer = distributed(old)
+        return
+    model.optimizer = distributed(copy_of(old))  # its optimizers do not know their variables
+    build(model.optimizer, model.trainable_variables)
+    if len(variables_of(old)) < len(variables_of(model.optimizer)):  # Keras reads no state from a SavedModel
+        build(old, model.trainable_variables)
+    copy_state(old, model.optimizer)
 
 
 def _accumulated_passes(optimizer: Any, filepath: Any, average: bool | None) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,23 +14,28 @@ from distrun._collectives import reduce_op
 from distrun._parameters import local_variables
 from distrun.process_sets import ProcessSet, checked, global_process_set
 
-from ._backends import Reduction, checked_variables
-from ._keras import LEGACY, keras
-
-MULTI: Any = () if LEGACY else getattr(keras.optimizers, "MultiOptimizer", ())  # in Keras 3.15 and newer
-SCALING = keras.mixed_precision.LossScaleOptimizer if LEGACY else keras.optimizers.LossScaleOptimizer
-# What DistributedOptimizer takes. Keras 2 is tf_keras, or the keras of TensorFlow 2.15.
-OPTIMIZERS = (
-    f"{keras.__name__} ({keras.__name__}.optimizers without .legacy)" if LEGACY else "Keras 3 (keras.optimizers)"
+from . import _legacy
+from ._backends import Reduction, checked_variables, refuse_local_where_all_are_judged
+from ._copies import (
+    Recipe,
+    State,
+    config_of,
+    copy_state,
+    exclude_alike,
+    made_from,
+    make,
+    named_as,
+    recipe_of,
+    restore,
+    resume,
+    state_of,
 )
+from ._keras import LEGACY, OPTIMIZER, SCALING, keras
+
+# What DistributedOptimizer takes. Keras 2 is tf_keras, or the keras of TensorFlow 2.15.
+OPTIMIZERS = f"{keras.__name__ if LEGACY else 'Keras 3'} ({keras.__name__}.optimizers)"
 # The advice for a loss that is scaled outside of the reduction.
 INSIDE = "leave out your LossScaleOptimizer, or put it inside: DistributedOptimizer(LossScaleOptimizer(opt))"
-
-
-SCALED = (
-    "loss scaling (mixed_float16, LossScaleOptimizer): an overflow in one of their gradients would skip the step on "
-    'this rank only. Use the policy "mixed_bfloat16", which needs no scaling'
-)
 
 
 class Compression:
@@ -64,9 +68,9 @@ def DistributedOptimizer(  # Horovod's name
     distrun. If the policy mixed_float16 was set before, the optimizer scales the loss too. An overflow on one rank then
     skips the step on all ranks. Your own loop must then take the gradients of its scale_loss(loss).
 
-    backward_passes_per_step: as Keras's gradient_accumulation_steps. The step uses the sum of the passes, or their
-    average with average_aggregated_gradients. num_groups, groups: no effect, because all gradients are one operation.
-    device_dense and device_sparse are Horovod's and have no effect.
+    backward_passes_per_step: as Keras's gradient_accumulation_steps, also for legacy Keras, which has none. The step
+    uses the sum of the passes, or their average with average_aggregated_gradients. num_groups, groups: no effect,
+    because all gradients are one operation. device_dense and device_sparse are Horovod's and have no effect.
 
     ValueError if `optimizer` is no Keras optimizer, is distributed already, or does not fit the other arguments.
     """
@@ -83,20 +87,30 @@ def DistributedOptimizer(  # Horovod's name
     config = config_of(optimizer)
     if _arguments.name(name) is not None:
         config["name"] = name
+    if LEGACY:
+        return _legacy.distribute(optimizer, config, reduction, passes, average_aggregated_gradients)
     if passes != 1:
         _accumulate(config, passes)
         if not average_aggregated_gradients:
             reduction.postscale *= passes
-    if LEGACY:
-        return _legacy(optimizer, config, reduction)
-    scales = isinstance(optimizer, SCALING)
-    if scales or keras.config.dtype_policy().name != "mixed_float16":
+    if isinstance(optimizer, SCALING) or keras.config.dtype_policy().name != "mixed_float16":
         return _of_class(type(optimizer), config, reduction, optimizer)
     return _with_scaled_loss(optimizer, config, reduction)
 
 
+def distribute_like(optimizer: Any, reduction: Reduction, passes: int, average: bool) -> Any:
+    """Distributes an optimizer that Keras has loaded, as that of the saved model was. A scaled loss is in the file.
+
+    passes, average: those of legacy Keras.
+    """
+    config = config_of(optimizer)
+    if LEGACY:
+        return _legacy.distribute(optimizer, config, reduction, passes, average)
+    return _of_class(type(optimizer), config, reduction, optimizer)
+
+
 def _refuse_other_than_optimizers(given: Any) -> None:
-    if not isinstance(given, keras.optimizers.Optimizer):
+    if not isinstance(given, OPTIMIZER):
         module, what = type(given).__module__, f"{type(given).__module__}.{type(given).__name__}"
         cure = "for optimizers of TensorFlow use distrun.tensorflow"
         if isinstance(given, str | type):
@@ -157,22 +171,6 @@ def PartialDistributedOptimizer(  # Horovod's name
     return made
 
 
-def _refuse_local_where_all_are_judged(optimizer: Any) -> None:
-    """Raises ValueError if one decision depends on the gradients of all variables: it would differ among the ranks."""
-    if isinstance(optimizer, SCALING):
-        raise _local_with(SCALED)
-    several = optimizer._inner_optimizers if isinstance(optimizer, MULTI) else [optimizer]
-    if any(getattr(one, "global_clipnorm", None) is not None for one in several):
-        raise _local_with(
-            "global_clipnorm: its norm would differ among the ranks, and so would the shared variables. Use "
-            "clipnorm, which clips each variable by itself"
-        )
-
-
-def _local_with(what: str) -> ValueError:
-    return ValueError(f"variables of one rank only (local_layers, register_local_var) cannot be used with {what}.")
-
-
 def is_distributed(optimizer: object) -> bool:
     """True for an optimizer that DistributedOptimizer made."""
     return hasattr(distributed_part(optimizer), "distrun_reduction")
@@ -194,7 +192,7 @@ def distributed_optimizers(model: Any) -> dict[str, Any]:
         elif isinstance(value, list | tuple):
             parts = {f"{name}[{index}]": one for index, one in enumerate(value)}
         for path, one in parts.items():
-            if isinstance(one, keras.optimizers.Optimizer) and is_distributed(one):
+            if isinstance(one, OPTIMIZER) and is_distributed(one):
                 found.setdefault(id(one), (path, one))
     return dict(found.values())
 
@@ -224,88 +222,6 @@ def distributed_part(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer) if LEGACY else optimizer
 
 
-def config_of(optimizer: Any) -> dict[str, Any]:
-    """Returns the configuration for an optimizer like `optimizer`.
-
-    These parts stay live objects instead of Keras's serialized forms: a schedule or a function as learning rate, the
-    inner optimizer of loss scaling, and the map of a MultiOptimizer. Keras may be unable to serialize them, or to find
-    their classes again.
-    """
-    key, attribute = "learning_rate", "_learning_rate"
-    stand_in = keras.optimizers.schedules.ExponentialDecay(0.0, 1, 0.0)
-    if isinstance(optimizer, SCALING):
-        key, attribute = "inner_optimizer", "_optimizer" if LEGACY else "inner_optimizer"
-        stand_in = keras.optimizers.SGD()
-    elif isinstance(optimizer, MULTI):
-        key, attribute = "optimizer_map", "_optimizer_map"
-        stand_in = keras.optimizers.OptimizerMap(keras.optimizers.SGD())
-    live = vars(optimizer).get(attribute)
-    if key == "learning_rate" and not callable(live):
-        return dict(optimizer.get_config())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras warns of functions that are not safe to load
-        try:  # while it works, call a program's get_config() only with the program's own object
-            config, written = dict(optimizer.get_config()), _written(live)
-        except Exception:  # for instance from the program's schedule
-            # vars() bypasses __setattr__, which would track the stand-in.
-            vars(optimizer)[attribute] = stand_in
-            try:
-                config, written = dict(optimizer.get_config()), _written(stand_in)
-            finally:
-                vars(optimizer)[attribute] = live
-    if isinstance(config.get(key), dict) and config[key] == written:
-        config[key] = live
-    return config
-
-
-def _written(what: Any) -> Any:
-    """Returns the object in Keras's serialized form; None if Keras cannot serialize it."""
-    try:
-        return keras.saving.serialize_keras_object(what)
-    except Exception:  # raised by the program's code
-        return None
-
-
-def copy_of(optimizer: Any) -> Any:
-    """Returns a new optimizer like `optimizer`, without its state."""
-    return _made(type(optimizer), config_of(optimizer))
-
-
-def _made(kind: Any, config: dict[str, Any]) -> Any:
-    """Returns kind.from_config(config). In Keras 3 that does not accept a live inner optimizer or a live map, so call
-    the constructor for these."""
-    for key, around, copy in (("inner_optimizer", SCALING, copy_of), ("optimizer_map", MULTI, _map_like)):
-        inner = config.get(key)
-        if issubclass(kind, around) and inner is not None and not isinstance(inner, dict):
-            return kind(copy(inner), **{name: value for name, value in config.items() if name != key})
-    return kind.from_config(config)
-
-
-def _map_like(given: Any) -> Any:
-    """Returns a map with new optimizers; one that had several keys keeps them. A program's function is returned as it
-    is."""
-    if not isinstance(given, keras.optimizers.OptimizerMap):
-        return given
-    copies: dict[int, Any] = {}
-    for one in (given.default_optimizer, *given.values()):
-        if id(one) not in copies:
-            copies[id(one)] = copy_of(one)
-            _exclude_alike(one, copies[id(one)])
-    return type(given)(copies[id(given.default_optimizer)], {key: copies[id(one)] for key, one in given.items()})
-
-
-def copy_state(old: Any, made: Any) -> None:
-    """Copies momenta, iterations and other state. Both optimizers are built. Only `made` may accumulate several
-    passes."""
-    starts = getattr(made, "gradient_accumulation_steps", None) and not old.gradient_accumulation_steps
-    added = {id(one) for one in made._accumulated_gradients} if starts else set()
-    mine = [one for one in made.variables if id(one) not in added]
-    for one, its in zip(mine, old.variables, strict=True):
-        one.assign(its)
-    if starts:  # Keras's iterations count passes
-        made._iterations.assign(old._iterations * made.gradient_accumulation_steps)
-
-
 def compression_name(given: Any) -> str:
     """Returns the name of a `compression` argument as Horovod's programs pass it; ValueError for others."""
     # In the other front ends, Compression.fp16 and so on are classes with these names.
@@ -325,8 +241,6 @@ def _reduction(op: int | None, predivide: float) -> Reduction:
 
 
 def _accumulate(config: dict[str, Any], passes: int) -> None:
-    if LEGACY:
-        raise ValueError("Keras 2 does not accumulate gradients. Leave out backward_passes_per_step.")
     for key, around, inside in (
         ("optimizer_map", "MultiOptimizer", "each of its optimizers"),
         ("inner_optimizer", "LossScaleOptimizer", "the optimizer in it"),
@@ -342,9 +256,9 @@ def _accumulate(config: dict[str, Any], passes: int) -> None:
 
 
 def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any) -> Any:
-    made = _made(_class(base, reduction), config)
+    made = make(_class(base, reduction), config)
     if old is not None:
-        _exclude_alike(old, made)
+        exclude_alike(old, made)
         if old.built:
             made.build(old._trainable_variables)
             copy_state(old, made)
@@ -356,56 +270,11 @@ def _with_scaled_loss(optimizer: Any, config: dict[str, Any], reduction: Reducti
     overflows.
     """
     kind = _scaling(_class(keras.optimizers.LossScaleOptimizer, reduction))
-    made = kind(_made(type(optimizer), config), name="loss_scale_optimizer")
-    _exclude_alike(optimizer, made)
+    made = kind(make(type(optimizer), config), name="loss_scale_optimizer")
+    exclude_alike(optimizer, made)
     if optimizer.built:
         made.build(optimizer._trainable_variables)
         copy_state(optimizer, made.inner_optimizer)
-    return made
-
-
-def _exclude_alike(old: Any, made: Any) -> None:
-    """Copies the effect of exclude_from_weight_decay(), which is not part of the configuration."""
-    old, made = (getattr(one, "inner_optimizer", one) for one in (old, made))
-    for name, value in vars(old).items():
-        if name.startswith("_exclude_from_weight_decay") and not name.endswith("_cache"):
-            setattr(made, name, type(value)(value) if type(value) in (list, set) else value)
-
-
-def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any:
-    """Distributes a new legacy optimizer. One that has made steps does not know which variables its state belongs
-    to."""
-    inner = getattr(optimizer, "inner_optimizer", None)
-    if inner is not None:
-        config["inner_optimizer"] = _legacy(inner, config_of(inner), reduction)
-        return type(optimizer).from_config(config)
-    if int(optimizer.iterations) > 0:
-        raise ValueError("this optimizer has already made steps. Distribute a new one, or use hvd.load_model.")
-
-    class Distributed(type(optimizer)):  # type: ignore[misc]
-        distrun_reduction = reduction
-
-        def aggregate_gradients(self, grads_and_vars: Any) -> Any:
-            """Reduces the gradients. Keras's hook for other strategies: it runs before clipping and before loss
-            scaling."""
-            pairs = list(super().aggregate_gradients(grads_and_vars))
-            variables = [variable for _, variable in pairs]
-            return list(zip(reduction.reduce([gradient for gradient, _ in pairs], variables), variables, strict=True))
-
-        def apply_gradients(self, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
-            """Refuses local variables if this optimizer is inside a LossScaleOptimizer, for instance that of compile().
-            Before this call, the LossScaleOptimizer has reduced and checked all gradients."""
-            if reduction.local and options.get("skip_gradients_aggregation"):
-                raise _local_with(SCALED)
-            return super().apply_gradients(grads_and_vars, *arguments, **options)
-
-        def register_local_var(self, variable: Any) -> None:
-            """Excludes the gradient of `variable` from the reduction."""
-            _refuse_local_where_all_are_judged(self)
-            reduction.keep_local(variable)
-
-    made = _named_as(type(optimizer), Distributed).from_config(config)
-    _exclude_alike(optimizer, made)
     return made
 
 
@@ -441,7 +310,8 @@ def _class(base: Any, reduction: Reduction) -> Any:
     _amend_scaling()
 
     class Distributed(base):  # type: ignore[misc]
-        distrun_reduction = reduction
+        distrun_reduction, distrun_base = reduction, base
+        distrun_scales = False
 
         def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
             variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
@@ -449,8 +319,16 @@ def _class(base: Any, reduction: Reduction) -> Any:
 
         def register_local_var(self, variable: Any) -> None:
             """Excludes the gradient of `variable` from the reduction."""
-            _refuse_local_where_all_are_judged(self)
+            refuse_local_where_all_are_judged(self)
             reduction.keep_local(variable)
+
+        def build(self, variables: Any) -> None:
+            """Creates the momenta. A copy then continues with those of its original."""
+            super().build(variables)
+            restore(self)
+
+        def __reduce_ex__(self, _: Any) -> Any:
+            return _again, (recipe_of(self), reduction.copied(), self.distrun_scales, state_of(self))
 
     if issubclass(base, keras.optimizers.LossScaleOptimizer):
 
@@ -459,7 +337,7 @@ def _class(base: Any, reduction: Reduction) -> Any:
             return base.stateless_apply(self, optimizer_variables, reduced, trainable_variables)
 
         Distributed.stateless_apply = stateless_apply
-    return _named_as(base, Distributed)
+    return named_as(base, Distributed)
 
 
 def _scaling(base: Any) -> Any:
@@ -468,6 +346,7 @@ def _scaling(base: Any) -> Any:
 
     class Scaling(base):  # type: ignore[misc]
         _distrun_scaled = False
+        distrun_scales = True
 
         def scale_loss(self, loss: Any) -> Any:
             self._distrun_scaled = True
@@ -491,7 +370,15 @@ def _scaling(base: Any) -> Any:
                     f"LossScaleOptimizer around it has scaled the loss, {INSIDE}."
                 )
 
-    return _named_as(base, Scaling)
+    return named_as(base, Scaling)
+
+
+def _again(recipe: Recipe, reduction: Reduction, scales: bool, state: State) -> Any:
+    """Makes the copy of a distributed optimizer. Pickles have the name of this function."""
+    kind = _class(recipe.kind, reduction)
+    made = made_from(recipe._replace(kind=_scaling(kind) if scales else kind))
+    resume(made, state)
+    return made
 
 
 def _are_zeros(grads: list[Any]) -> bool:
@@ -501,20 +388,3 @@ def _are_zeros(grads: list[Any]) -> bool:
         return not any(keras.ops.convert_to_numpy(one).any() for one in grads if one is not None)
     except Exception:  # in a traced step they have no values; each backend raises its own type
         return False
-
-
-def _named_as(base: Any, made: Any) -> Any:
-    """Gives `made` the name of `base`, so that files name Keras's class. A user's class keeps its module and
-    registration.
-    """
-    made.__name__ = made.__qualname__ = base.__name__
-    made.__doc__ = base.__doc__
-    of_keras = base.__module__.split(".")[0] in ("keras", "tf_keras")
-    made.__module__ = "keras.optimizers" if of_keras else base.__module__
-    registered = keras.saving.get_registered_name(base)
-    package, packaged, name = registered.rpartition(">")
-    # Files contain this name and load `base`. A name without a package is the class's own name, which `made` has.
-    if packaged and keras.saving.get_custom_objects().get(registered) is base:
-        keras.saving.register_keras_serializable(package, name)(made)
-        keras.saving.get_custom_objects()[registered] = base
-    return made

@@ -67,7 +67,10 @@ def slot_path(path: str) -> str:
     """Like layer_path, for a variable that may be an optimizer's ("adam/momentum").
 
     An optimizer puts such scopes into the variable's own name ("adam/sequential_dense_kernel_momentum",
-    "adam/dense_kernel_momentum").
+    "adam/dense_kernel_momentum"). One of keras.optimizers.legacy creates its counter and its learning rate in its scope
+    or outside.
     """
     layer, _, own = layer_path(path).rpartition("/")
+    if own in ("iter:0", "learning_rate:0"):
+        layer = ""
     return "/".join(part for part in (layer, own.rpartition("_")[2]) if part)

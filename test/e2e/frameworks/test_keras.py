@@ -21,7 +21,7 @@ LEGACY = (
     "check_what_weight_decay_leaves_out",
     "check_the_class_is_keras_own_in_files",
     "check_legacy_overflow_on_one_rank_skips_the_step_on_all",
-    "check_legacy_has_no_accumulation",
+    "check_gradient_accumulation",
     "check_metrics_are_averaged",
     "check_metrics_that_are_vectors_are_averaged",
     "check_what_is_no_metric_is_left_alone",
@@ -56,6 +56,9 @@ SEVERAL = ROOT / "test/python/programs/keras_several.py"
 GRADIENTS = ROOT / "test/python/programs/keras_gradients.py"
 MISTAKES = ROOT / "test/python/programs/keras_mistakes.py"
 SEEDS = ROOT / "test/python/programs/keras_seeds.py"
+PASSES = ROOT / "test/python/programs/keras_passes.py"
+COPIES = ROOT / "test/python/programs/keras_copies.py"
+ALL = [(CLASSES, 2), (CALLBACKS, 2), (SEVERAL, 2), (GRADIENTS, 3), (MISTAKES, 2), (PASSES, 2), (COPIES, 2)]
 
 
 @pytest.fixture(params=["tensorflow", "torch", "jax"])
@@ -102,7 +105,7 @@ def test_gradients_of_tables(run_keras: RunFramework) -> None:
     assert done.stdout.count("all checks passed") == 3
 
 
-@pytest.mark.parametrize("program, ranks", [(CLASSES, 2), (CALLBACKS, 2), (SEVERAL, 2), (GRADIENTS, 3), (MISTAKES, 2)])
+@pytest.mark.parametrize("program, ranks", ALL)
 def test_what_programs_make_of_it(run_keras: RunFramework, program: Path, ranks: int) -> None:
     done = run_keras("-np", str(ranks), "--oversubscribe", program=program, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -116,12 +119,14 @@ def test_random_numbers_of_layers(run_keras: RunFramework) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "program, checks", [(FIT, LEGACY), (CLASSES, ()), (CALLBACKS, ()), (SEVERAL, ()), (GRADIENTS, ()), (MISTAKES, ())]
-)
-def test_legacy_keras(program: Path, checks: tuple[str, ...]) -> None:
-    run = run_with(environment_python("tf-keras"))
-    done = run("-np", "2", program=program, words=checks, env={"TF_USE_LEGACY_KERAS": "1"})
+@pytest.mark.parametrize("environment", ["tf-keras", "tensorflow-2.15"])
+@pytest.mark.parametrize("program", [FIT, *(program for program, _ in ALL)])
+def test_legacy_keras(program: Path, environment: str) -> None:
+    run = run_with(environment_python(environment))
+    words = LEGACY if program is FIT else ()
+    done = run(
+        "-np", "2", program=program, words=words, env={"TF_USE_LEGACY_KERAS": str(int(environment == "tf-keras"))}
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == 2
 

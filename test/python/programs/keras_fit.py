@@ -327,15 +327,6 @@ def check_legacy_overflow_on_one_rank_skips_the_step_on_all() -> None:
         keras.mixed_precision.set_global_policy("float32")
 
 
-def check_legacy_has_no_accumulation() -> None:
-    if not LEGACY:
-        return
-    with raises(ValueError, "Leave out backward_passes_per_step"):
-        hvd.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=2)
-    with raises(ValueError, "optimizers without .legacy"):
-        hvd.DistributedOptimizer(keras.optimizers.legacy.SGD())
-
-
 def check_scaling_outside_is_refused() -> None:
     """Where the optimizer is made, also without fit() and its callbacks."""
     told = ("mixed_float16", "Set the policy first", "put it inside: DistributedOptimizer(")

@@ -223,6 +223,11 @@ def check_files() -> None:
         told(lambda: hvd.load_model(file, sgd), TypeError, "custom_optimizers must be a list of optimizer classes")
         told(lambda: hvd.load_model(file, [sgd()]), TypeError, "custom_optimizers must be a list of optimizer classes")
         told(lambda: hvd.load_model(file, None, [sgd]), TypeError, "custom_objects must be a dict")
+        for passes, kind, text in ((0, ValueError, "at least 1"), ("2", TypeError, "a whole number")):
+            told(lambda passes=passes: hvd.load_model(file, backward_passes_per_step=passes), kind, text)
+        if not LEGACY:
+            text = "files of Keras 3 have the number of passes"
+            told(lambda: hvd.load_model(file, backward_passes_per_step=2), ValueError, text)
 
 
 def check_local_variables_where_all_gradients_are_judged_together() -> None:
