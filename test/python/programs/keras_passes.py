@@ -157,6 +157,34 @@ def check_gradients_that_the_program_has_reduced() -> None:
             assert float(variable[0]) == -passes
 
 
+def check_an_optimizer_class_of_the_program() -> None:
+    """As in Horovod's own tests: it has no learning rate, and adds gradients to variables. By distrun.tensorflow."""
+    if not LEGACY:
+        return
+    import tensorflow as tf
+
+    import distrun.tensorflow
+
+    class Adding(keras.optimizers.legacy.Optimizer):
+        def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:
+            return var.assign_add(grad)
+
+        def get_config(self) -> dict[str, Any]:
+            return dict(super().get_config())
+
+    made = distrun.tensorflow.DistributedOptimizer(Adding("adding"), backward_passes_per_step=4)
+    gradient, variable = tf.constant([float(hvd.rank())]), tf.Variable([0.0])
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def apply() -> None:
+        made.apply_gradients([(gradient, variable)])
+
+    mean = sum(range(hvd.size())) / hvd.size()
+    for passes in range(1, 10):
+        apply()
+        assert float(variable[0]) == passes // 4 * 4 * mean and int(made.iterations) == passes // 4
+
+
 def check_rows_of_a_table_in_passes() -> None:
     """tf.IndexedSlices of several passes are added up."""
 
