@@ -145,6 +145,7 @@ void bench_kernels() {
   std::vector<std::byte> a(kBytes), b(kBytes), out(kBytes);
   for (int d = 0; d < kNumDTypes; ++d) {
     const auto dtype = static_cast<DType>(d);
+    if (!can_reduce(dtype, ReduceOp::kSum)) continue;
     std::printf("%-9s", std::string(name_of(dtype)).c_str());
     for (const kernels::Level level : kernels::kLevels) {
       if (!kernels::supported(level)) continue;

@@ -125,8 +125,8 @@ constexpr Definition kBarrier = {"DistrunBarrier", "", "", DISTRUN_TF_COMMON, un
 std::string with_dtypes(std::string attributes) {
   std::string all;
 #define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, open_mpi, mpi_abi, tf_name, \
-                      ...)                                                                                          \
-  all += std::string(all.empty() ? "" : ", ") + #tf_name;
+                      tf_number, xla)                                                                               \
+  if (tf_number > 0) all += std::string(all.empty() ? "" : ", ") + #tf_name;
 #include "runtime/base/dtypes.def"
 #undef DISTRUN_DTYPE
   constexpr std::string_view kPlace = "dtypes";

@@ -41,7 +41,7 @@ def run(spec: Spec, arrays: Sequence[Any]) -> list[jax.Array]:
         return []
     if not is_traced(arrays):  # a gradient cannot be requested for these
         return list(execute(spec, None, arrays))
-    differentiable = any(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays)
+    differentiable = any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays)
     if _names.functions() and not any(array.size for array in arrays):
         # Such an operation has side effects (see _execute), which custom_vjp does not allow. It has no elements, so
         # also no gradient.
@@ -94,7 +94,7 @@ def _forward(spec: Spec, turn: jax.Array | None, *arrays: jax.Array) -> tuple[tu
 
 def _backward(spec: Spec, places: list[_Place], gradients: tuple[Any, ...]) -> tuple[Any, ...]:
     # The gradient of an integer array has the dtype float0 and is left out.
-    wanted = [index for index in range(len(places)) if jnp.issubdtype(gradients[index].dtype, jnp.floating)]
+    wanted = [index for index in range(len(places)) if jnp.issubdtype(gradients[index].dtype, jnp.inexact)]
     back: list[Any] = [None] * len(places)
     sizes = [tuple(one.shape[0] for one in places[index]) for index in wanted]
     results = _GRADIENTS[spec.kind](spec, [gradients[index] for index in wanted], sizes)

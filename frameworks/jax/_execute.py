@@ -18,7 +18,7 @@ import numpy as np
 import jax
 import jax.numpy as jnp
 from distrun._abi import Kind, ReduceOp
-from distrun._collectives import Call, grouped_call, share
+from distrun._collectives import Call, about, grouped_call, share
 from distrun._collectives import call as single_call
 from distrun.numpy._adapter import code_of, collective
 from distrun.process_sets import ProcessSet, registered_id
@@ -60,15 +60,13 @@ def execute(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array]) -> 
     return tuple(_run_traced(spec, turn, arrays) if is_traced(arrays) else run_now(spec, arrays)[0])
 
 
-def _carrier(spec: Spec, dtype: Any) -> Any:
-    """Returns the dtype to send. A dtype that the runtime does not know is sent as the signed integer of the same
-    size."""
-    if jnp.issubdtype(dtype, jnp.unsignedinteger) and dtype.itemsize > 1:  # not uint4: two share a byte in jax.jit
-        moved = spec.kind in (Kind.BROADCAST, Kind.ALLGATHER, Kind.ALLTOALL)
-        if moved or (spec.reduce == ReduceOp.SUM and spec.prescale == spec.postscale == 1.0):
-            return jnp.dtype(f"int{dtype.itemsize * 8}")
-    code_of(jnp.dtype(dtype))  # raises for dtypes that cannot be sent; XLA's own error would name only a number
-    return dtype
+def _check_dtypes(spec: Spec, arrays: Sequence[Any]) -> None:
+    """Raises ValueError for a dtype that cannot be sent. XLA's own error would name only a number."""
+    for name, array in zip(_names_in_program(spec, len(arrays)), arrays, strict=True):
+        try:
+            code_of(jnp.dtype(array.dtype))
+        except ValueError as error:
+            raise about(error, name) from None
 
 
 # --- on concrete arrays ---
@@ -78,11 +76,10 @@ def run_now(spec: Spec, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], l
     """Returns the results and, if they may differ, the rows of every member. NumPy reads host arrays without a copy."""
     if spec.name is not None:
         _dispatched.wait_for_name(spec.kind, spec.name, spec.process_set)
-    carried = [np.asarray(array).view(_carrier(spec, array.dtype)) for array in arrays]
-    outputs, sizes = _wait(spec, _named(spec, len(arrays)), carried)
+    outputs, sizes = _wait(spec, _named(spec, len(arrays)), [np.asarray(array) for array in arrays])
     # If the input is not bound to a device (not committed), JAX may move the result too.
     results = [
-        jax.device_put(output.view(array.dtype), array.sharding if array.committed else None)
+        jax.device_put(output, array.sharding if array.committed else None)
         for output, array in zip(outputs, arrays, strict=True)
     ]
     if spec.splits is not None:
@@ -119,21 +116,18 @@ def _run_traced(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array])
     _dispatched.watch()
     if spec.name is not None:
         _dispatched.note_name(spec.kind, spec.name, spec.process_set)
-    carriers = [_carrier(spec, array.dtype) for array in arrays]
-    carried = [
-        array if array.dtype == carrier else jax.lax.bitcast_convert_type(array, carrier)
-        for array, carrier in zip(arrays, carriers, strict=True)
-    ]
+    _check_dtypes(spec, arrays)
     # An elementwise operation handles a batch dimension (vmap) like any other. The others run once for each example.
     elementwise = spec.kind in (Kind.ALLREDUCE, Kind.BROADCAST)
-    shapes = [jax.ShapeDtypeStruct(_shape(spec, array), array.dtype) for array in carried]
+    shapes = [jax.ShapeDtypeStruct(_shape(spec, array), array.dtype) for array in arrays]
     call = _foreign_call if _native.ready(spec.process_set) else _callback
-    arguments = carried if turn is None else [*carried, turn]
-    results = call(spec, arguments, shapes, "broadcast_all" if elementwise else "sequential")
-    return [
-        result if result.dtype == array.dtype else jax.lax.bitcast_convert_type(result, array.dtype)
-        for result, array in zip(results, arrays, strict=True)
-    ]
+    arguments = list(arrays) if turn is None else [*arrays, turn]
+    return list(call(spec, arguments, shapes, "broadcast_all" if elementwise else "sequential"))
+
+
+def _names_in_program(spec: Spec, count: int) -> list[str]:
+    # The same names as in place_in_group of bindings/jax/request.cc, which explains them.
+    return [spec.traced_name if count == 1 else f"{spec.traced_name}_{index + 1}of0" for index in range(count)]
 
 
 def _shape(spec: Spec, array: jax.Array) -> tuple[int, ...]:
@@ -185,8 +179,7 @@ def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_metho
     """Runs the operation in a Python callback, through the host's memory. Used if the handler is not available, for
     instance on GPUs whose tensors the job does not move."""
     count = len(shapes)
-    # The same names as in place_in_group of bindings/jax/request.cc, which explains them.
-    names = [spec.traced_name if count == 1 else f"{spec.traced_name}_{index + 1}of0" for index in range(count)]
+    names = _names_in_program(spec, count)
     group = -1 if count == 1 else 0
 
     def communicate(*values: Any) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from distrun import _arguments, _collectives, _compression
 from distrun._abi import Kind
-from distrun._collectives import EXACT, gradient_factor, reduction, split_rows
+from distrun._collectives import EXACT, about_one_of, gradient_factor, reduction, split_rows
 from distrun.numpy._plain import checked
 from distrun.process_sets import ProcessSet, global_process_set
 
@@ -41,7 +41,13 @@ def _array(leaf: Any) -> jax.Array:
 
 def _arrays(tree: Any) -> tuple[list[jax.Array], Any]:
     leaves, structure = jax.tree_util.tree_flatten(tree)
-    return [_array(leaf) for leaf in leaves], structure
+    arrays: list[jax.Array] = []
+    for leaf in leaves:
+        try:
+            arrays.append(_array(leaf))
+        except (ValueError, TypeError) as error:
+            raise about_one_of(error, len(arrays), len(leaves)) from None
+    return arrays, structure
 
 
 def _on_tree(

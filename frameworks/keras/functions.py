@@ -95,11 +95,9 @@ def _broadcast(given: Sequence[tuple[Any, str]], root_rank: int) -> None:
     """Broadcasts variables, each given with its path."""
     root_rank = _arguments.root_rank(root_rank)
     contents = [np.array(as_array(variable)) for variable, _ in given]
-    # Counters of random numbers are unsigned. distrun cannot send that dtype, so send them as signed integers.
-    views = [one.view(f"int{one.itemsize * 8}") if one.dtype.kind == "u" else one for one in contents]
     names = [f"variable.{index}.{path}" for index, (_, path) in enumerate(given)]
     what = batch_call(Kind.BROADCAST, names, global_process_set)._replace(root=root_rank)
-    collective.same_size(views, what, in_place=True).wait()
+    collective.same_size(contents, what, in_place=True).wait()
     if basics.rank() != root_rank:
         for index, key in _seeds.places([variable for variable, _ in given]).items():
             contents[index] = _own_seed(contents[index], key, root_rank)

@@ -22,7 +22,9 @@ from mxnet.ndarray import NDArray
 
 Array: TypeAlias = NDArray
 
-_CODES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType if code.name != "bfloat16"}
+_NAMES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType}
+# MXNet has NumPy's numbers, and no others.
+_CODES = {name: code for name, code in _NAMES.items() if hasattr(np, name) and np.dtype(name).kind in "biuf"}
 
 
 def _code_of(tensor: Array) -> int:

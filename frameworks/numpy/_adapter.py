@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from distrun._abi import DType
+from distrun._arguments import elements_overlap
 from distrun._collectives import Collectives, Memory
 from distrun._operations import Gathered
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from . import _plain
 
 Array = NDArray[Any]
 
-# bfloat16 is a type of ml_dtypes. It is recognized by its name, so that this package is optional.
+# bfloat16, float8 and complex32 are types of ml_dtypes. They are recognized by name, so this package is optional.
 _CODES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType}
 
 
@@ -77,6 +78,11 @@ class NumpyAdapter:
         _plain.checked(tensor)
         if not tensor.flags.writeable:
             raise ValueError("the array is read-only. Use the form that returns a new array.")
+        if not tensor.flags.c_contiguous and elements_overlap(tensor.shape, tensor.strides, tensor.itemsize):
+            raise ValueError(
+                "some of the array's elements share memory (as_strided), so it cannot be overwritten. Pass a copy, or "
+                "use the form that returns a new array."
+            )
 
     def empty_like(self, tensor: Array) -> Array:
         return _new(tensor, tensor.shape)

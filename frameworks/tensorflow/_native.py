@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 from distrun import errors
-from distrun._abi import DType, ErrorStruct, Kind, ReduceOp
+from distrun._abi import ErrorStruct, Kind, ReduceOp
 from distrun._collectives import reduce_op
 from distrun._library import library, library_file
 from distrun.process_sets import ProcessSet, registered_id
@@ -25,7 +26,6 @@ from ._errors import as_tensorflows
 from ._execution import Execution
 
 _FILE = "libdistrun_tensorflow.so"
-_DTYPES = tuple(code.name.rstrip("_") for code in DType)
 _DATA_OPS = ("Allreduce", "Allgather", "Broadcast", "Alltoall", "Reducescatter")
 
 
@@ -121,14 +121,31 @@ def call_of(kind: Kind, op: Any) -> Call:
     return what._replace(root=_attribute(op, "root")) if kind == Kind.BROADCAST else what
 
 
-def _dtype_error(kind: Kind, inputs: tuple[Any, ...]) -> errors.InvalidArgument | None:
+@functools.cache
+def _dtypes() -> frozenset[Any]:
+    """Returns the dtypes that all ops with tensors take."""
+    from tensorflow.python.framework import op_def_registry
+
+    [types] = [one for one in op_def_registry.get("DistrunAllreduce").attr if one.name == "T"]
+    return frozenset(tf.as_dtype(number) for number in types.allowed_values.list.type)
+
+
+def _dtype_error(kind: Kind, names: Sequence[str], inputs: tuple[Any, ...]) -> errors.InvalidArgument | None:
     """Returns the error for a dtype that the op does not have. TensorFlow's own has the whole definition of the op."""
-    for tensor in tf.nest.flatten(inputs):
-        if tensor.dtype.name not in _DTYPES:
-            return errors.InvalidArgument(
-                f"{kind.name.lower()} of dtype {tensor.dtype.name} is not supported. Cast the tensor to one of "
-                f"{', '.join(_DTYPES)}."
-            )
+    operation = kind.name.lower()
+    tensors = [] if not inputs else list(inputs[0]) if isinstance(inputs[0], list | tuple) else [inputs[0]]
+    for index, tensor in enumerate(tensors):
+        if tensor.dtype in _dtypes():
+            continue
+        name, place = "", f"_{index + 1}of{len(tensors)}" if len(tensors) > 1 else ""
+        if names:
+            name = f"{operation}." + (names[index] if len(names) == len(tensors) else names[0] + place)
+        text = f"tensor '{name}': " if name else f"tensor {index + 1} of {len(tensors)}: " if place else ""
+        return errors.InvalidArgument(
+            f"{text}{operation} of dtype {tensor.dtype.name} is not supported. Cast the tensor to one of "
+            f"{', '.join(sorted(one.name for one in _dtypes()))}.",
+            tensor=name,
+        )
     return None
 
 
@@ -187,6 +204,8 @@ class NativeOps(Execution):
 
     def in_graph(self, what: Call, inputs: tuple[Any, ...], graph: Any) -> list[Any]:
         """Adds one op. In a loop it is one whose order TensorFlow keeps."""
+        if wrong := _dtype_error(what.kind, what.names, inputs):
+            raise as_tensorflows(wrong)
         name = f"distrun_{what.kind.name.lower()}"
         if what.kind not in (Kind.JOIN, Kind.BARRIER) and _in_loop(graph):
             name += "_ordered"
@@ -204,7 +223,8 @@ class NativeOps(Execution):
         except tf.errors.OpError as failure:
             if isinstance(failure, tf.errors.CancelledError):
                 self._held.distrun_tensorflow_raise_kept()  # raises a signal handler's exception
-            ours = self.error_of(failure) or _dtype_error(kind, inputs)
+            given = dict(zip(attributes[::2], attributes[1::2], strict=True)).get("tensor_name", "")
+            ours = self.error_of(failure) or _dtype_error(kind, given.split("\n") if given else (), inputs)
             if ours is None:
                 raise
         raise as_tensorflows(ours)

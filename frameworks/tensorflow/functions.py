@@ -17,7 +17,6 @@ from distrun.process_sets import ProcessSet, global_process_set
 
 from ._call import call
 from ._execution import run
-from ._unsigned import as_given, signed
 
 
 def variable_names(variables: Sequence[Any], shortened: Callable[[str], str] = layer_path) -> list[str]:
@@ -91,7 +90,7 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None, process_se
     names = [f"variable.{one}" for one in variable_names(variables, slot_path)] if name is None else name
     what = call(Kind.BROADCAST, names, process_set, root=root_rank)
     given = [tf.convert_to_tensor(variable) for variable in variables]
-    values = as_given(run(what, [signed(one) for one in given]), given)
+    values = run(what, given)
     own = _seeds.mask(world().rank, int(root_rank))
     for index, key in _seeds.places(variables).items():
         masks = np.zeros(given[index].shape, given[index].dtype.as_numpy_dtype)

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 from distrun import _session
 from distrun._abi import Kind, ReduceOp
-from distrun._collectives import EXACT, gradient_factor, reduction
+from distrun._collectives import EXACT, about_one_of, gradient_factor, reduction
 from distrun._compression import check
 from distrun.numpy._plain import checked
 from distrun.process_sets import ProcessSet, global_process_set
@@ -22,14 +22,19 @@ from distrun.process_sets import ProcessSet, global_process_set
 from ._call import call, checked_names, executing_eagerly, factors_of
 from ._execution import execution, run
 from ._gradients import scaled
-from ._unsigned import as_given, signed
 from .compression import Compression, Compressor, NoneCompressor
 
 _Tensor, _IndexedSlices = tf.Tensor, tf.IndexedSlices  # a look-up in TensorFlow's lazy module is slow
 
 
 def _tensors(values: Sequence[Any]) -> list[Any]:
-    return [_tensor(value) for value in values]
+    tensors: list[Any] = []
+    for value in values:
+        try:
+            tensors.append(_tensor(value))
+        except (ValueError, TypeError) as error:
+            raise about_one_of(error, len(tensors), len(values)) from None
+    return tensors
 
 
 def _tensor(value: Any) -> Any:
@@ -204,8 +209,7 @@ def allgather(
     ranks."""
     del ignore_name_scope
     given = _with_gradient(_tensors([tensor]), gradient, Kind.ALLGATHER, process_set)
-    outputs = run(call(Kind.ALLGATHER, name, process_set), [signed(one) for one in given])
-    return as_given(outputs[:1], given)[0]
+    return run(call(Kind.ALLGATHER, name, process_set), list(given))[0]
 
 
 def grouped_allgather(
@@ -220,8 +224,7 @@ def grouped_allgather(
     if not tensors:
         return []
     given = _with_gradient(_tensors(tensors), gradient, Kind.ALLGATHER, process_set)
-    outputs = run(call(Kind.ALLGATHER, name, process_set, grouped=True), [signed(one) for one in given])
-    return as_given(outputs[:-1], given)
+    return run(call(Kind.ALLGATHER, name, process_set, grouped=True), list(given))[:-1]
 
 
 def broadcast(
@@ -235,8 +238,7 @@ def broadcast(
     """Returns the tensor of world rank `root_rank`, as a new tensor of the same shape and dtype on every member."""
     del ignore_name_scope
     given = _with_gradient(_tensors([tensor]), gradient, Kind.BROADCAST, process_set)
-    outputs = run(call(Kind.BROADCAST, name, process_set, root=root_rank), [signed(one) for one in given])
-    return as_given(outputs, given)[0]
+    return run(call(Kind.BROADCAST, name, process_set, root=root_rank), list(given))[0]
 
 
 def alltoall(
@@ -255,9 +257,7 @@ def alltoall(
     rows = tf.zeros([0], tf.int64) if splits is None else tf.convert_to_tensor(splits)
     if not rows.dtype.is_integer and rows.shape.num_elements() != 0:  # an empty list has no integer dtype
         raise ValueError(f"splits must be whole numbers of rows, one for each rank of the process set, not {splits!r}.")
-    given = _tensor(tensor)
-    output, received = run(call(Kind.ALLTOALL, name, process_set), signed(given), tf.cast(rows, tf.int64))
-    output = as_given([output], [given])[0]
+    output, received = run(call(Kind.ALLTOALL, name, process_set), _tensor(tensor), tf.cast(rows, tf.int64))
     return output if splits is None else (output, received)
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 from distrun._abi import DType
+from distrun._arguments import elements_overlap
 from distrun._collectives import Collectives, Memory
 from distrun._operations import Gathered
 
-CODES: dict[torch.dtype, int] = {getattr(torch, code.name.rstrip("_")): code for code in DType}
-
+_NAMES = {code.name.rstrip("_"): code for code in DType}
+# A version of torch has some of the dtypes only.
+CODES: dict[torch.dtype, int] = {getattr(torch, name): code for name, code in _NAMES.items() if hasattr(torch, name)}
 
 _DEVICES = ("cpu", "cuda")
 
@@ -79,13 +81,20 @@ class TorchAdapter:
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
             raise _refuse(tensor)
-        if tensor.is_contiguous() and not tensor.is_neg():
+        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
             return tensor
-        return tensor.detach().resolve_neg().contiguous()
+        return tensor.detach().resolve_neg().resolve_conj().contiguous()
 
     def writable(self, tensor: torch.Tensor) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise _refuse(tensor)
+        if tensor.layout != torch.strided or tensor.is_contiguous():
+            return
+        if elements_overlap(tensor.shape, tensor.stride()):
+            raise ValueError(
+                "some of its elements share memory (expand, as_strided), so it cannot be overwritten. Pass a copy "
+                "(clone), or use the form that returns a new tensor."
+            )
 
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(tensor, requires_grad=False, memory_format=torch.contiguous_format)

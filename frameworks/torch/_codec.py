@@ -12,7 +12,7 @@ from ._adapter import CODES, is_dense
 
 _DTYPES = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 # The dtypes of tensors that can be encoded.
-_NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in (*CODES, torch.complex64, torch.complex128)}
+_NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in CODES}
 
 
 def _encode(value: Any) -> tuple[object, Any] | None:

@@ -41,6 +41,21 @@ const OpTraits& traits_of(OpKind kind) {
   return kOperations[static_cast<std::size_t>(kind)];
 }
 
+bool can_reduce(DType dtype, ReduceOp op) {
+  const DTypeFamily family = traits_of(dtype).family;
+  if (family == DTypeFamily::kComplex) return op != ReduceOp::kMin && op != ReduceOp::kMax;
+  return family != DTypeFamily::kMovedOnly;
+}
+
+SentAs sent_as(OpKind kind, ReduceOp op, DType dtype) {
+  const DTypeTraits& traits = traits_of(dtype);
+  if (!traits_of(kind).reduces) {
+    return dtype <= DType::kBool ? SentAs{.dtype = dtype} : SentAs{.dtype = DType::kU8, .count = traits.bytes};
+  }
+  if (traits.family != DTypeFamily::kComplex || op == ReduceOp::kProduct) return {.dtype = dtype};
+  return {.dtype = dtype == DType::kC64 ? DType::kF32 : DType::kF64, .count = 2};
+}
+
 std::size_t size_of(DType dtype) { return traits_of(dtype).bytes; }
 std::string_view name_of(DType dtype) { return traits_of(dtype).name; }
 std::string_view name_of(ReduceOp op) { return kReduceOps.at(static_cast<std::size_t>(op)); }

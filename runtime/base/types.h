@@ -22,7 +22,7 @@ inline constexpr int kNumDTypes =
     ;
 #undef DISTRUN_DTYPE
 
-enum class DTypeFamily : std::uint8_t { kUnsigned, kSigned, kFloat, kBool };
+enum class DTypeFamily : std::uint8_t { kUnsigned, kSigned, kFloat, kBool, kComplex, kMovedOnly };
 
 // The numeric values are part of the C API and of the wire format: append, never renumber.
 enum class ReduceOp : std::uint8_t { kSum = 0, kAverage = 1, kMin = 2, kMax = 3, kProduct = 4 };
@@ -76,6 +76,18 @@ struct OpTraits {
   std::string_view lost_by_join;
 };
 const OpTraits& traits_of(OpKind kind);
+
+// Whether the reduction is defined: complex numbers have no order, and kMovedOnly has no arithmetic.
+bool can_reduce(DType dtype, ReduceOp op);
+
+// How backends see the elements of an operation: each one as `count` elements of `dtype`. So a backend needs only the
+// numbers. Sums of complex numbers are sums of floats, and what is only moved is moved as bytes, except the dtypes that
+// plug-ins have always known. `op` matters for reductions only.
+struct SentAs {
+  DType dtype = DType::kU8;
+  std::size_t count = 1;
+};
+SentAs sent_as(OpKind kind, ReduceOp op, DType dtype);
 
 std::size_t size_of(DType dtype);                                // bytes of one element
 std::string_view name_of(DType dtype);                           // "float32", NumPy's spelling

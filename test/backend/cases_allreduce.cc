@@ -14,7 +14,8 @@ using backend::Operation;
 using backend::Segment;
 
 constexpr DType kDTypes[] = {DType::kU8,  DType::kI8,   DType::kI16, DType::kI32, DType::kI64,
-                             DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kBool};
+                             DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kBool,
+                             DType::kU16, DType::kU32,  DType::kU64, DType::kC64, DType::kC128};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
 
 // The layout of the elements: `lengths` elements per segment, each segment `gap` bytes after the previous one.
@@ -92,7 +93,7 @@ bool offered(Rank& rank, const Sample& sample) {
 }
 
 void allreduce(Rank& rank, const Sample& sample, const Shape& shape) {
-  if (!offered(rank, sample)) return;
+  if (!offered(rank, sample) || !can_reduce(sample.dtype, sample.op)) return;
   const Buffers buffers(sample, shape, rank.index);
   const Operation operation = {.kind = OpKind::kAllreduce,
                                .dtype = sample.dtype,

@@ -126,6 +126,7 @@ TEST_CASE("reducescatter: every dtype, reduction and scale") {
     for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
       for (int op = 0; op < kNumReduceOps; ++op) {
         Sample sample{.dtype = static_cast<DType>(dtype), .op = static_cast<ReduceOp>(op)};
+        if (!can_reduce(sample.dtype, sample.op)) continue;
         reducescatter(rank, sample, uneven(40 * size, size));
         if (sample.dtype == DType::kBool) continue;
         sample.prescale = 2.0;

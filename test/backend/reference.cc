@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <limits>
 
@@ -10,6 +11,16 @@ namespace {
 
 bool is_float(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
+}
+
+bool is_unsigned(DType dtype) { return traits_of(dtype).family == DTypeFamily::kUnsigned; }
+
+bool is_complex(DType dtype) { return traits_of(dtype).family == DTypeFamily::kComplex; }
+
+// The floats of which an element consists.
+DType part_of(DType dtype) {
+  if (!is_complex(dtype)) return dtype;
+  return size_of(dtype) == 8 ? DType::kF32 : DType::kF64;
 }
 
 std::uint64_t hash_of(std::uint64_t seed, int rank, std::size_t i) {  // splitmix64
@@ -37,7 +48,7 @@ std::int64_t int_value(const Sample& sample, std::uint64_t hash) {
   if (sample.dtype == DType::kBool) return kBytes[hash % 4];
   if (sample.values == Values::kRough) return static_cast<std::int64_t>(hash);
   const std::int64_t small = static_cast<std::int64_t>(hash % 9);
-  return sample.dtype == DType::kU8 ? small : small - 4;
+  return is_unsigned(sample.dtype) ? small : small - 4;
 }
 
 // Wraps to the dtype's width.
@@ -49,13 +60,22 @@ std::int64_t wrapped(DType dtype, std::uint64_t value) {
       return static_cast<std::int8_t>(value);
     case DType::kI16:
       return static_cast<std::int16_t>(value);
+    case DType::kU16:
+      return static_cast<std::uint16_t>(value);
     case DType::kI32:
       return static_cast<std::int32_t>(value);
+    case DType::kU32:
+      return static_cast<std::uint32_t>(value);
     case DType::kBool:
       return value != 0 ? 1 : 0;
     default:
       return static_cast<std::int64_t>(value);
   }
+}
+
+// A uint64 is kept as the int64 with its bits.
+double double_of(DType dtype, std::int64_t value) {
+  return dtype == DType::kU64 ? static_cast<double>(static_cast<std::uint64_t>(value)) : static_cast<double>(value);
 }
 
 std::int64_t load_int(DType dtype, const std::byte* from, std::size_t i) {
@@ -72,11 +92,11 @@ void store_int(DType dtype, std::byte* to, std::size_t i, std::int64_t value) {
 std::int64_t int_of(DType dtype, double value) {
   const double product = std::trunc(value);
   const int bits = static_cast<int>(8 * size_of(dtype));
-  const double high = dtype == DType::kU8 ? 255.0 : std::ldexp(1.0, bits - 1);
-  const double low = dtype == DType::kU8 ? 0.0 : -high;
-  if (product >= high) {
-    return dtype == DType::kU8 ? 255 : static_cast<std::int64_t>((std::uint64_t{1} << (bits - 1)) - 1);
-  }
+  const bool positive = is_unsigned(dtype);
+  const double high = std::ldexp(1.0, positive ? bits : bits - 1);
+  const double low = positive ? 0.0 : -high;
+  if (product >= high) return static_cast<std::int64_t>(~std::uint64_t{0} >> (positive ? 64 - bits : 65 - bits));
+  if (positive) return static_cast<std::int64_t>(static_cast<std::uint64_t>(std::max(product, low)));
   return static_cast<std::int64_t>(std::max(product, low));
 }
 
@@ -89,9 +109,9 @@ std::int64_t combine_int(const Sample& sample, std::int64_t a, std::int64_t b) {
     case ReduceOp::kAverage:
       return boolean ? (a | b) : wrapped(sample.dtype, ua + ub);
     case ReduceOp::kMin:
-      return std::min(a, b);
+      return sample.dtype == DType::kU64 ? static_cast<std::int64_t>(std::min(ua, ub)) : std::min(a, b);
     case ReduceOp::kMax:
-      return std::max(a, b);
+      return sample.dtype == DType::kU64 ? static_cast<std::int64_t>(std::max(ua, ub)) : std::max(a, b);
     case ReduceOp::kProduct:
       return wrapped(sample.dtype, ua * ub);
   }
@@ -119,13 +139,35 @@ std::int64_t reduced_int(const Sample& sample, int ranks, std::size_t i) {
     std::int64_t value =
         wrapped(sample.dtype, static_cast<std::uint64_t>(int_value(sample, hash_of(sample.seed, rank, i))));
     const bool scaled = sample.prescale != 1.0 && sample.dtype != DType::kBool;
-    if (scaled) value = int_of(sample.dtype, static_cast<double>(value) * sample.prescale);
+    if (scaled) value = int_of(sample.dtype, double_of(sample.dtype, value) * sample.prescale);
     sum = rank == 0 ? value : combine_int(sample, sum, value);
   }
   if (sample.dtype == DType::kBool) return sum;
   const std::int64_t divisor = sample.op == ReduceOp::kAverage ? ranks : 1;
-  if (sample.postscale == 1.0) return sum / divisor;
-  return int_of(sample.dtype, static_cast<double>(sum) / static_cast<double>(divisor) * sample.postscale);
+  if (sample.postscale == 1.0) {
+    if (sample.dtype != DType::kU64) return sum / divisor;
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) / static_cast<std::uint64_t>(divisor));
+  }
+  return int_of(sample.dtype, double_of(sample.dtype, sum) / static_cast<double>(divisor) * sample.postscale);
+}
+
+std::complex<double> complex_value(const Sample& sample, std::uint64_t hash) {
+  return {float_value(sample, hash), float_value(sample, hash_of(hash, 1, 0))};
+}
+
+std::complex<double> reduced_complex(const Sample& sample, int ranks, std::size_t i) {
+  std::complex<double> result;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto value = complex_value(sample, hash_of(sample.seed, rank, i)) * sample.prescale;
+    const bool multiplies = sample.op == ReduceOp::kProduct;
+    result = rank == 0 ? value : multiplies ? result * value : result + value;
+  }
+  return result * sample.postscale / (sample.op == ReduceOp::kAverage ? static_cast<double>(ranks) : 1.0);
+}
+
+void store_complex(DType dtype, std::byte* to, std::size_t i, std::complex<double> value) {
+  store(part_of(dtype), to, 2 * i, value.real());
+  store(part_of(dtype), to, 2 * i + 1, value.imag());
 }
 
 double reduced_float(const Sample& sample, int ranks, std::size_t i) {
@@ -197,7 +239,7 @@ double load(DType dtype, const std::byte* from, std::size_t i) {
     std::memcpy(&value, at, sizeof(value));
     return static_cast<double>(value);
   }
-  if (!is_float(dtype)) return static_cast<double>(load_int(dtype, from, i));
+  if (!is_float(dtype)) return double_of(dtype, load_int(dtype, from, i));
   std::uint16_t bits = 0;
   std::memcpy(&bits, at, sizeof(bits));
   if (dtype == DType::kF16) return load_half(bits);
@@ -226,7 +268,9 @@ Bytes input_of(const Sample& sample, int rank, std::size_t count, std::size_t fr
   Bytes bytes(count * size_of(sample.dtype));
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t hash = hash_of(sample.seed, rank, from + i);
-    if (is_float(sample.dtype)) {
+    if (is_complex(sample.dtype)) {
+      store_complex(sample.dtype, bytes.data(), i, complex_value(sample, hash));
+    } else if (is_float(sample.dtype)) {
       store(sample.dtype, bytes.data(), i, float_value(sample, hash));
     } else {
       store_int(sample.dtype, bytes.data(), i, int_value(sample, hash));
@@ -238,7 +282,9 @@ Bytes input_of(const Sample& sample, int rank, std::size_t count, std::size_t fr
 Bytes allreduce_of(const Sample& sample, int ranks, std::size_t count, std::size_t from) {
   Bytes bytes(count * size_of(sample.dtype));
   for (std::size_t i = 0; i < count; ++i) {
-    if (is_float(sample.dtype)) {
+    if (is_complex(sample.dtype)) {
+      store_complex(sample.dtype, bytes.data(), i, reduced_complex(sample, ranks, from + i));
+    } else if (is_float(sample.dtype)) {
       store(sample.dtype, bytes.data(), i, reduced_float(sample, ranks, from + i));
     } else {
       store_int(sample.dtype, bytes.data(), i, reduced_int(sample, ranks, from + i));
@@ -250,19 +296,21 @@ Bytes allreduce_of(const Sample& sample, int ranks, std::size_t count, std::size
 std::string difference(const Sample& sample, int ranks, const std::byte* got, const Bytes& expected) {
   // memcmp() also is the only read of these bytes that ThreadSanitizer sees: it does not instrument this file.
   if (expected.empty() || std::memcmp(got, expected.data(), expected.size()) == 0) return {};
-  const std::size_t size = size_of(sample.dtype);
+  const DType part = part_of(sample.dtype);
+  const std::size_t size = size_of(part);
   const std::size_t count = expected.size() / size;
   // Rough sums may cancel out. Their error is therefore relative to the inputs (at most 1), not to the result.
   const bool rough = sample.values == Values::kRough;
   const double roundings = rough ? 4.0 * ranks : 1.0;
   const double scale = rough ? ranks * std::fabs(sample.prescale * sample.postscale) : 0.0;
   for (std::size_t i = 0; i < count; ++i) {
-    const double have = load(sample.dtype, got, i);
-    const double want = load(sample.dtype, expected.data(), i);
-    const double allowed = epsilon_of(sample.dtype) * roundings * std::max(std::fabs(want), scale);
-    const bool same = is_float(sample.dtype)
-                          ? std::fabs(have - want) <= allowed || (std::isnan(have) && std::isnan(want))
-                          : std::memcmp(got + i * size, expected.data() + i * size, size) == 0;
+    const double have = load(part, got, i);
+    const double want = load(part, expected.data(), i);
+    // The error of one part of a product is relative to both.
+    const double other = part == sample.dtype ? 0.0 : load(part, expected.data(), i ^ 1U);
+    const double allowed = epsilon_of(part) * roundings * std::max(std::hypot(want, other), scale);
+    const bool same = is_float(part) ? std::fabs(have - want) <= allowed || (std::isnan(have) && std::isnan(want))
+                                     : std::memcmp(got + i * size, expected.data() + i * size, size) == 0;
     if (!same) {
       return describe(sample) + ": element " + std::to_string(i) + " of " + std::to_string(count) + " is " +
              std::to_string(have) + ", not " + std::to_string(want);

@@ -2,6 +2,7 @@
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <distrun/distrun.hpp>
@@ -20,6 +21,11 @@ struct Half {
 };
 template <>
 struct distrun::ElementType<Half> : std::integral_constant<distrun_dtype, DISTRUN_FLOAT16> {};
+struct Float8 {
+  std::uint8_t bits;
+};
+template <>
+struct distrun::ElementType<Float8> : std::integral_constant<distrun_dtype, DISTRUN_FLOAT8_E5M2> {};
 
 namespace {
 
@@ -83,6 +89,30 @@ TEST_CASE("16-bit floats, and those of another library") {
   CHECK(half[2].bits == halves[count - 1]);
   CHECK(brain[2].bits == brains[count - 1]);
   CHECK(own[2].bits == halves[count - 1]);
+}
+
+TEST_CASE("unsigned integers, complex numbers, and an 8-bit float that is only moved") {
+  std::vector<std::uint64_t> large(2, std::uint64_t{1} << 63);
+  g_session->allreduce("large", large.data(), 2, DISTRUN_MAX);
+  CHECK(large[1] == std::uint64_t{1} << 63);
+  std::vector<std::uint16_t> small(3, 2);
+  g_session->allreduce("small", small.data(), 3, DISTRUN_SUM);
+  CHECK(small[2] == 2 * size());
+  using Complex = std::complex<float>;
+  std::vector<Complex> spectrum(3, {1, static_cast<float>(rank())});
+  g_session->allreduce("spectrum", spectrum.data(), 3, DISTRUN_AVERAGE);
+  CHECK(spectrum[2] == Complex(1, static_cast<float>(size() - 1) / 2));
+  std::vector<std::complex<double>> turned(2, {0, 1});
+  g_session->allreduce("turned", turned.data(), 2, DISTRUN_PRODUCT);
+  const std::complex<double> powers[] = {{0, 1}, {-1, 0}, {0, -1}, {1, 0}};
+  CHECK(turned[1] == powers[(size() - 1) % 4]);
+  CHECK(code_of([&] { g_session->allreduce("spectrum", spectrum.data(), 3, DISTRUN_MAX); }) ==
+        DISTRUN_INVALID_ARGUMENT);
+  std::vector<Float8> narrow(2, {static_cast<std::uint8_t>(rank() + 1)});
+  Operation gathered = g_session->submit(Request::allgather("narrow", narrow.data(), {2}));
+  gathered.wait();
+  CHECK(gathered.values<Float8>().back().bits == size());
+  CHECK(code_of([&] { g_session->allreduce("narrow", narrow.data(), 2, DISTRUN_SUM); }) == DISTRUN_INVALID_ARGUMENT);
 }
 
 TEST_CASE("rows of an allgather may differ, and are told with the output's shape and size") {

@@ -11,6 +11,7 @@ import torch
 
 import distrun.numpy
 import distrun.torch as hvd
+from distrun import _arguments
 
 
 @pytest.fixture
@@ -248,3 +249,25 @@ def test_queries_without_a_session() -> None:
     assert hvd.query("why", json=True) == [] and hvd.query("why") == ""
     with pytest.raises(hvd.InvalidArgument, match="name of a question as text, not None"):
         hvd.query(None)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "size", "overlap"),
+    [
+        ((3, 4), (4, 1), 1, False),
+        ((), (), 1, False),
+        ((0, 3), (0, 0), 1, False),
+        ((1, 5), (0, 1), 1, False),  # a dimension of one has no second element
+        ((3, 4), (0, 1), 1, True),
+        ((4, 3), (1, 1), 1, True),  # windows
+        ((4, 3), (8, 8), 8, True),
+        ((4,), (-8,), 8, False),
+        ((4,), (4,), 8, True),
+        ((2, 3), (3, 2), 1, False),  # interleaved, each place once
+        ((2, 3), (4, 2), 1, True),
+        ((2, 1 << 20), (1, 1), 8, True),
+        ((1 << 20, 2), (4, 6), 1, False),  # too many to compare
+    ],
+)
+def test_elements_that_share_memory(shape: Any, strides: Any, size: int, overlap: bool) -> None:
+    assert _arguments.elements_overlap(shape, strides, size) == overlap

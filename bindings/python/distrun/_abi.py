@@ -43,6 +43,20 @@ class DType(enum.IntEnum):
     float32 = 7
     float64 = 8
     bool_ = 9
+    uint16 = 10
+    uint32 = 11
+    uint64 = 12
+    complex64 = 13
+    complex128 = 14
+    float8_e4m3fn = 15
+    float8_e5m2 = 16
+    float8_e4m3fnuz = 17
+    float8_e5m2fnuz = 18
+    float8_e8m0fnu = 19
+    float8_e4m3b11fnuz = 20
+    float8_e4m3 = 21
+    float8_e3m4 = 22
+    complex32 = 23
 
 
 class ReduceOp(enum.IntEnum):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -135,3 +136,30 @@ def settings(given: object) -> list[bytes]:
             )
         texts.append(text.encode())
     return texts
+
+
+# Up to this number of elements their places are compared one by one. Only unusual strides need that.
+_MOST_COMPARED = 1 << 16
+
+
+def elements_overlap(shape: Sequence[int], strides: Sequence[int], size: int = 1) -> bool:
+    """True if two elements share memory, as in an expanded tensor or in overlapping windows.
+
+    size: of one element. Strides that are unusual, and too many elements to compare, give False.
+    """
+    if 0 in shape:
+        return False
+    dims = sorted((abs(stride), length) for stride, length in zip(strides, shape, strict=True) if length > 1)
+    end, count, nested = size, 1, True  # `end`: the bytes from the first element's start to the last one's end
+    for stride, length in dims:
+        nested = nested and stride >= end
+        end += stride * (length - 1)
+        count *= length
+    if nested:
+        return False
+    if end < count * size:
+        return True
+    if count > _MOST_COMPARED:
+        return False
+    places = sorted(map(sum, itertools.product(*(range(0, stride * length, stride) for stride, length in dims))))
+    return any(after - before < size for before, after in itertools.pairwise(places))

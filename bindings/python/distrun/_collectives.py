@@ -222,6 +222,21 @@ def batch_call(kind: Kind, names: Sequence[str], process_set: ProcessSet) -> Cal
     return Call(kind, [f"{operation}.{name}" for name in names], registered_id(process_set), single=False)
 
 
+def about(error: Exception, tensor: str) -> Exception:
+    """Returns the error of an adapter or a front end with the tensor's name, because a call may have many tensors."""
+    return _with(error, f"tensor '{tensor}'")
+
+
+def about_one_of(error: Exception, index: int, count: int) -> Exception:
+    """Like about, for tensors of a call that have no names yet."""
+    return error if count == 1 else _with(error, f"tensor {index + 1} of {count}")
+
+
+def _with(error: Exception, subject: str) -> Exception:
+    kind = type(error)
+    return kind(f"{subject}: {error}") if kind in (ValueError, TypeError) else error
+
+
 class Collectives(Generic[T]):
     """The operations on one front end's tensors.
 
@@ -254,10 +269,13 @@ class Collectives(Generic[T]):
         copies: list[tuple[int, T, T, object]] = []
         works: list[T] = []
         for index, tensor in enumerate(tensors):
-            if in_place:
-                adapter.writable(tensor)
-            work = adapter.contiguous(tensor)
-            memory = adapter.describe(work)
+            try:
+                if in_place:
+                    adapter.writable(tensor)
+                work = adapter.contiguous(tensor)
+                memory = adapter.describe(work)
+            except (ValueError, TypeError) as error:
+                raise about(error, what.names[index]) from None
             target = adapter.empty_like(work) if work is tensor and not in_place else work
             ops.append(what.op(index, memory, memory.pointer if target is work else adapter.describe(target).pointer))
             keep += (adapter.hold(tensor), work, target)
@@ -277,6 +295,20 @@ class Collectives(Generic[T]):
 
         return _operations.enqueue(ops, keep, finish)
 
+    def _inputs(self, tensors: Sequence[T], what: Call, members: int | None = None) -> tuple[list[T], list[Memory]]:
+        """Returns the tensors, or contiguous copies, and their memory. members: checks that each gets a share."""
+        inputs: list[T] = []
+        memories: list[Memory] = []
+        for tensor, name in zip(tensors, what.names, strict=True):
+            try:
+                inputs.append(self.adapter.contiguous(tensor))
+                memories.append(self.adapter.describe(inputs[-1]))
+                if members is not None:
+                    self.adapter.check_share(inputs[-1], members)
+            except (ValueError, TypeError) as error:
+                raise about(error, name) from None
+        return inputs, memories
+
     def allgather(self, tensors: Sequence[T], what: Call) -> Handle[Any]:
         """Concatenates the members' tensors along dimension 0, which may differ among the members."""
         return self._gather(tensors, what, lambda outputs, _: outputs[0] if what.single else outputs)
@@ -288,8 +320,8 @@ class Collectives(Generic[T]):
     def _gather(
         self, tensors: Sequence[T], what: Call, make: Callable[[list[T], list[tuple[int, ...]]], Any]
     ) -> Handle[Any]:
-        inputs = [self.adapter.contiguous(tensor) for tensor in tensors]
-        ops = [what.op(index, self.adapter.describe(tensor), 0) for index, tensor in enumerate(inputs)]
+        inputs, memories = self._inputs(tensors, what)
+        ops = [what.op(index, memory, 0) for index, memory in enumerate(memories)]
 
         def finish(handle: Handle[Any]) -> Any:
             self._stayed(inputs, ops)
@@ -318,8 +350,8 @@ class Collectives(Generic[T]):
         self, tensor: T, splits: tuple[int, ...] | None, what: Call, make: Callable[[T, tuple[int, ...]], Any]
     ) -> Handle[Any]:
         """Like alltoall, but returns make(output, rows from each member)."""
-        work = self.adapter.contiguous(tensor)
-        op = what.op(0, self.adapter.describe(work), 0, splits or ())
+        [work], [memory] = self._inputs([tensor], what)
+        op = what.op(0, memory, 0, splits or ())
 
         def finish(handle: Handle[Any]) -> Any:
             self._stayed([work], [op])
@@ -331,14 +363,11 @@ class Collectives(Generic[T]):
     def reducescatter(self, tensors: Sequence[T], what: Call, process_set: ProcessSet) -> Handle[Any]:
         """Returns this rank's share of the rows of the reduced tensors."""
         adapter = self.adapter
-        inputs = [adapter.contiguous(tensor) for tensor in tensors]
+        members = process_set.size() or 1
+        inputs, memories = self._inputs(tensors, what, members)
         outputs: list[T] = []
         ops: list[Op] = []
-        members = process_set.size() or 1
-        for tensor in inputs:  # check all before an output is allocated
-            adapter.check_share(tensor, members)
-        for index, tensor in enumerate(inputs):
-            memory = adapter.describe(tensor)
+        for index, (tensor, memory) in enumerate(zip(inputs, memories, strict=True)):
             if memory.shape:
                 outputs.append(adapter.empty_rows(tensor, share_of(memory.shape[0], process_set)))
             else:

@@ -191,21 +191,31 @@ class Operations(Generic[G, T]):
         outputs: list[T] = self.collectives.start(what, tensors, ask.process_set, in_place=in_place).wait()
         return outputs
 
-    def _given(self, values: Sequence[G]) -> list[T]:
+    def _given(self, kind: Kind, values: Sequence[G], ask: Request) -> list[T]:
         given = self.collectives.adapter.given
-        return [given(value) for value in values]
+        tensors: list[T] = []
+        for value in values:
+            try:
+                tensors.append(given(value))
+            except (ValueError, TypeError) as error:
+                place = f"_{len(tensors) + 1}of{len(values)}" if len(values) > 1 else ""
+                if not place and ask.name is None:
+                    raise
+                name = f"{kind.name.lower()}.{ask.name or 'noname'}{place}"
+                raise _collectives.about(error, name) from None
+        return tensors
 
     def _compressed(self, kind: Kind, values: Sequence[G], ask: Request, *, grouped: bool = False) -> list[T]:
         if ask.compression is NoneCompressor:
-            return self.run(kind, self._given(values), ask, grouped=grouped)
+            return self.run(kind, self._given(kind, values, ask), ask, grouped=grouped)
         compress, decompress = ask.compression.compress, ask.compression.decompress
-        small = [compress(tensor) for tensor in self._given(values)]
+        small = [compress(tensor) for tensor in self._given(kind, values, ask)]
         outputs = self.run(kind, [tensor for tensor, _ in small], ask, grouped=grouped)
         return [decompress(output, context) for output, (_, context) in zip(outputs, small, strict=True)]
 
     def allreduce_async(self, tensor: G, ask: Request) -> Handle[T]:
         """Starts a reduction of one tensor over the ranks; synchronize() returns the result as a new tensor."""
-        return self.begin(Kind.ALLREDUCE, self._given([tensor]), ask)
+        return self.begin(Kind.ALLREDUCE, self._given(Kind.ALLREDUCE, [tensor], ask), ask)
 
     def allreduce_async_(self, tensor: T, ask: Request) -> Handle[T]:
         """Like allreduce_async, but overwrites the tensor."""
@@ -224,7 +234,7 @@ class Operations(Generic[G, T]):
 
     def grouped_allreduce_async(self, tensors: Sequence[G], ask: Request) -> Handle[list[T]]:
         """Starts the reduction of several tensors, which run all or none."""
-        return self.begin(Kind.ALLREDUCE, self._given(tensors), ask, grouped=True)
+        return self.begin(Kind.ALLREDUCE, self._given(Kind.ALLREDUCE, tensors, ask), ask, grouped=True)
 
     def grouped_allreduce_async_(self, tensors: Sequence[T], ask: Request) -> Handle[list[T]]:
         """Like grouped_allreduce_async, but overwrites the tensors."""
@@ -240,26 +250,26 @@ class Operations(Generic[G, T]):
 
     def allgather_async(self, tensor: G, ask: Request) -> Handle[T]:
         """Starts an allgather; synchronize() returns the new tensor."""
-        return self.begin(Kind.ALLGATHER, self._given([tensor]), ask)
+        return self.begin(Kind.ALLGATHER, self._given(Kind.ALLGATHER, [tensor], ask), ask)
 
     def allgather(self, tensor: G, ask: Request) -> T:
         """Concatenates the tensors of all ranks along dimension 0, in rank order, and returns a new tensor.
 
         Dimension 0 may differ among the ranks; the dtype and the other dimensions are the same.
         """
-        return self.run(Kind.ALLGATHER, self._given([tensor]), ask)[0]
+        return self.run(Kind.ALLGATHER, self._given(Kind.ALLGATHER, [tensor], ask), ask)[0]
 
     def grouped_allgather_async(self, tensors: Sequence[G], ask: Request) -> Handle[list[T]]:
         """Starts the allgather of several tensors, which run all or none."""
-        return self.begin(Kind.ALLGATHER, self._given(tensors), ask, grouped=True)
+        return self.begin(Kind.ALLGATHER, self._given(Kind.ALLGATHER, tensors, ask), ask, grouped=True)
 
     def grouped_allgather(self, tensors: Sequence[G], ask: Request) -> list[T]:
         """Concatenates each of several tensors as allgather does. The tensors run all or none."""
-        return self.run(Kind.ALLGATHER, self._given(tensors), ask, grouped=True)
+        return self.run(Kind.ALLGATHER, self._given(Kind.ALLGATHER, tensors, ask), ask, grouped=True)
 
     def broadcast_async(self, tensor: G, ask: Request) -> Handle[T]:
         """Starts a broadcast; synchronize() returns a new tensor."""
-        return self.begin(Kind.BROADCAST, self._given([tensor]), ask)
+        return self.begin(Kind.BROADCAST, self._given(Kind.BROADCAST, [tensor], ask), ask)
 
     def broadcast_async_(self, tensor: T, ask: Request) -> Handle[T]:
         """Like broadcast_async, but overwrites the tensor."""
@@ -267,7 +277,7 @@ class Operations(Generic[G, T]):
 
     def broadcast(self, tensor: G, ask: Request) -> T:
         """Returns the tensor of world rank `root_rank`, as a new tensor of the same shape and dtype on every member."""
-        return self.run(Kind.BROADCAST, self._given([tensor]), ask)[0]
+        return self.run(Kind.BROADCAST, self._given(Kind.BROADCAST, [tensor], ask), ask)[0]
 
     def broadcast_(self, tensor: T, ask: Request) -> T:
         """Like broadcast, but overwrites the tensor."""
@@ -276,7 +286,8 @@ class Operations(Generic[G, T]):
     def alltoall_async(self, tensor: G, ask: Request) -> Handle[Any]:
         """Starts an alltoall; synchronize() returns the result of alltoall."""
         rows = split_rows(ask.splits)
-        return self.collectives.alltoall(self.collectives.adapter.given(tensor), rows, ask.call(Kind.ALLTOALL))
+        [given] = self._given(Kind.ALLTOALL, [tensor], ask)
+        return self.collectives.alltoall(given, rows, ask.call(Kind.ALLTOALL))
 
     def alltoall(self, tensor: G, ask: Request) -> Any:
         """Sends a block of rows to each rank, and returns the blocks from all ranks, in rank order.
@@ -289,7 +300,7 @@ class Operations(Generic[G, T]):
 
     def reducescatter_async(self, tensor: G, ask: Request) -> Handle[T]:
         """Starts a reducescatter; synchronize() returns this rank's share as a new tensor."""
-        return self.begin(Kind.REDUCESCATTER, self._given([tensor]), ask)
+        return self.begin(Kind.REDUCESCATTER, self._given(Kind.REDUCESCATTER, [tensor], ask), ask)
 
     def reducescatter(self, tensor: G, ask: Request) -> T:
         """Reduces the tensors of all ranks (default: their average), and returns this rank's share of the rows.
@@ -300,7 +311,7 @@ class Operations(Generic[G, T]):
 
     def grouped_reducescatter_async(self, tensors: Sequence[G], ask: Request) -> Handle[list[T]]:
         """Starts the reducescatter of several tensors, which run all or none."""
-        return self.begin(Kind.REDUCESCATTER, self._given(tensors), ask, grouped=True)
+        return self.begin(Kind.REDUCESCATTER, self._given(Kind.REDUCESCATTER, tensors, ask), ask, grouped=True)
 
     def grouped_reducescatter(self, tensors: Sequence[G], ask: Request) -> list[T]:
         """Reduces several tensors as reducescatter does, and returns this rank's shares. They run all or none."""

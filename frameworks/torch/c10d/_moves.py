@@ -101,6 +101,7 @@ def allgather(channel: Channel, outputs: Sequence[Tensors], inputs: Tensors) -> 
     _need(len(outputs) == len(inputs), f"{len(outputs)} lists of outputs do not fit {len(inputs)} inputs.")
     for row in outputs:
         _need(len(row) == count, f"an allgather among {count} ranks needs {count} outputs, not {len(row)}.")
+        _writable(row)
     works = [data(tensor) for tensor in inputs]
 
     def finish(handle: Handle[None]) -> None:
@@ -211,7 +212,15 @@ def scatter(channel: Channel, output: torch.Tensor, tensors: Tensors, root: int)
     return _exchange(channel, outputs, source, [part.numel() for part in parts] or [0] * count)
 
 
+def _writable(outputs: Tensors) -> None:
+    """Refuses outputs that cannot be overwritten, before anything is sent."""
+    for output in outputs:
+        collective.adapter.writable(output)
+
+
 def _put_into(outputs: Tensors, works: Tensors) -> Callable[[Handle[None]], None]:
+    _writable(outputs)
+
     def finish(_: Handle[None]) -> None:
         for output, work in zip(outputs, works, strict=True):
             put(output, work)
@@ -220,6 +229,8 @@ def _put_into(outputs: Tensors, works: Tensors) -> Callable[[Handle[None]], None
 
 
 def _exchange(channel: Channel, outputs: Tensors, source: torch.Tensor, counts: Sequence[int]) -> Handle[None]:
+    _writable(outputs)
+
     def finish(handle: Handle[None]) -> None:
         if outputs:
             take(outputs, source, handle.gathered(0), channel.members)

@@ -31,6 +31,8 @@ Status Kernels::load(CuStream stream) {
     return {status.code(), status.message() + ". The kernels of distrun need a GPU of compute capability 7.5 or newer"};
   }
   for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+    // No operation on GPUs reduces a dtype without an order (TensorTable::check).
+    if (!can_reduce(static_cast<DType>(dtype), ReduceOp::kMin)) continue;
     for (const std::string kind : {"pack", "unpack", "combine"}) {
       const std::string name = kind + "_" + wire_type(static_cast<DType>(dtype)).name;
       CuFunction& kernel = functions_[name];

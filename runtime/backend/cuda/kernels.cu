@@ -20,6 +20,18 @@ struct Limits<std::uint8_t> {
   static constexpr std::uint8_t kLow = 0, kHigh = UINT8_MAX;
 };
 template <>
+struct Limits<std::uint16_t> {
+  static constexpr std::uint16_t kLow = 0, kHigh = UINT16_MAX;
+};
+template <>
+struct Limits<std::uint32_t> {
+  static constexpr std::uint32_t kLow = 0, kHigh = UINT32_MAX;
+};
+template <>
+struct Limits<std::uint64_t> {
+  static constexpr std::uint64_t kLow = 0, kHigh = UINT64_MAX;
+};
+template <>
 struct Limits<std::int8_t> {
   static constexpr std::int8_t kLow = INT8_MIN, kHigh = INT8_MAX;
 };
@@ -51,13 +63,24 @@ __device__ T truncated(double value) {
   return static_cast<T>(value);
 }
 
+// The type in which an average divides.
+template <class T>
+struct DividedAs {
+  using Type = std::int64_t;
+};
+template <>
+struct DividedAs<std::uint64_t> {
+  using Type = std::uint64_t;
+};
+
 template <class T, class W = T>
 struct Integer {
   using Stored = T;
   using Wire = W;
   using Held = W;
   __device__ static T scaled(T value, const Finish& how) {
-    if (how.factor == 1.0) return static_cast<T>(static_cast<std::int64_t>(value) / how.divisor);
+    using Wide = typename DividedAs<T>::Type;
+    if (how.factor == 1.0) return static_cast<T>(static_cast<Wide>(value) / static_cast<Wide>(how.divisor));
     return truncated<T>(static_cast<double>(value) / static_cast<double>(how.divisor) * how.factor);
   }
   __device__ static Wire pack(Stored value, const Finish& how) { return how.scales ? scaled(value, how) : value; }
@@ -243,6 +266,10 @@ struct PlainElement<std::int16_t> {
   using Type = Integer<std::int16_t, std::int32_t>;
 };
 template <>
+struct PlainElement<std::uint16_t> {
+  using Type = Integer<std::uint16_t, std::uint32_t>;
+};
+template <>
 struct PlainElement<float> {
   using Type = Float<float>;
 };
@@ -255,6 +282,14 @@ using Plain = typename PlainElement<T>::Type;
 using Float16 = SmallFloat<HalfBits>;
 using BFloat16 = SmallFloat<BFloatBits>;
 
-#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, ...) DISTRUN_KERNELS(name, element)
+// Complex numbers and what is only moved have no kernels.
+#define DISTRUN_KERNELS_OF_kUnsigned(...) DISTRUN_KERNELS(__VA_ARGS__)
+#define DISTRUN_KERNELS_OF_kSigned(...) DISTRUN_KERNELS(__VA_ARGS__)
+#define DISTRUN_KERNELS_OF_kFloat(...) DISTRUN_KERNELS(__VA_ARGS__)
+#define DISTRUN_KERNELS_OF_kBool(...) DISTRUN_KERNELS(__VA_ARGS__)
+#define DISTRUN_KERNELS_OF_kComplex(...)
+#define DISTRUN_KERNELS_OF_kMovedOnly(...)
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, ...) \
+  DISTRUN_KERNELS_OF_##family(name, element)
 #include "runtime/base/dtypes.def"
 #undef DISTRUN_DTYPE

@@ -4,7 +4,8 @@ namespace distrun::backend::cuda_parts {
 
 WireType wire_type(DType dtype) {
   const DTypeTraits& traits = traits_of(dtype);
-  const bool too_short = traits.family == DTypeFamily::kSigned && traits.bytes == 2;  // no library sums int16
+  const bool integer = traits.family == DTypeFamily::kSigned || traits.family == DTypeFamily::kUnsigned;
+  const bool too_short = integer && traits.bytes == 2;  // no library sums 16-bit integers
   return {.bytes = too_short ? 4 : traits.bytes,
           .converts = too_short || traits.family == DTypeFamily::kBool,
           .is_float = traits.family == DTypeFamily::kFloat,

@@ -96,8 +96,10 @@ void allreduce(const ContextPtr& context, const distrun_backend_operation& opera
     allreduce_as<std::uint16_t>(context, operation);
   } else if (unit == 4) {
     allreduce_as<std::uint32_t>(context, operation);
-  } else {
+  } else if (unit == 8) {
     allreduce_as<std::uint64_t>(context, operation);
+  } else {
+    allreduce_as<std::array<std::uint64_t, 2>>(context, operation);
   }
   plugin::finish_average(operation, static_cast<std::size_t>(context->size), static_cast<std::byte*>(segment.output),
                          segment.count);

@@ -46,7 +46,8 @@ inline float finished(float value, const FinishArgs& finish) { return value * fi
 inline double finished(double value, const FinishArgs& finish) { return value * finish.f64; }
 template <class T>
 inline T finished(T value, const FinishArgs& finish) {
-  if (finish.factor == 1.0) return static_cast<T>(static_cast<std::int64_t>(value) / finish.divisor);
+  using Wide = std::conditional_t<std::is_same_v<T, std::uint64_t>, std::uint64_t, std::int64_t>;
+  if (finish.factor == 1.0) return static_cast<T>(static_cast<Wide>(value) / static_cast<Wide>(finish.divisor));
   return truncated<T>(static_cast<double>(value) / static_cast<double>(finish.divisor) * finish.factor);
 }
 
@@ -68,6 +69,28 @@ struct Bool {
   static Stored narrow(Held value) { return value; }
   static Held finish(Held value, const FinishArgs&) { return value; }
 };
+
+// The parts as in memory. Sums never need this: they are sums of the parts.
+template <class T>
+struct ComplexParts {
+  T real;
+  T imaginary;
+};
+
+template <class T>
+struct Complex {
+  using Part = T;
+  using Stored = ComplexParts<T>;
+  using Held = ComplexParts<T>;
+  static constexpr bool kSimple = false;
+  static Held widen(Stored value) { return value; }
+  static Stored narrow(Held value) { return value; }
+  static Held finish(Held value, const FinishArgs& how) {
+    return {finished(value.real, how), finished(value.imaginary, how)};
+  }
+};
+
+struct MovedOnly {};  // no kernel reads it
 
 // bfloat16 is the upper half of a float32. Rounds to nearest even. The AVX512-BF16 instructions flush denormals, so the
 // result would depend on the processor; they are not used.

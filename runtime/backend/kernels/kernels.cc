@@ -108,7 +108,9 @@ void run(const Table& table, const Reduction& what, Sources sources, std::byte* 
     if (out != sources.at[0]) copy(out, sources.at[0], count * size_of(what.dtype));
     return;
   }
-  table.reduce[static_cast<int>(what.dtype)][column_of(what.op)](sources, out, count, finish);
+  const ReduceFn reduce = table.reduce[static_cast<int>(what.dtype)][column_of(what.op)];
+  DISTRUN_CHECK(reduce != nullptr, "a reduction that the dtype does not have");
+  reduce(sources, out, count, finish);
 }
 
 // Writes the cache lines that `out` covers fully past the caches. The parts before and after them are written normally.

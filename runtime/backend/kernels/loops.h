@@ -39,6 +39,10 @@ struct Product {
   static T apply(T a, T b) {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
+  template <class T>
+  static ComplexParts<T> apply(ComplexParts<T> a, ComplexParts<T> b) {
+    return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
+  }
 };
 // If any rank has a NaN, the result is NaN. Of equal values (+0 and -0) the first rank's value is kept.
 struct Min {
@@ -175,11 +179,22 @@ void copy_blocks(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 template <class E>
+void add_parts(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
+  reduce<Plain<typename E::Part>, Sum>(sources, out, 2 * count, finish);
+}
+
+// A reduction that the dtype does not have stays null.
+template <class E>
 constexpr void fill_row(ReduceFn* row) {
-  row[0] = &reduce<E, Sum>;
-  row[1] = &reduce<E, Min>;
-  row[2] = &reduce<E, Max>;
-  row[3] = &reduce<E, Product>;
+  if constexpr (requires { typename E::Part; }) {
+    row[0] = &add_parts<E>;
+    row[3] = &reduce<E, Product>;
+  } else if constexpr (!std::is_same_v<E, MovedOnly>) {
+    row[0] = &reduce<E, Sum>;
+    row[1] = &reduce<E, Min>;
+    row[2] = &reduce<E, Max>;
+    row[3] = &reduce<E, Product>;
+  }
 }
 
 // All values are 0 or 1, so a logical or is max, and a logical and is min.

@@ -42,7 +42,7 @@ void capabilities(const distrun_backend_group_spec*, distrun_backend_capabilitie
   out->available = usable.ok() ? 1 : 0;
   out->score = kScore;
   out->ops = nccl::kKinds;
-  out->dtypes = plugin::kAllDTypes;
+  out->dtypes = plugin::kRealDTypes;
   out->devices = 1U << DISTRUN_BACKEND_CUDA;
   out->flags = DISTRUN_BACKEND_SCATTER_GATHER | DISTRUN_BACKEND_ASYNCHRONOUS;
   const bool asks_version = out->struct_size >= sizeof(*out);  // an older distrun has no field for it

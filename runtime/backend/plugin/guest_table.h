@@ -15,6 +15,13 @@ namespace distrun::backend::plugin {
 
 // All dtypes of the interface.
 inline constexpr std::uint32_t kAllDTypes = (1U << kNumDTypes) - 1;
+// Those that have all reductions.
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, ...) \
+  | (DTypeFamily::family < DTypeFamily::kComplex ? 1U << number : 0U)
+inline constexpr std::uint32_t kRealDTypes = 0U
+#include "runtime/base/dtypes.def"
+    ;
+#undef DISTRUN_DTYPE
 
 // `kKinds`: bits of the operations that the plug-in offers.
 template <class Group, std::uint32_t kKinds>

@@ -43,6 +43,8 @@ void fields(V& v, Ref<V, Signature> s) {
   v(s.group.size);
   if (s.group.size != 0) v(s.group.digest).text(s.group.first, kMaxName);
   v.check(!V::kReads || fits_in_memory(s.shape, s.dtype), "a shape is negative or too large");
+  const bool reducible = !traits_of(s.kind).reduces || can_reduce(s.dtype, s.reduce);
+  v.check(!V::kReads || reducible, "a reduction that the dtype does not have");
 }
 
 template <class V>

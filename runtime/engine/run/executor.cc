@@ -24,8 +24,8 @@ Status Executor::can_run(const ProcessSet& set, const Tensor& tensor) {
   const Signature& signature = tensor.signature();
   if (!moves_data(signature.kind)) return {};
   const backend::Backend* backend = set.backend_for(signature.device);
-  const Status can =
-      backend == nullptr ? no_backend(set, signature.device) : backend->can(signature.kind, signature.dtype);
+  const SentAs sent = sent_as(signature.kind, signature.reduce, signature.dtype);
+  const Status can = backend == nullptr ? no_backend(set, signature.device) : backend->can(signature.kind, sent.dtype);
   if (can.ok()) return {};
   ErrorInfo info = can.with_context("tensor '" + tensor.submission().name + "'").info();
   info.tensor = tensor.submission().name;

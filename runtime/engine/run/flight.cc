@@ -12,7 +12,12 @@
 namespace distrun::engine {
 namespace {
 
-std::size_t count_of(const Tensor& tensor) { return static_cast<std::size_t>(num_elements(tensor.signature().shape)); }
+// Elements as the backend gets them. The counts, and everything else about a flight's operation, are in these.
+std::size_t sent_elements(const Tensor& tensor, std::span<const std::int64_t> shape) {
+  const Signature& s = tensor.signature();
+  return static_cast<std::size_t>(num_elements(shape)) * sent_as(s.kind, s.reduce, s.dtype).count;
+}
+std::size_t count_of(const Tensor& tensor) { return sent_elements(tensor, tensor.signature().shape); }
 
 const std::byte* input_of(const Tensor& tensor) { return tensor.input_memory(); }
 std::byte* output_of(const Tensor& tensor) { return tensor.output_memory(); }
@@ -28,7 +33,7 @@ std::vector<void*> marks_of(const std::vector<RunTensor>& tensors) {
 }
 
 std::size_t row_elements(const Tensor& tensor) {
-  return static_cast<std::size_t>(num_elements(std::span(tensor.signature().shape).subspan(1)));
+  return sent_elements(tensor, std::span(tensor.signature().shape).subspan(1));
 }
 
 Status wrong_sizes(std::size_t sizes, const ProcessSet& set, const Tensor& tensor) {
@@ -188,7 +193,7 @@ void advise_on_output(const Tensor& tensor) {
 void finish_part(const Flight& flight, const Tensor& tensor, const std::byte* from, std::size_t count) {
   const Signature& all = flight.tensors.front().tensor->signature();
   const ReduceOp left = all.reduce == flight.operation.reduce ? ReduceOp::kSum : all.reduce;
-  backend::finish(all.dtype, left, all.postscale, flight.members, from, output_of(tensor), count);
+  backend::finish(flight.operation.dtype, left, all.postscale, flight.members, from, output_of(tensor), count);
 }
 
 }  // namespace
@@ -209,7 +214,7 @@ Status prepare(const ProcessSet& set, backend::Backend& backend, bool huge_pages
   const Tensor& first = *flight.tensors.front().tensor;
   const Signature& signature = first.signature();
   flight.operation = {.kind = signature.kind,
-                      .dtype = signature.dtype,
+                      .dtype = sent_as(signature.kind, signature.reduce, signature.dtype).dtype,
                       .device = first.submission().device,
                       .reduce = signature.reduce,
                       .prescale = signature.prescale,
@@ -231,14 +236,14 @@ void unpack(Flight& flight) {
   const Signature& all = flight.tensors.front().tensor->signature();
   if (traits_of(all.kind).output == OpOutput::kShare && all.postscale != flight.operation.postscale) {
     const Tensor& tensor = *flight.tensors.front().tensor;
-    finish_part(flight, tensor, output_of(tensor), tensor.output().bytes / size_of(all.dtype));
+    finish_part(flight, tensor, output_of(tensor), tensor.output().bytes / size_of(flight.operation.dtype));
   }
   if (traits_of(all.kind).output != OpOutput::kAsInput || !flight.packed) return;
   const std::byte* from = flight.packed.get();
   for (const RunTensor& one : flight.tensors) {
     const std::size_t count = count_of(*one.tensor);
     finish_part(flight, *one.tensor, from, count);
-    from += count * size_of(all.dtype);
+    from += count * size_of(flight.operation.dtype);
   }
 }
 

@@ -36,9 +36,12 @@ std::uint64_t neutral_bits(ReduceOp op, const DTypeTraits& dtype) {
 }  // namespace
 
 std::vector<std::byte> neutral_element(ReduceOp op, DType dtype) {
-  const std::uint64_t bits = neutral_bits(op, traits_of(dtype));
   std::vector<std::byte> bytes(size_of(dtype));
-  std::memcpy(bytes.data(), &bits, bytes.size());
+  // Of a complex number it is real: the first half.
+  const bool parts = traits_of(dtype).family == DTypeFamily::kComplex;
+  const DType first = !parts ? dtype : dtype == DType::kC64 ? DType::kF32 : DType::kF64;
+  const std::uint64_t bits = neutral_bits(op, traits_of(first));
+  std::memcpy(bytes.data(), &bits, size_of(first));
   return bytes;
 }
 
@@ -63,7 +66,8 @@ TensorPtr make_stand_in(int set, std::string_view name, Signature signature, int
 Status fill_stand_in(Tensor& tensor, backend::Backend& backend) {
   const Signature& signature = tensor.signature();
   std::vector<std::byte> element;
-  if (traits_of(signature.kind).reduces) element = neutral_element(signature.reduce, signature.dtype);
+  const SentAs sent = sent_as(signature.kind, signature.reduce, signature.dtype);
+  if (traits_of(signature.kind).reduces) element = neutral_element(signature.reduce, sent.dtype);
   auto memory = backend.allocate(tensor.submission().device, payload_bytes(signature), element);
   if (!memory.ok()) {
     return memory.status().with_context("the data of a joined rank for tensor '" + tensor.submission().name + "'");

@@ -1,9 +1,11 @@
 #include "runtime/engine/run/tensor_table.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "runtime/engine/readiness/parts.h"
+#include "runtime/engine/run/overlap.h"
 
 namespace distrun::engine {
 namespace {
@@ -28,6 +30,27 @@ Status check_shape(const Submission& submission) {
     return refuse(submission,
                   "shape " + to_string(submission.shape) +
                       " has a negative dimension or is larger than memory can be. Pass the shape of the tensor");
+  }
+  return {};
+}
+
+Status check_reduction(const Submission& submission) {
+  if (!traits_of(submission.kind).reduces) return {};
+  const DTypeFamily family = traits_of(submission.dtype).family;
+  const std::string dtype(name_of(submission.dtype));
+  if (family == DTypeFamily::kMovedOnly) {
+    return refuse(submission, dtype +
+                                  " can be moved (broadcast, allgather, alltoall) and not reduced. Convert the "
+                                  "tensor, for instance to float16 or float32");
+  }
+  if (!can_reduce(submission.dtype, submission.reduce)) {
+    return refuse(submission, dtype + " has no " + std::string(name_of(submission.reduce)) +
+                                  ", because complex numbers have no order. Use sum, average or product, or pass the "
+                                  "real and imaginary parts (view_as_real)");
+  }
+  if (family == DTypeFamily::kComplex && submission.reduce == ReduceOp::kProduct &&
+      submission.device.type != DeviceType::kCpu) {
+    return refuse(submission, "a product of " + dtype + " needs CPU memory. Copy the tensor to the CPU first");
   }
   return {};
 }
@@ -68,6 +91,17 @@ Status check_memory(const Submission& submission, std::size_t members, std::size
                                   : "input and output overlap. Use separate memory for the share");
   }
   return {};
+}
+
+MemoryUse use_of(const Submission& submission, std::size_t members, std::size_t index) {
+  if (!moves_data(submission.kind)) return {};
+  const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);
+  const std::optional<int> root = traits_of(submission.kind).has_root ? std::optional(submission.root) : std::nullopt;
+  return {.input = static_cast<const std::byte*>(submission.input),
+          .input_bytes = bytes,
+          .output = static_cast<const std::byte*>(submission.output),
+          .output_bytes = output_bytes(submission, members, index),
+          .root = root};
 }
 
 // Fields that the operation does not use keep their defaults.
@@ -166,6 +200,7 @@ Status TensorTable::check(const Submission& submission) const {
   }
   if (submission.splits.size() > kMaxSplits) return refuse(submission, "it has more splits than a job can have ranks");
   DISTRUN_RETURN_IF_ERROR(check_shape(submission));
+  DISTRUN_RETURN_IF_ERROR(check_reduction(submission));
   DISTRUN_RETURN_IF_ERROR(check_set(submission));
   DISTRUN_RETURN_IF_ERROR(check_device(submission));
   if (in_flight_.contains(TensorKey{.set = submission.process_set, .name = submission.name})) {
@@ -177,6 +212,23 @@ Status TensorTable::check(const Submission& submission) const {
                             .ranks = {rank_}});
   }
   return {};
+}
+
+// The sets exist, and this rank is a member: check() has found that.
+Status TensorTable::check_overlap(const std::vector<TensorPtr>& tensors) const {
+  if (tensors.size() < 2) return {};
+  std::vector<MemoryUse> uses;
+  uses.reserve(tensors.size());
+  for (const TensorPtr& tensor : tensors) {
+    const auto& members = sets_.at(tensor->key().set);
+    const auto own = std::find(members.begin(), members.end(), rank_);
+    uses.push_back(use_of(tensor->submission(), members.size(), static_cast<std::size_t>(own - members.begin())));
+  }
+  const auto found = find_overlap(uses);
+  if (!found) return {};
+  return refuse(tensors[found->second]->submission(),
+                "its memory overlaps that of tensor '" + tensors[found->first]->submission().name +
+                    "', which is in the same call. Use separate memory, or one call after the other");
 }
 
 Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> submissions, TimePoint now) {
@@ -223,6 +275,10 @@ Status TensorTable::enter_all(const std::vector<TensorPtr>& tensors) {
       ++entered;
       if (decides_gpu(*tensor)) bound.push_back(tensor->key().set);
       enter(tensor);
+    }
+    if (Status status = check_overlap(tensors); !status.ok()) {
+      take_back();
+      return status;
     }
   } catch (...) {
     take_back();

@@ -101,6 +101,7 @@ class TensorTable {
   Status check(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
   Status check_set(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
   Status check_device(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
+  Status check_overlap(const std::vector<TensorPtr>& tensors) const DISTRUN_REQUIRES(mutex_);
   Status enter_all(const std::vector<TensorPtr>& tensors) DISTRUN_REQUIRES(mutex_);
   [[nodiscard]] bool decides_gpu(const Tensor& tensor) const DISTRUN_REQUIRES(mutex_);
   void enter(const TensorPtr& tensor) DISTRUN_REQUIRES(mutex_);

@@ -26,6 +26,7 @@ constexpr std::size_t kCount = 3 * cuda_parts::kTileElements + 7;
 // The dtype that is reduced instead of `dtype`.
 DType reduced_as(DType dtype) {
   if (dtype == DType::kI16) return DType::kI32;
+  if (dtype == DType::kU16) return DType::kU32;
   return dtype == DType::kBool ? DType::kU8 : dtype;
 }
 
@@ -69,6 +70,7 @@ bool alike(DType dtype, const std::byte* a, const std::byte* b, std::size_t i) {
 TEST_CASE("mpi on GPUs: what the kernel adds is what the host adds, whatever the bits") {
   for (int number = 0; number < kNumDTypes; ++number) {
     const auto dtype = static_cast<DType>(number);
+    if (!can_reduce(dtype, ReduceOp::kMin)) continue;  // no kernels
     const DType as = reduced_as(dtype);
     const cuda_parts::WireType wire = cuda_parts::wire_type(dtype);
     REQUIRE(wire.bytes == size_of(as));

@@ -93,4 +93,5 @@ FUNCTION(MPI_Ireduce_scatter)
 int ompi_mpi_comm_world, ompi_mpi_errors_return, ompi_request_null;
 int ompi_mpi_op_sum, ompi_mpi_op_prod, ompi_mpi_op_min, ompi_mpi_op_max;
 int ompi_mpi_uint8_t, ompi_mpi_int8_t, ompi_mpi_int16_t, ompi_mpi_int32_t, ompi_mpi_int64_t, ompi_mpi_uint16_t;
-int ompi_mpi_float, ompi_mpi_double;
+int ompi_mpi_uint32_t, ompi_mpi_uint64_t, ompi_mpi_float, ompi_mpi_double, ompi_mpi_c_float_complex;
+int ompi_mpi_c_double_complex;

@@ -55,7 +55,9 @@ TEST_CASE("nccl: NCCL's functions are as nccl.h has them", "[nccl]") {
   STATIC_CHECK(static_cast<int>(kNcclInt8) == static_cast<int>(ncclInt8));
   STATIC_CHECK(static_cast<int>(kNcclUint8) == static_cast<int>(ncclUint8));
   STATIC_CHECK(static_cast<int>(kNcclInt32) == static_cast<int>(ncclInt32));
+  STATIC_CHECK(static_cast<int>(kNcclUint32) == static_cast<int>(ncclUint32));
   STATIC_CHECK(static_cast<int>(kNcclInt64) == static_cast<int>(ncclInt64));
+  STATIC_CHECK(static_cast<int>(kNcclUint64) == static_cast<int>(ncclUint64));
   STATIC_CHECK(static_cast<int>(kNcclFloat16) == static_cast<int>(ncclFloat16));
   STATIC_CHECK(static_cast<int>(kNcclFloat32) == static_cast<int>(ncclFloat32));
   STATIC_CHECK(static_cast<int>(kNcclFloat64) == static_cast<int>(ncclFloat64));

@@ -44,6 +44,9 @@ std::map<std::string, FakeKernel> all_kernels() {
   DISTRUN_FAKE_KERNELS(float32)
   DISTRUN_FAKE_KERNELS(float64)
   DISTRUN_FAKE_KERNELS(bool)
+  DISTRUN_FAKE_KERNELS(uint16)
+  DISTRUN_FAKE_KERNELS(uint32)
+  DISTRUN_FAKE_KERNELS(uint64)
 #undef DISTRUN_FAKE_KERNELS
   return all;
 }

@@ -23,6 +23,7 @@ struct TypeInfo {
 const std::map<int, TypeInfo> kTypes = {
     {kNcclInt8, {DType::kI8, "int8"}},        {kNcclUint8, {DType::kU8, "uint8"}},
     {kNcclInt32, {DType::kI32, "int32"}},     {kNcclInt64, {DType::kI64, "int64"}},
+    {kNcclUint32, {DType::kU32, "uint32"}},   {kNcclUint64, {DType::kU64, "uint64"}},
     {kNcclFloat16, {DType::kF16, "float16"}}, {kNcclFloat32, {DType::kF32, "float32"}},
     {kNcclFloat64, {DType::kF64, "float64"}}, {kNcclBfloat16, {DType::kBF16, "bfloat16"}}};
 const std::map<int, std::pair<ReduceOp, const char*>> kOps = {{kNcclSum, {ReduceOp::kSum, "sum"}},

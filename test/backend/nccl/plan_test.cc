@@ -55,6 +55,10 @@ TEST_CASE("nccl: scales, several tensors and types that NCCL has not go through 
   CHECK(small.packs);
   CHECK(small.type == kNcclInt32);
   CHECK(small.buffer_bytes == 40);
+  CHECK(plan({.dtype = DISTRUN_BACKEND_UINT16}).type == kNcclUint32);
+  CHECK(plan({.dtype = DISTRUN_BACKEND_UINT16}).packs);
+  CHECK(plan({.dtype = DISTRUN_BACKEND_UINT32}).type == kNcclUint32);
+  CHECK_FALSE(plan({.dtype = DISTRUN_BACKEND_UINT64}).packs);
   const ReducePlan post = plan({.postscale = 3});
   CHECK_FALSE(post.packs);
   CHECK(post.unpacks);  // in-place

@@ -68,7 +68,9 @@ def test_operations(run_jax: RunFramework, ranks: int, options: tuple[str, ...])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("name", ["jax_gradients.py", "jax_optimizer.py", "jax_line_searches.py", "jax_ahead.py"])
+@pytest.mark.parametrize(
+    "name", ["jax_gradients.py", "jax_optimizer.py", "jax_line_searches.py", "jax_ahead.py", "jax_dtypes.py"]
+)
 def test_optimizers_and_programs_in_flight(run_jax: RunFramework, name: str, ranks: int) -> None:
     program = str(ROOT / "test/python/programs" / name)
     done = run_jax("-np", str(ranks), "--oversubscribe", program=program, env=COMPILE_FAST)

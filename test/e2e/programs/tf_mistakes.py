@@ -177,8 +177,11 @@ roots_and_variables()
 gradients()
 twice()
 copies()
-for wide in (tf.uint16, tf.complex64):
-    raises(hvd.InvalidArgument, f"allreduce of dtype {wide.name} is not", hvd.allreduce, tf.ones(2, wide), op=hvd.Sum)
+TEXT = tf.constant(["a"])
+for call in (hvd.allreduce, tf.function(hvd.allreduce)):
+    raises(ValueError, "tensor 'allreduce.t': allreduce of dtype string is not", call, TEXT, op=hvd.Sum, name="t")
+for call in (hvd.grouped_allgather, tf.function(hvd.grouped_allgather)):
+    raises(ValueError, "tensor 'allgather.t_2of2': allgather of dtype string", call, [X, TEXT], name="t")
 many = [tf.zeros([])] * 4097
 raises(
     hvd.InvalidArgument,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 from tf_every_operation import raises
@@ -11,9 +13,10 @@ import distrun.tensorflow as hvd
 
 def check_dtype(dtype) -> None:  # type: ignore[no-untyped-def]
     rank, size = hvd.rank(), hvd.size()
-    largest = dtype.max
-    mine, repeated = (tf.constant([largest - rank] * count, dtype) for count in (1, size))
-    everyone = np.array([largest - other for other in range(size)], dtype.as_numpy_dtype)
+    everyone = np.array([other + 1 for other in range(size)], np.float32).astype(dtype.as_numpy_dtype)
+    if dtype.is_integer:
+        everyone = dtype.as_numpy_dtype(dtype.max) - everyone
+    mine, repeated = (tf.constant(np.repeat(everyone[rank], count)) for count in (1, size))
     for wrap in (lambda f: f, tf.function):
         for found in (
             wrap(lambda: hvd.allgather(mine))(),
@@ -21,11 +24,33 @@ def check_dtype(dtype) -> None:  # type: ignore[no-untyped-def]
             wrap(lambda: hvd.alltoall(repeated))(),
             wrap(lambda: hvd.alltoall(repeated, [1] * size)[0])(),
         ):
-            assert found.dtype == dtype and (found.numpy() == everyone).all()
-        assert (wrap(lambda: hvd.broadcast(mine, size - 1))().numpy() == everyone[-1:]).all()
+            assert found.dtype == dtype and found.numpy().tobytes() == everyone.tobytes(), dtype
+        assert wrap(lambda: hvd.broadcast(mine, size - 1))().numpy().tobytes() == everyone[-1:].tobytes()
     variable = tf.Variable(mine)
     hvd.broadcast_variables([variable, tf.Variable(1.0)], size - 1)
-    assert (variable.numpy() == everyone[-1:]).all()
+    assert variable.numpy().tobytes() == everyone[-1:].tobytes()
+
+
+def check_complex_numbers() -> None:
+    values, size = tf.constant([1 + 2j, 3 - 1j], tf.complex64), hvd.size()
+    mine, whole = values * (hvd.rank() + 1), sum(range(1, size + 1))
+    for wrap in (lambda f: f, tf.function):
+        for op, expected in ((hvd.Sum, values * whole), (hvd.Average, values * whole / size)):
+            np.testing.assert_allclose(wrap(lambda op=op: hvd.allreduce(mine, op=op))(), expected, rtol=1e-6)
+        product = wrap(lambda: hvd.allreduce(values, op=hvd.Product))()
+        np.testing.assert_allclose(product, values.numpy() ** size, rtol=1e-5)
+        for name, tensor, told in (
+            ("spectrum", values, "no order"),
+            ("narrow", tf.cast([1.0], tf.dtypes.experimental.float8_e5m2), "can be moved"),
+        ):
+            call = wrap(functools.partial(hvd.allreduce, op=hvd.Max, name=name))
+            error = raises(tf.errors.InvalidArgumentError, told, functools.partial(call, tensor))
+            assert f"allreduce.{name}" in str(error)
+    tape = tf.GradientTape()
+    with tape:
+        tape.watch(values)
+        loss = tf.reduce_sum(tf.abs(hvd.allreduce(values, op=hvd.Sum)) ** 2)
+    np.testing.assert_allclose(tape.gradient(loss, values), 2 * values * size * size, rtol=1e-5)
 
 
 def check_seeds() -> None:
@@ -53,10 +78,12 @@ def check_seeds() -> None:
 
 
 def what_only_moves() -> None:
-    """Unsigned integers for which the runtime has no dtype, among them Keras's random seeds."""
+    """Every dtype, and Keras's random seeds, which are unsigned integers."""
     rank, size = hvd.rank(), hvd.size()
-    for dtype in (tf.uint16, tf.uint32, tf.uint64):
+    narrow = (tf.dtypes.experimental.float8_e4m3fn, tf.dtypes.experimental.float8_e5m2)
+    for dtype in (tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128, *narrow):
         check_dtype(dtype)
+    check_complex_numbers()
     check_seeds()
     assert hvd.grouped_reducescatter([]) == hvd.grouped_allgather([]) == hvd.grouped_allreduce([]) == []
     try:

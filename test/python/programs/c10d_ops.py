@@ -101,6 +101,14 @@ def check_reductions_that_gloo_lacks() -> None:
     for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
         with raises(NotImplementedError, "is not supported", "gloo"):
             dist.all_reduce(mine((3,), torch.int32), op)
+    shared = torch.ones(1, 3).expand(4, 3)
+    for wrong in (
+        lambda: dist.all_reduce(shared),
+        lambda: dist.broadcast(shared, 0),
+        lambda: dist.all_gather([shared] * SIZE, torch.ones(4, 3)),
+    ):
+        with raises(ValueError, "share memory"):
+            wrong()
     if RANK == 0:  # a refusal on one rank has no effect on the others
         with raises(ValueError, "layout"):
             dist.broadcast(torch.eye(2).to_sparse(), 0)

@@ -7,14 +7,17 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from checks import raises, run
 
 import distrun.numpy as hvd
 from distrun.numpy._adapter import collective
 
-INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64)
+INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16, np.uint32, np.uint64)
 FLOATS = (np.float16, np.float32, np.float64)
+COMPLEX = (np.complex64, np.complex128)
+MOVED_ONLY = [getattr(ml_dtypes, name) for name in dir(ml_dtypes) if name.startswith("float8_")]
 SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (3, 4), (2, 0, 3), (1000, 33))
 
 
@@ -34,6 +37,105 @@ def check_allreduce_dtypes_and_shapes() -> None:
             result = hvd.allreduce(mine(shape, dtype), op=hvd.Sum)
             assert result.dtype == dtype and result.shape == shape
             np.testing.assert_array_equal(result, everyone(shape, dtype).sum(axis=0, dtype=dtype))
+
+
+def check_unsigned_integers_use_their_whole_range() -> None:
+    top = np.array([2**64 - 1, 2**63, 5], np.uint64)
+    size = hvd.size()
+    assert hvd.allreduce(top, op=hvd.Max).tolist() == top.tolist()
+    assert hvd.allreduce(top, op=hvd.Sum).tolist() == [int(one) * size % 2**64 for one in top]
+    assert hvd.allreduce(np.full(2, 6, np.uint16)).tolist() == [6, 6]
+    assert hvd.allreduce(top[2:], op=hvd.Sum, postscale_factor=2.5).tolist() == [5 * size * 5 // 2]
+
+
+def check_complex_numbers() -> None:
+    for dtype in COMPLEX:
+        values = everyone((3, 4), dtype) * (1 + 2j) - 1j * everyone((3, 4), dtype)
+        mine_, total = values[hvd.rank()].astype(dtype), values.sum(axis=0).astype(dtype)
+        for op, expected in {
+            hvd.Sum: total,
+            hvd.Average: total / hvd.size(),
+            hvd.Product: values.prod(axis=0).astype(dtype),
+        }.items():
+            result = hvd.allreduce(mine_, op=op)
+            assert result.dtype == dtype
+            np.testing.assert_allclose(result, expected, rtol=1e-5)
+        scaled = hvd.allreduce(mine_, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
+        np.testing.assert_allclose(scaled, 1.5 * total, rtol=1e-6)
+        together = hvd.grouped_allreduce([mine_, mine((5,), np.float32), mine_[0]], op=hvd.Sum)
+        np.testing.assert_allclose(together[0], total, rtol=1e-6)
+        np.testing.assert_allclose(together[2], total[0], rtol=1e-6)
+        large = np.full((1 << 16) + 3, 1 - 1j, dtype)
+        assert (hvd.allreduce(large, op=hvd.Sum) == hvd.size() * (1 - 1j)).all()
+        share = hvd.reducescatter(np.repeat(mine_[:1], 2 * hvd.size(), axis=0), op=hvd.Sum)
+        np.testing.assert_allclose(share, np.repeat(total[:1], 2, axis=0), rtol=1e-6)
+        for op in (hvd.Min, hvd.Max):
+            with raises(hvd.InvalidArgument, "tensor 'allreduce.spectrum'", np.dtype(dtype).name, "no order"):
+                hvd.allreduce(mine_, op=op, name="spectrum")
+
+
+def check_every_dtype_is_moved() -> None:
+    size = hvd.size()
+    for dtype in (*INTEGERS, *FLOATS, *COMPLEX, np.bool_, ml_dtypes.bfloat16, *MOVED_ONLY):
+        values = mine((size, 3), np.float32).astype(dtype)
+        everyones = [mine((size, 3), np.float32, rank).astype(dtype) for rank in range(size)]
+        for found, expected in (
+            (hvd.broadcast(values, size - 1), everyones[-1]),
+            (
+                hvd.allgather(values[: hvd.rank() + 1]),
+                np.concatenate([one[: r + 1] for r, one in enumerate(everyones)]),
+            ),
+            (hvd.alltoall(values), np.stack([one[hvd.rank()] for one in everyones])),
+        ):
+            assert found.dtype == dtype and found.tobytes() == np.ascontiguousarray(expected).tobytes(), dtype
+    for dtype in MOVED_ONLY:
+        with raises(hvd.InvalidArgument, "'allreduce.weights'", np.dtype(dtype).name, "can be moved"):
+            hvd.allreduce(np.ones(2).astype(dtype), name="weights")
+    if size > 1:  # two types of the same size differ
+        dtype = MOVED_ONLY[hvd.rank() == 0]
+        with raises(hvd.Mismatch, "data types", "float8"):
+            hvd.broadcast(np.ones(2).astype(dtype), 0, name="kinds")
+
+
+def check_a_rank_that_has_joined() -> None:
+    """It contributes the neutral element, of complex numbers too."""
+    if hvd.rank() > 0:
+        values = np.array([1 + 2j, 3 - 1j])
+        count = hvd.size() - 1
+        assert np.allclose(hvd.allreduce(values, op=hvd.Sum, name="sum"), count * values)
+        assert np.allclose(hvd.allreduce(values, op=hvd.Product, name="product"), values**count)
+        assert hvd.allreduce(np.array([7], np.uint64), op=hvd.Min, name="least").tolist() == [7]
+        assert len(hvd.allgather(values, name="rows")) == 2 * count
+    hvd.join()
+
+
+def check_an_error_of_a_batch_names_the_tensor() -> None:
+    texts = np.array(["a"])
+    with raises(ValueError, "tensor 'allgather.parts_2of3'", "dtype <U1"):
+        hvd.grouped_allgather([np.ones(1), texts, np.ones(1)], name="parts")
+    with raises(ValueError, "tensor 'broadcast.parameter.head'", "dtype <U1"):
+        hvd.broadcast_parameters({"body": np.ones(1), "head": texts}, 0)
+    frozen = np.ones(1)
+    frozen.flags.writeable = False
+    with raises(ValueError, "tensor 'broadcast.parameter.fixed'", "read-only"):
+        hvd.broadcast_parameters({"fixed": frozen, "other": np.ones(1)}, 0)
+    with raises(ValueError, "tensor 'reducescatter.shares_1of2'", "dtype <U1"):
+        hvd.grouped_reducescatter([texts, np.ones(1)], name="shares")
+    assert hvd.allreduce(np.ones(1), op=hvd.Sum).item() == hvd.size()
+
+
+def check_overlapping_memory_is_found_before_anything_is_sent() -> None:
+    base = np.zeros(8)
+    windows = np.lib.stride_tricks.as_strided(base, (4, 3), (8, 8))
+    for call in (hvd.allreduce_, lambda array, name: hvd.broadcast_(array, 0, name=name)):
+        with raises(ValueError, "windows'", "share memory"):
+            call(windows, name="windows")
+    with raises(ValueError, "tensor 'allreduce.twice_2of2'", "overlaps that of tensor 'allreduce.twice_1of2'"):
+        hvd.grouped_allreduce_([base[:5], base[4:]], name="twice")
+    hvd.grouped_allreduce_([base[:4], base[4:]], name="halves")
+    hvd.broadcast_parameters({"embedding": base, "head": base}, 0)  # tied weights
+    assert hvd.allreduce(windows, op=hvd.Sum).shape == (4, 3)
+    assert hvd.allreduce(np.broadcast_to(np.ones(1), (3,)), op=hvd.Sum).tolist() == [hvd.size()] * 3
 
 
 def check_allreduce_ops() -> None:
@@ -140,8 +242,8 @@ def check_what_is_refused_here_leaves_the_others_unharmed() -> None:
     constant.flags.writeable = False
     with raises(ValueError, "read-only"):
         hvd.allreduce_(constant, name="refused")
-    with raises(ValueError, "complex64"):
-        hvd.allreduce(np.zeros(2, np.complex64), name="refused")
+    with raises(ValueError, "'allreduce.refused'", "dtype object"):
+        hvd.allreduce_(np.array([None, 1]), name="refused")
     with raises(ValueError, "average"):
         hvd.allreduce(constant, average=True, op=hvd.Sum, name="refused")
     with raises(NotImplementedError, "Average"):

@@ -285,8 +285,11 @@ def check_sparse() -> None:
 
 
 def check_what_is_refused() -> None:
-    with raises(ValueError, "complex64"):
-        hvd.allreduce(torch.zeros(2, dtype=torch.complex64))
+    with raises(ValueError, "tensor 'allreduce.bits'", "torch.bits8"):
+        hvd.allreduce(torch.zeros(2, dtype=torch.uint8).view(torch.bits8), name="bits")
+    with raises(ValueError, "tensor 'broadcast.parameter.bits'", "torch.bits8"):
+        state = {"bits": torch.zeros(2, dtype=torch.uint8).view(torch.bits8), "weight": torch.ones(1)}
+        hvd.broadcast_parameters(state, 0)
     with raises(ValueError, "sparse"):
         hvd.allreduce(torch.eye(2).to_sparse())
     with raises(ValueError, "meta"):
@@ -310,6 +313,74 @@ class WithoutMemory(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise NotImplementedError(f"{func} of a tensor without memory")
+
+
+def check_every_dtype_is_moved() -> None:
+    size, rank = hvd.size(), hvd.rank()
+    names = ("uint16", "uint32", "uint64", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2")
+    names += ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+    for dtype in [getattr(torch, name) for name in names if hasattr(torch, name)]:
+
+        def of(rank: int, dtype: torch.dtype = dtype) -> torch.Tensor:
+            return torch.arange(1.0 + rank, 1.0 + rank + 2 * size).reshape(size, 2).to(dtype)
+
+        def equal(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype = dtype) -> bool:
+            return found.dtype == dtype and torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
+
+        parts = [of(r).view(torch.uint8) for r in range(size)]
+        assert equal(hvd.broadcast(of(rank), size - 1), of(size - 1)), dtype
+        assert equal(hvd.allgather(of(rank)), torch.cat(parts).view(dtype)), dtype
+        assert equal(hvd.alltoall(of(rank)), torch.stack([part[rank] for part in parts]).view(dtype)), dtype
+        state = {"x": of(rank), "y": torch.ones(1)}
+        hvd.broadcast_parameters(state, 0)
+        assert equal(state["x"], of(0)), dtype
+        if dtype.itemsize == 1 or dtype == torch.complex32:
+            with raises(ValueError, "tensor 'allreduce.w'", str(dtype).removeprefix("torch."), "can be moved"):
+                hvd.allreduce(of(rank), name="w")
+    assert hvd.allreduce(torch.full((2,), 3, dtype=torch.uint16), op=hvd.Sum).tolist() == [3 * size] * 2
+
+
+def check_complex_numbers() -> None:
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in (torch.complex64, torch.complex128):
+        values = torch.tensor([1 + 2j, 3 - 1j], dtype=dtype)
+        total = values * sum(range(1, size + 1))
+        torch.testing.assert_close(hvd.allreduce(values * (rank + 1), op=hvd.Sum), total)
+        torch.testing.assert_close(hvd.allreduce(values * (rank + 1)), total / size)
+        torch.testing.assert_close(hvd.allreduce(values, op=hvd.Product), values**size)
+        # A conjugate view has the other's memory.
+        torch.testing.assert_close(hvd.allreduce(values.conj(), op=hvd.Sum), values.conj() * size)
+        torch.testing.assert_close(hvd.broadcast(values.conj(), 0), values.conj().resolve_conj())
+        turned = values.clone()
+        hvd.allreduce_(turned.conj(), op=hvd.Sum)
+        torch.testing.assert_close(turned, values * size)
+        given = values.clone().requires_grad_()
+        (hvd.allreduce(given, op=hvd.Sum).abs() ** 2).sum().backward()
+        torch.testing.assert_close(given.grad, 2 * values * size * size)
+        with raises(ValueError, "tensor 'allreduce.spectrum'", "complex", "no order", "view_as_real"):
+            hvd.allreduce(values, op=hvd.Max, name="spectrum")
+
+
+def check_overlapping_memory_is_found_before_anything_is_sent() -> None:
+    expanded = torch.ones(1, 3).expand(4, 3)
+    windows = torch.arange(6.0).unfold(0, 3, 1)
+    for wrong in (expanded, windows):
+        with raises(ValueError, "tensor 'allreduce.shared'", "share memory"):
+            hvd.allreduce_(wrong, name="shared")
+        with raises(ValueError, "tensor 'broadcast.parameter.mask'", "share memory"):
+            hvd.broadcast_parameters({"mask": wrong, "weight": torch.ones(1)}, 0)
+        assert torch.equal(hvd.allreduce(wrong), wrong)
+    base = torch.ones(8)
+    with raises(ValueError, "tensor 'allreduce.two_2of2'", "overlaps that of tensor 'allreduce.two_1of2'"):
+        hvd.grouped_allreduce_([base[:5], base[4:]], name="two")
+    with raises(ValueError, "overlaps"):
+        hvd.grouped_allreduce_([base, base])
+    tied = torch.full((2,), float(hvd.rank()))
+    hvd.broadcast_parameters({"embedding": tied, "head": tied}, 0)
+    assert tied.tolist() == [0, 0]
+    matrix = torch.ones(4, 4)
+    hvd.allreduce_(matrix.t()[::2], op=hvd.Sum)
+    assert matrix.sum() == 8 + 8 * hvd.size()
 
 
 def check_eager_calls_use_no_operators() -> None:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -64,6 +65,8 @@ TEST_CASE("kernels: every instruction set gives the same bits, on any input, ali
   for (int d = 0; d < kNumDTypes; ++d) {
     const auto dtype = static_cast<DType>(d);
     for (const ReduceOp op : kOps) {
+      // A product of complex numbers keeps no particular NaN.
+      if (!can_reduce(dtype, op) || traits_of(dtype).family == DTypeFamily::kComplex) continue;
       for (const std::size_t n : {1U, 2U, 3U, 5U}) {
         for (const Finish finish : {Finish{}, Finish{.factor = 0.3}, Finish{.divisor = 7}, Finish{-2.5, 3}}) {
           std::vector<Bytes> inputs;
@@ -92,6 +95,7 @@ TEST_CASE("kernels: every instruction set gives the same bits, on any input, ali
 TEST_CASE("kernels: the same as scalar code, for every count up to a few vectors") {
   for (int d = 0; d < kNumDTypes; ++d) {
     for (const ReduceOp op : kOps) {
+      if (!can_reduce(static_cast<DType>(d), op)) continue;
       const test::Sample sample = {
           .dtype = static_cast<DType>(d), .op = op, .postscale = 2.0, .values = test::Values::kRough};
       for (std::size_t count = 0; count < 70; ++count) {
@@ -175,6 +179,49 @@ TEST_CASE("kernels: integers wrap in sums and products, truncate in averages and
   CHECK(reduced<std::uint8_t>(triple, {{1, 72, 73}}) == std::vector<std::uint8_t>{3, 252, 255});
   const Reduction nan = {.dtype = DType::kI16, .finish = {.factor = std::numeric_limits<double>::quiet_NaN()}};
   CHECK(reduced<std::int16_t>(nan, {{5}}) == std::vector<std::int16_t>{0});
+}
+
+TEST_CASE("kernels: unsigned integers of all sizes use their whole range") {
+  constexpr std::uint64_t kTop = std::numeric_limits<std::uint64_t>::max();
+  const Reduction average = {.dtype = DType::kU64, .finish = finish_of(ReduceOp::kAverage, 1.0, 3)};
+  CHECK(reduced<std::uint64_t>(average, {{kTop - 1, kTop}}) == std::vector<std::uint64_t>{(kTop - 1) / 3, kTop / 3});
+  const Reduction most = {.dtype = DType::kU64, .op = ReduceOp::kMax};
+  CHECK(reduced<std::uint64_t>(most, {{kTop, 1}, {1, 2}}) == std::vector<std::uint64_t>{kTop, 2});
+  const Reduction half = {.dtype = DType::kU64, .finish = {.factor = 0.5}};
+  CHECK(reduced<std::uint64_t>(half, {{std::uint64_t{1} << 63}})[0] == std::uint64_t{1} << 62);
+  const Reduction large = {.dtype = DType::kU64, .finish = {.factor = 1e300}};
+  CHECK(reduced<std::uint64_t>(large, {{1}})[0] == kTop);
+  const Reduction sum = {.dtype = DType::kU16};
+  CHECK(reduced<std::uint16_t>(sum, {{65535, 7}, {2, 8}}) == std::vector<std::uint16_t>{1, 15});
+  const Reduction third = {.dtype = DType::kU32, .finish = finish_of(ReduceOp::kAverage, 1.0, 3)};
+  CHECK(reduced<std::uint32_t>(third, {{4294967295U}})[0] == 1431655765U);
+}
+
+TEST_CASE("kernels: complex numbers are added by part and multiplied as complex, at every level") {
+  const auto both = [](auto zero) {
+    using Complex = std::complex<decltype(zero)>;
+    constexpr DType kType = sizeof(zero) == sizeof(float) ? DType::kC64 : DType::kC128;
+    const std::vector<std::vector<Complex>> sources = {{{1, 2}, {0, 1}}, {{3, -1}, {0, 1}}, {{-2, 5}, {0, 2}}};
+    CHECK(reduced<Complex>({.dtype = kType}, sources) == std::vector<Complex>{{2, 6}, {0, 4}});
+    CHECK(reduced<Complex>({.dtype = kType, .op = ReduceOp::kProduct}, sources) ==
+          std::vector<Complex>{{-35, 15}, {0, -2}});
+    const Reduction average = {.dtype = kType, .finish = finish_of(ReduceOp::kAverage, 3.0, 3)};
+    CHECK(reduced<Complex>(average, sources) == std::vector<Complex>{{2, 6}, {0, 4}});
+    const Reduction scaled = {.dtype = kType, .op = ReduceOp::kProduct, .finish = {.factor = 0.5}};
+    CHECK(reduced<Complex>(scaled, sources) == std::vector<Complex>{{-17.5, 7.5}, {0, -1}});
+    for (const Level level : kLevels) {
+      if (!supported(level)) continue;
+      const std::vector<Complex> many(1300, {1, 1});
+      const Bytes input = bytes_of(many);
+      Bytes got(input.size());
+      reduce_at(level, {.dtype = kType, .op = ReduceOp::kProduct}, pointers({input, input, input}, 0), got.data(),
+                many.size());
+      INFO(name_of(level));
+      CHECK(got == bytes_of(std::vector<Complex>(1300, {-2, 2})));
+    }
+  };
+  both(0.0F);
+  both(0.0);
 }
 
 TEST_CASE("kernels: bool is or and and, and ignores scales") {

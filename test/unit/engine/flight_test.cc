@@ -1,7 +1,10 @@
 #include "runtime/engine/run/flight.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace distrun::engine {
 namespace {
@@ -51,6 +54,65 @@ TEST_CASE("a backend that cannot gather gets one scaled buffer, whose parts come
   CHECK(packed.flight.operation.prescale == 1.0);
   unpack(packed.flight);
   CHECK((packed.a == std::vector<float>{2, 4} && packed.b == std::vector<float>{6}));
+}
+
+// One tensor of `count` elements in an operation of a set of two.
+struct OfDType {
+  ProcessSet set{.id = 0, .members = {0, 1}, .index = 0};
+  std::vector<std::byte> memory;
+  Flight flight;
+
+  OfDType(OpKind kind, ReduceOp reduce, DType dtype, std::vector<std::byte> bytes, double postscale = 1.0)
+      : memory(std::move(bytes)) {
+    const Shape shape = {static_cast<std::int64_t>(memory.size() / size_of(dtype))};
+    const bool gathers = kind == OpKind::kAllgather;
+    const Submission one{.kind = kind,
+                         .name = "t",
+                         .dtype = dtype,
+                         .shape = shape,
+                         .input = memory.data(),
+                         .output = gathers ? nullptr : memory.data()};
+    const Signature signature{.kind = kind, .dtype = dtype, .reduce = reduce, .postscale = postscale, .shape = shape};
+    flight.tensors.push_back(
+        {.tensor = std::make_shared<Tensor>(one, signature, Clock::now()),
+         .first_dims = gathers ? std::vector<std::int64_t>{shape.front(), 1} : std::vector<std::int64_t>{}});
+  }
+};
+
+TEST_CASE("a sum of complex numbers reaches the backend as floats, and its average and scale come back so") {
+  const std::vector<float> parts = {1, 2, 3, 4};
+  std::vector<std::byte> bytes(sizeof(float) * parts.size());
+  std::memcpy(bytes.data(), parts.data(), bytes.size());
+  OfDType sum(OpKind::kAllreduce, ReduceOp::kAverage, DType::kC64, bytes, 3.0);
+  StillBackend backend(false);
+  REQUIRE(prepare(sum.set, backend, false, sum.flight).ok());
+  CHECK(sum.flight.operation.dtype == DType::kF32);
+  CHECK(sum.flight.operation.segments.front().count == 4);
+  unpack(sum.flight);  // divided by two members, times three
+  std::vector<float> made(4);
+  std::memcpy(made.data(), sum.memory.data(), sum.memory.size());
+  CHECK(made == std::vector<float>{1.5F, 3, 4.5F, 6});
+
+  OfDType product(OpKind::kAllreduce, ReduceOp::kProduct, DType::kC64, bytes);
+  REQUIRE(prepare(product.set, backend, false, product.flight).ok());
+  CHECK(product.flight.operation.dtype == DType::kC64);
+  CHECK(product.flight.operation.segments.front().count == 2);
+}
+
+TEST_CASE("what is only moved reaches the backend as bytes") {
+  StillBackend backend(true);
+  OfDType gathered(OpKind::kAllgather, ReduceOp::kSum, DType::kC128, std::vector<std::byte>(32));
+  REQUIRE(prepare(gathered.set, backend, false, gathered.flight).ok());
+  CHECK(gathered.flight.operation.dtype == DType::kU8);
+  CHECK(gathered.flight.counts == std::vector<std::size_t>{32, 16});
+  CHECK(gathered.flight.tensors.front().tensor->output().bytes == 48);
+  OfDType small(OpKind::kBroadcast, ReduceOp::kSum, DType::kF8E5M2, std::vector<std::byte>(5));
+  REQUIRE(prepare(small.set, backend, false, small.flight).ok());
+  CHECK(small.flight.operation.dtype == DType::kU8);
+  CHECK(small.flight.operation.segments.front().count == 5);
+  OfDType old(OpKind::kBroadcast, ReduceOp::kSum, DType::kI32, std::vector<std::byte>(8));
+  REQUIRE(prepare(old.set, backend, false, old.flight).ok());
+  CHECK(old.flight.operation.dtype == DType::kI32);
 }
 
 TEST_CASE("a backend that can gather gets the tensors' own memory") {

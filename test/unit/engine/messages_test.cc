@@ -144,5 +144,16 @@ TEST_CASE("a shape that is negative or does not fit into memory does not come in
   }
 }
 
+TEST_CASE("a reduction that the dtype does not have does not come in") {
+  const auto comes_in = [](OpKind kind, DType dtype, ReduceOp reduce) {
+    const Signature signature{.kind = kind, .dtype = dtype, .reduce = reduce};
+    return decode(encode(Frame{.messages = {message::Submitted{.name = "x", .signature = signature}}})).ok();
+  };
+  CHECK(comes_in(OpKind::kAllreduce, DType::kC64, ReduceOp::kProduct));
+  CHECK_FALSE(comes_in(OpKind::kAllreduce, DType::kC64, ReduceOp::kMin));
+  CHECK_FALSE(comes_in(OpKind::kReducescatter, DType::kF8E5M2, ReduceOp::kSum));
+  CHECK(comes_in(OpKind::kBroadcast, DType::kF8E5M2, ReduceOp::kSum));
+}
+
 }  // namespace
 }  // namespace distrun::engine

@@ -10,10 +10,11 @@ namespace distrun::engine {
 namespace {
 
 TEST_CASE("wherever memory ends in a submission, nothing of it stays") {
-  std::array<float, 4> memory{};
+  std::array<float, 8> memory{};
   std::vector<Submission> both;
   for (const char* name : {"a", "b"}) {
-    both.push_back({.name = name, .shape = {4}, .group = 1, .input = memory.data(), .output = memory.data()});
+    float* at = memory.data() + 4 * both.size();
+    both.push_back({.name = name, .shape = {4}, .group = 1, .input = at, .output = at});
   }
   both.push_back({.kind = OpKind::kJoin, .name = std::string(kJoinName), .process_set = 3});
   bool made = false;

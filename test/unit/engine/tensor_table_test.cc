@@ -13,8 +13,10 @@ class Fixture {
     table.open_set(0, {0, 1});
     table.open_set(3, {0, 2});
   }
-  Submission tensor(const std::string& name) {
-    return {.name = name, .shape = {4}, .input = memory.data(), .output = memory.data()};
+  // Tensors with different places have separate memory.
+  Submission tensor(const std::string& name, std::size_t place = 0) {
+    float* at = memory.data() + 4 * place;
+    return {.name = name, .shape = {4}, .input = at, .output = at};
   }
   Result<std::vector<HandlePtr>> submit(const Submission& one) { return table.submit(std::span(&one, 1), {}); }
   void complete_all() {
@@ -23,7 +25,7 @@ class Fixture {
     table.complete(completions);
   }
 
-  std::array<float, 8> memory{};
+  std::array<float, 12> memory{};
   TensorTable table;
 };
 
@@ -91,6 +93,57 @@ TEST_CASE_METHOD(Fixture, "bad arguments are refused by name") {
   refused([](Submission& s) { s.process_set = 3; }, "rank 1 is not a member");
 }
 
+TEST_CASE_METHOD(Fixture, "a reduction that the dtype does not have is refused by name, and a move is not") {
+  const auto submits = [&](OpKind kind, ReduceOp reduce, DType dtype, bool on_gpu = false) {
+    Submission one = tensor("z");
+    one.kind = kind;
+    one.reduce = reduce;
+    one.dtype = dtype;
+    one.shape = {2};
+    if (kind == OpKind::kAllgather) one.output = nullptr;
+    if (on_gpu) one.device = {.type = DeviceType::kCuda, .index = 0};
+    const auto result = submit(one);
+    complete_all();
+    return result.ok() ? "" : result.status().message();
+  };
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kProduct}) {
+    CHECK(submits(OpKind::kAllreduce, op, DType::kC128).empty());
+  }
+  CHECK(submits(OpKind::kAllreduce, ReduceOp::kMin, DType::kC64) ==
+        "tensor 'z': complex64 has no min, because complex numbers have no order. Use sum, average or product, or pass "
+        "the real and imaginary parts (view_as_real)");
+  CHECK(submits(OpKind::kReducescatter, ReduceOp::kMax, DType::kC64).starts_with("tensor 'z': complex64 has no max"));
+  CHECK(submits(OpKind::kAllreduce, ReduceOp::kSum, DType::kF8E4M3FN) ==
+        "tensor 'z': float8_e4m3fn can be moved (broadcast, allgather, alltoall) and not reduced. Convert the tensor, "
+        "for instance to float16 or float32");
+  CHECK(submits(OpKind::kAllreduce, ReduceOp::kSum, DType::kC64, true).empty());
+  CHECK(submits(OpKind::kAllreduce, ReduceOp::kProduct, DType::kC64, true) ==
+        "tensor 'z': a product of complex64 needs CPU memory. Copy the tensor to the CPU first");
+  for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+    for (const OpKind kind : {OpKind::kBroadcast, OpKind::kAllgather}) {
+      CHECK(submits(kind, ReduceOp::kMax, static_cast<DType>(dtype)).empty());
+    }
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "tensors of one call that overwrite each other are refused by name, all of them") {
+  const std::vector<Submission> same{tensor("a"), tensor("b")};
+  const auto refused = table.submit(same, {});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.status().code() == Errc::kInvalidArgument);
+  CHECK(refused.status().info().tensor == "b");
+  CHECK(refused.status().message() ==
+        "tensor 'b': its memory overlaps that of tensor 'a', which is in the same call. Use separate memory, or one "
+        "call after the other");
+  CHECK(table.in_flight() == 0);
+  CHECK_FALSE(table.has_new());
+  std::vector<Submission> tied = same;
+  for (Submission& one : tied) one.kind = OpKind::kBroadcast;
+  CHECK(table.submit(tied, {}).ok());
+  complete_all();
+  CHECK(table.submit(std::vector<Submission>{tensor("a"), tensor("b", 1)}, {}).ok());
+}
+
 TEST_CASE_METHOD(Fixture, "what is refused does not decide which GPU a process set is on") {
   const auto on_gpu = [&](const std::string& name, std::int16_t index) {
     Submission one = tensor(name);
@@ -151,7 +204,7 @@ TEST_CASE_METHOD(Fixture, "new tensors are taken once, in order") {
 }
 
 TEST_CASE_METHOD(Fixture, "a group's tag depends on its names alone") {
-  std::vector<Submission> group{tensor("x"), tensor("y"), tensor("alone")};
+  std::vector<Submission> group{tensor("x"), tensor("y", 1), tensor("alone", 2)};
   group[0].group = group[1].group = 5;
   group[2].group = 6;
   REQUIRE(table.submit(group, {}).ok());
@@ -163,7 +216,7 @@ TEST_CASE_METHOD(Fixture, "a group's tag depends on its names alone") {
   CHECK(taken[1]->signature().group == tag);
   CHECK(taken[2]->signature().group.size == 0);
   complete_all();
-  std::vector<Submission> reversed{tensor("y"), tensor("x")};
+  std::vector<Submission> reversed{tensor("y"), tensor("x", 1)};
   reversed[0].group = reversed[1].group = 99;
   REQUIRE(table.submit(reversed, {}).ok());
   taken.clear();

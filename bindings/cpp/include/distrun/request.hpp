@@ -1,6 +1,7 @@
 // A request for one operation on one tensor, for Session::submit(). A value that does not own the tensor's memory.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -39,6 +40,16 @@ constexpr distrun_dtype dtype_of() {
     return DISTRUN_INT32;
   else if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, long long>)  // int64_t is long on Linux
     return DISTRUN_INT64;
+  else if constexpr (std::is_same_v<T, std::uint16_t>)
+    return DISTRUN_UINT16;
+  else if constexpr (std::is_same_v<T, std::uint32_t>)
+    return DISTRUN_UINT32;
+  else if constexpr (std::is_same_v<T, std::uint64_t> || std::is_same_v<T, unsigned long long>)
+    return DISTRUN_UINT64;
+  else if constexpr (std::is_same_v<T, std::complex<float>>)
+    return DISTRUN_COMPLEX64;
+  else if constexpr (std::is_same_v<T, std::complex<double>>)
+    return DISTRUN_COMPLEX128;
   else if constexpr (std::is_same_v<T, Float16>)
     return DISTRUN_FLOAT16;
   else if constexpr (std::is_same_v<T, BFloat16>)
@@ -52,7 +63,7 @@ constexpr distrun_dtype dtype_of() {
 
 }  // namespace detail
 
-// The dtype of T's elements. For a 16-bit float of another library:
+// The dtype of T's elements. For a 16-bit float of another library (the same for an 8-bit float, which is only moved):
 //   template <> struct distrun::ElementType<__half> : std::integral_constant<distrun_dtype, DISTRUN_FLOAT16> {};
 template <class T>
 struct ElementType : std::integral_constant<distrun_dtype, detail::dtype_of<T>()> {};

@@ -59,7 +59,23 @@ typedef enum distrun_dtype {
   DISTRUN_BFLOAT16 = 6,
   DISTRUN_FLOAT32 = 7,
   DISTRUN_FLOAT64 = 8,
-  DISTRUN_BOOL = 9
+  DISTRUN_BOOL = 9,
+  DISTRUN_UINT16 = 10,
+  DISTRUN_UINT32 = 11,
+  DISTRUN_UINT64 = 12,
+  /* Real and imaginary part, as in C's complex types. They have DISTRUN_SUM, AVERAGE and PRODUCT. */
+  DISTRUN_COMPLEX64 = 13,
+  DISTRUN_COMPLEX128 = 14,
+  /* For operations that only move data: allgather, broadcast, alltoall. */
+  DISTRUN_FLOAT8_E4M3FN = 15,
+  DISTRUN_FLOAT8_E5M2 = 16,
+  DISTRUN_FLOAT8_E4M3FNUZ = 17,
+  DISTRUN_FLOAT8_E5M2FNUZ = 18,
+  DISTRUN_FLOAT8_E8M0FNU = 19,
+  DISTRUN_FLOAT8_E4M3B11FNUZ = 20,
+  DISTRUN_FLOAT8_E4M3 = 21,
+  DISTRUN_FLOAT8_E3M4 = 22,
+  DISTRUN_COMPLEX32 = 23
 } distrun_dtype;
 
 typedef enum distrun_reduce {

@@ -65,7 +65,23 @@ enum {
   DISTRUN_BACKEND_FLOAT64 = 8,
   /* One byte; 0 is false and every other value is true. Reductions give 0 or 1: SUM and AVERAGE are a logical or,
    * PRODUCT is a logical and. Never scaled. */
-  DISTRUN_BACKEND_BOOL = 9
+  DISTRUN_BACKEND_BOOL = 9,
+  DISTRUN_BACKEND_UINT16 = 10,
+  DISTRUN_BACKEND_UINT32 = 11,
+  DISTRUN_BACKEND_UINT64 = 12,
+  /* Only in reductions with PRODUCT, on the CPU. distrun adds the parts as floats of half the size. */
+  DISTRUN_BACKEND_COMPLEX64 = 13,
+  DISTRUN_BACKEND_COMPLEX128 = 14,
+  /* A plug-in does not get these: distrun moves the dtypes from UINT16 on as bytes (UINT8). */
+  DISTRUN_BACKEND_FLOAT8_E4M3FN = 15,
+  DISTRUN_BACKEND_FLOAT8_E5M2 = 16,
+  DISTRUN_BACKEND_FLOAT8_E4M3FNUZ = 17,
+  DISTRUN_BACKEND_FLOAT8_E5M2FNUZ = 18,
+  DISTRUN_BACKEND_FLOAT8_E8M0FNU = 19,
+  DISTRUN_BACKEND_FLOAT8_E4M3B11FNUZ = 20,
+  DISTRUN_BACKEND_FLOAT8_E4M3 = 21,
+  DISTRUN_BACKEND_FLOAT8_E3M4 = 22,
+  DISTRUN_BACKEND_COMPLEX32 = 23
 };
 
 enum { /* reduce */
