@@ -25,7 +25,7 @@ constexpr double kSoonSeconds = 20e-6;
 
 constexpr TF_DataType kTfInt32 = 3;
 
-// TensorFlow's dtype as distrun's dtype. The op definitions allow no other dtypes.
+// TensorFlow's dtype as distrun's dtype; -1 if distrun does not support it.
 std::int32_t dtype_of(TF_DataType type) {
   switch (type) {
 #define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, open_mpi, mpi_abi, tf_name, \
@@ -37,6 +37,17 @@ std::int32_t dtype_of(TF_DataType type) {
     default:
       return -1;
   }
+}
+
+std::string unknown_type(const std::string& name, TF_DataType type) {
+  std::string known;
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, open_mpi, mpi_abi, tf_name, \
+                      tf_number, xla)                                                                               \
+  if (tf_number > 0) known += std::string(known.empty() ? "" : ", ") + #tf_name;
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+  return "tensor '" + name + "': TensorFlow's type " + std::to_string(type) + " is not supported. Cast it to one of " +
+         known;
 }
 
 std::vector<std::int64_t> shape_of(const TF_Tensor* tensor) {
@@ -154,6 +165,11 @@ bool KernelOperation::prepare_part(int index, Part& part, const bridge::Attachme
   if (refuse_if_failed(status)) return false;
   part.input = TensorRef(input);
   part.type = tf.TF_TensorType(input);
+  if (dtype_of(part.type) < 0) {
+    const std::string name = kernel_.tensor_names(parts_.size())[static_cast<std::size_t>(index)];
+    fail(DISTRUN_INVALID_ARGUMENT, unknown_type(name, part.type).c_str(), name.c_str());
+    return false;
+  }
   part.shape = shape_of(input);
   const Output output = operation_of(kernel_.kind).output;
   if (output == Output::kAsInput) return same_size_output(index, part);

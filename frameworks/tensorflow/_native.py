@@ -5,6 +5,7 @@ Its ops get the options of a call as attributes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 from distrun import errors
-from distrun._abi import ErrorStruct, Kind, ReduceOp
+from distrun._abi import DType, ErrorStruct, Kind, ReduceOp
 from distrun._collectives import reduce_op
 from distrun._library import library, library_file
 from distrun.process_sets import ProcessSet, registered_id
@@ -123,15 +124,16 @@ def call_of(kind: Kind, op: Any) -> Call:
 
 @functools.cache
 def _dtypes() -> frozenset[Any]:
-    """Returns the dtypes that all ops with tensors take."""
-    from tensorflow.python.framework import op_def_registry
-
-    [types] = [one for one in op_def_registry.get("DistrunAllreduce").attr if one.name == "T"]
-    return frozenset(tf.as_dtype(number) for number in types.allowed_values.list.type)
+    """Returns the dtypes that TensorFlow and distrun have."""
+    found = set()
+    for code in DType:
+        with contextlib.suppress(TypeError):
+            found.add(tf.as_dtype(code.name.rstrip("_")))
+    return frozenset(found)
 
 
 def _dtype_error(kind: Kind, names: Sequence[str], inputs: tuple[Any, ...]) -> errors.InvalidArgument | None:
-    """Returns the error for a dtype that the op does not have. TensorFlow's own has the whole definition of the op."""
+    """Returns the error for a dtype that distrun does not have. The kernel's own has only TensorFlow's number of it."""
     operation = kind.name.lower()
     tensors = [] if not inputs else list(inputs[0]) if isinstance(inputs[0], list | tuple) else [inputs[0]]
     for index, tensor in enumerate(tensors):
@@ -205,7 +207,7 @@ class NativeOps(Execution):
     def in_graph(self, what: Call, inputs: tuple[Any, ...], graph: Any) -> list[Any]:
         """Adds one op. In a loop it is one whose order TensorFlow keeps."""
         if wrong := _dtype_error(what.kind, what.names, inputs):
-            raise as_tensorflows(wrong)
+            raise ValueError(str(wrong))  # AutoGraph keeps the class of simple exceptions only
         name = f"distrun_{what.kind.name.lower()}"
         if what.kind not in (Kind.JOIN, Kind.BARRIER) and _in_loop(graph):
             name += "_ordered"
@@ -224,7 +226,7 @@ class NativeOps(Execution):
             if isinstance(failure, tf.errors.CancelledError):
                 self._held.distrun_tensorflow_raise_kept()  # raises a signal handler's exception
             given = dict(zip(attributes[::2], attributes[1::2], strict=True)).get("tensor_name", "")
-            ours = self.error_of(failure) or _dtype_error(kind, given.split("\n") if given else (), inputs)
+            ours = _dtype_error(kind, given.split("\n") if given else (), inputs) or self.error_of(failure)
             if ours is None:
                 raise
         raise as_tensorflows(ours)
