@@ -144,8 +144,7 @@ def _dtype_error(kind: Kind, names: Sequence[str], inputs: tuple[Any, ...]) -> e
             name = f"{operation}." + (names[index] if len(names) == len(tensors) else names[0] + place)
         text = f"tensor '{name}': " if name else f"tensor {index + 1} of {len(tensors)}: " if place else ""
         return errors.InvalidArgument(
-            f"{text}{operation} of dtype {tensor.dtype.name} is not supported. Cast the tensor to one of "
-            f"{', '.join(sorted(one.name for one in _dtypes()))}.",
+            f"{text}{operation} of dtype {tensor.dtype.name} is not supported. Cast it to a number, such as float32.",
             tensor=name,
         )
     return None
