@@ -30,6 +30,7 @@ struct GatherLayout {
 };
 
 void allgather(Rank& rank, DType dtype, const std::vector<std::size_t>& counts, GatherLayout layout = {}) {
+  if (!rank.offers(OpKind::kAllgather, dtype)) return;
   const std::size_t unit = size_of(dtype);
   Bytes expected;
   std::size_t mine_at = 0;
@@ -63,6 +64,7 @@ struct Cast {
 };
 
 void broadcast(Rank& rank, const std::vector<std::size_t>& lengths, const Cast& cast) {
+  if (!rank.offers(OpKind::kBroadcast, cast.dtype)) return;
   const std::size_t unit = size_of(cast.dtype);
   std::size_t bytes = cast.gap;
   for (const std::size_t length : lengths) bytes += length * unit + cast.gap;

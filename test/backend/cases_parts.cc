@@ -33,7 +33,7 @@ Counts uneven(std::size_t total, std::size_t size) {
 }
 
 void reducescatter(Rank& rank, const Sample& sample, const Counts& counts, std::size_t offset = 0) {
-  if (!rank.offers(OpKind::kReducescatter)) return;
+  if (!rank.offers(OpKind::kReducescatter, sample.dtype)) return;
   const std::size_t unit = size_of(sample.dtype);
   const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   const auto self = static_cast<std::size_t>(rank.index);
@@ -68,7 +68,7 @@ void reducescatter(Rank& rank, const Sample& sample, const Counts& counts, std::
 using Matrix = std::vector<Counts>;
 
 void alltoall(Rank& rank, DType dtype, const Matrix& sent, std::size_t offset = 0) {
-  if (!rank.offers(OpKind::kAlltoall)) return;
+  if (!rank.offers(OpKind::kAlltoall, dtype)) return;
   const std::size_t unit = size_of(dtype);
   const auto self = static_cast<std::size_t>(rank.index);
   const Sample sample{.dtype = dtype, .values = Values::kRough};

@@ -29,6 +29,7 @@ class Rank {
   const int size;
 
   [[nodiscard]] backend::Backend& backend() { return backend_; }
+  [[nodiscard]] bool offers(OpKind kind, DType dtype) { return backend().can(kind, dtype).ok(); }
   [[nodiscard]] bool offers(OpKind kind) const {
     return ((backend_.capabilities().ops >> static_cast<unsigned>(kind)) & 1U) != 0;
   }

@@ -129,6 +129,14 @@ class PluginBackend final : public Backend {
   bool ready_ = false;  // progress() may have something to do
 };
 
+std::uint32_t real_dtypes() {
+  std::uint32_t bits = 0;
+  for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+    if (can_reduce(static_cast<DType>(dtype), ReduceOp::kMin)) bits |= 1U << static_cast<unsigned>(dtype);
+  }
+  return bits;
+}
+
 // Whether the settings name the backend: in "mpi" or "cpu:mpi,cuda:nccl", or as the hierarchical backend's part between
 // hosts.
 bool is_named(const Settings& settings, const std::string& name) {
@@ -183,7 +191,10 @@ Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& libr
 Result<std::unique_ptr<Backend>> make_backend(std::shared_ptr<const Library> library, const GroupSpec& group,
                                               const Services& services, TimePoint deadline) {
   Capabilities capabilities = offer_of(*library, group, services).capabilities;
-  if (group.device != DeviceType::kCpu) capabilities.scatter_gather = true;  // the executor cannot read device memory
+  if (group.device != DeviceType::kCpu) {
+    capabilities.scatter_gather = true;    // the executor cannot read device memory
+    capabilities.dtypes &= real_dtypes();  // the engine sends no others to devices: sent_as, and TensorTable::check
+  }
   auto backend = std::make_unique<PluginBackend>(std::move(library), group, services, capabilities);
   DISTRUN_RETURN_IF_ERROR(backend->create(deadline));
   return std::unique_ptr<Backend>(std::move(backend));

@@ -57,7 +57,7 @@ static int32_t create_group(const distrun_backend_group_spec* spec, distrun_back
 }
 
 static size_t bytes_of(int32_t dtype) {
-  static const size_t kBytes[] = {1, 1, 2, 4, 8, 2, 2, 4, 8, 1};
+  static const size_t kBytes[] = {1, 1, 2, 4, 8, 2, 2, 4, 8, 1, 2, 4, 8, 8, 16, 1, 1, 1, 1, 1, 1, 1, 1, 4};
   return kBytes[dtype];
 }
 
