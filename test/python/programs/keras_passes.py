@@ -13,7 +13,7 @@ from checks import raises, run
 from keras_fit import BATCH, ROWS, alone, data, distributed, fit, mine, model, same, start
 
 import distrun.keras as hvd
-from distrun.keras._keras import LEGACY, keras
+from distrun.keras._keras import LEGACY, OPTIMIZER, keras
 
 PASSES = {"backward_passes_per_step": 2, "average_aggregated_gradients": True}
 # Modules with optimizers. Legacy Keras has two kinds.
@@ -56,6 +56,19 @@ def check_both_kinds_of_optimizers_are_one_process() -> None:
         same(distributed(kind.SGD(lambda: 0.05)), alone(kind.SGD(0.05)))
         assert type(hvd.DistributedOptimizer(kind.SGD(falling())).learning_rate) is type(falling())
         same(distributed(kind.SGD(0.05), compression=hvd.Compression.bf16), alone(kind.SGD(0.05)), 0.05)
+
+
+def check_every_optimizer_of_legacy_keras() -> None:
+    """Each is created anew from its configuration, and makes its steps inside a condition."""
+    for kind in KINDS if LEGACY else ():
+        classes = [one for one in vars(kind).values() if isinstance(one, type) and issubclass(one, OPTIMIZER)]
+        # The Nadam of keras.optimizers trains in another way if it was built before fit(), also in one process.
+        unlike = {"Nadam"} if kind is keras.optimizers else set()
+        names = sorted({one.__name__ for one in classes} - {"Optimizer", "OptimizerV2"} - unlike)
+        assert len(names) >= 8, names
+        for name in names:
+            single = alone(getattr(kind, name)(0.01))
+            same(distributed(getattr(kind, name)(0.01), **PASSES), single)
 
 
 def shares() -> list[tuple[Any, Any]]:
