@@ -43,7 +43,7 @@ Result<std::unique_ptr<net::SecureSocket>> dial(const std::string& head, const n
 }  // namespace
 
 int unusable(const std::string& text) {
-  std::fprintf(stderr, "distrun agent: %s\n", text.c_str());
+  std::fprintf(stderr, "distrun agent: %s\n", printable_lines(text).c_str());
   return exit_code::kUnusable;
 }
 

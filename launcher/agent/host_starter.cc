@@ -26,7 +26,7 @@ void HostStarter::start(const StartHosts& order, const StartHosts::Host& host) {
     return;
   }
   const Join join{.index = host.index, .job_id = order.job_id, .key = order.key, .addresses = order.addresses};
-  handle->pipe.await(kAgentGreeting);  // a joining agent sends no greeting here, so its output is kept as noise()
+  handle->pipe.await(kAgentGreeting);
   handle->pipe.send(kJoinFrame, encode(join));
   carriers_.push_back(std::make_unique<Carrier>(Carrier{host.index, *std::move(handle), {}}));
 }
@@ -56,9 +56,12 @@ bool HostStarter::ended(pid_t pid, int status) {
   Carrier& carrier = **found;
   read(carrier);
   carrier.handle.pipe.receive();
-  const std::string text =
-      WIFSIGNALED(status) ? "ssh was killed by signal " + std::to_string(WTERMSIG(status))
-                          : start_failure(WEXITSTATUS(status), carrier.printed + carrier.handle.pipe.noise(), true);
+  const std::string text = WIFSIGNALED(status)
+                               ? "ssh was killed by signal " + std::to_string(WTERMSIG(status))
+                               : start_failure({.exit_code = WEXITSTATUS(status),
+                                                .printed = carrier.printed + carrier.handle.pipe.noise(),
+                                                .by_ssh = true,
+                                                .greeted = !carrier.handle.pipe.awaits_greeting()});
   failures_.push_back({.index = carrier.index, .text = text});
   carriers_.erase(found);
   return true;

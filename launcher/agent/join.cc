@@ -18,7 +18,8 @@ constexpr double kOrderSeconds = 30;
 constexpr double kDialHeadSeconds = 15;
 
 Result<Join> read_order() {
-  FramePipe input(Fd(::fcntl(0, F_DUPFD_CLOEXEC, 3)), Fd(::open("/dev/null", O_WRONLY | O_CLOEXEC)));
+  FramePipe input(Fd(::fcntl(0, F_DUPFD_CLOEXEC, 3)), Fd(::fcntl(1, F_DUPFD_CLOEXEC, 3)));
+  input.greet(kAgentGreeting);
   const TimePoint deadline = deadline_after(kOrderSeconds);
   std::vector<Frame> frames;
   Poller poller;

@@ -34,7 +34,8 @@ namespace distrun::launcher {
 namespace {
 
 int refuse(const Status& status, int code) {
-  std::fprintf(stderr, "distrun: %s%s\n", status.message().c_str(), note_on_pasted(status.message()).c_str());
+  const std::string text = printable_lines(status.message());
+  std::fprintf(stderr, "distrun: %s%s\n", text.c_str(), note_on_pasted(status.message()).c_str());
   return code;
 }
 

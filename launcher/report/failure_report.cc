@@ -80,17 +80,6 @@ std::string link_text(const BrokenLink& link) {
   return "has lost its connection to " + other + why + "; both run";
 }
 
-// The words of a rank, or of what carries an agent, may have control characters.
-std::string printable_lines(std::string_view text) {
-  std::string out;
-  for (std::size_t start = 0; start <= text.size();) {
-    const std::size_t end = std::min(text.find('\n', start), text.size());
-    out += (start == 0 ? "" : "\n") + printable(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return out;
-}
-
 // True if the rank asked at a prompt and had no input.
 bool ends_at_prompt(const Cause& cause) {
   if (cause.kind == CauseKind::kRaised) return is_end_of_input(cause.text);

@@ -50,7 +50,7 @@ void FramePipe::greet(std::string_view greeting) {
   flush();
 }
 
-bool FramePipe::greeted() {
+bool FramePipe::take_greeting() {
   if (awaited_.empty()) return true;
   const auto* wanted = reinterpret_cast<const std::byte*>(awaited_.data());
   const auto at = std::search(input_.begin(), input_.end(), wanted, wanted + awaited_.size());
@@ -60,6 +60,7 @@ bool FramePipe::greeted() {
   if (closed_ || at == input_.end()) return false;
   input_.erase(input_.begin(), at + static_cast<std::ptrdiff_t>(awaited_.size()));
   awaited_.clear();
+  flush();
   return true;
 }
 
@@ -92,6 +93,7 @@ void FramePipe::flush() {
     deaf_ = !connection_->flush().ok() || deaf_;
     return;
   }
+  if (awaits_greeting()) return;
   while (!queue_.empty()) {
     const std::vector<std::byte>& front = queue_.front();
     const ssize_t n = ::write(out_.get(), front.data() + sent_of_front_, front.size() - sent_of_front_);
@@ -142,7 +144,7 @@ std::vector<Frame> FramePipe::receive() {
   input_.resize(old + (n > 0 ? static_cast<std::size_t>(n) : 0));
   if (n == 0) lose({});
   if (n < 0 && errno != EAGAIN && errno != EINTR) lose(errno_status("read from the other side", errno));
-  if (!greeted()) return frames;
+  if (!take_greeting()) return frames;
   std::size_t at = 0;
   while (input_.size() - at >= kHeader) {
     const std::size_t length = read_length(input_.data() + at);

@@ -36,7 +36,9 @@ class FramePipe {
   [[nodiscard]] int in() const { return connection_ ? connection_->fd() : in_.get(); }
   [[nodiscard]] int out() const { return connection_ ? connection_->fd() : out_.get(); }
   [[nodiscard]] bool is_connection() const { return connection_ != nullptr; }
-  [[nodiscard]] bool wants_write() const { return connection_ ? connection_->wants_write() : !queue_.empty(); }
+  [[nodiscard]] bool wants_write() const {
+    return connection_ ? connection_->wants_write() : !queue_.empty() && !awaits_greeting();
+  }
   [[nodiscard]] bool closed() const { return closed_; }  // the other side is gone
   [[nodiscard]] const Status& fault() const { return fault_; }
 
@@ -45,8 +47,11 @@ class FramePipe {
 
   // Sends the greeting that precedes all frames. Call it before the first send().
   void greet(std::string_view greeting);
-  // Bytes before the other side's greeting are not frames. More than kMaxNoise of them is an error.
+  // Bytes before the other side's greeting are not frames. More than kMaxNoise of them is an error. No frame is written
+  // before the greeting has come: until then a login shell may read what this side writes.
   void await(std::string_view greeting) { awaited_ = greeting; }
+  // False on a connection, whose other side has proved that it has the key.
+  [[nodiscard]] bool awaits_greeting() const { return !connection_ && !awaited_.empty(); }
   // The bytes before the greeting, or instead of it.
   [[nodiscard]] const std::string& noise() const { return noise_; }
 
@@ -65,7 +70,7 @@ class FramePipe {
  private:
   void lose(Status why);
   std::vector<Frame> receive_from_connection();
-  bool greeted();
+  bool take_greeting();
 
   std::unique_ptr<net::SecureSocket> connection_;  // or the two descriptors
   Fd in_;

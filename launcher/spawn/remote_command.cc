@@ -51,8 +51,11 @@ std::string last_lines(std::string_view printed) {
   if (text.size() > kMost) text.remove_prefix(text.size() - kMost);
   std::string out(text);
   std::erase(out, '\r');
-  return out;
+  return printable_lines(out);
 }
+
+// bash, zsh, ksh and sh read some of these before they run the command of ssh; csh and fish have others.
+constexpr std::string_view kStartUpFiles = "the start-up files of the login shell on that host (~/.bashrc, ~/.profile)";
 
 // srun prints what is wrong and exits with 1.
 std::string cure_of_srun(std::string_view printed) {
@@ -202,6 +205,8 @@ bool ssh_may_pass(int exit_code, std::string_view printed) {
                      [printed](std::string_view sign) { return printed.find(sign) != std::string_view::npos; });
 }
 
+bool ssh_did_not_log_in(std::string_view printed) { return ssh_gave_up(printed) || ssh_may_pass(kSshItself, printed); }
+
 bool ssh_gave_up(std::string_view printed) {
   constexpr std::string_view kBeginnings[] = {"ssh: connect to host ", "ssh: Could not resolve hostname ",
                                               "Host key verification failed",
@@ -221,7 +226,8 @@ bool ssh_gave_up(std::string_view printed) {
   return false;
 }
 
-std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) {
+std::string start_failure(const CommandEnd& end) {
+  const auto& [exit_code, printed, by_ssh, greeted] = end;
   const std::string text = last_lines(printed);
   if (exit_code == kNoSuchCommand) {
     return "distrun is not installed on this host, neither at the same path nor in PATH. Install the same version" +
@@ -229,6 +235,11 @@ std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) 
   }
   if (text.empty() && exit_code > kSignalBase && exit_code < kSshItself) {
     return "its agent was killed by signal " + std::to_string(exit_code - kSignalBase);
+  }
+  if (by_ssh && !greeted && exit_code != kSshItself) {
+    return "its login shell ended with code " + std::to_string(exit_code) + " and did not start the agent. Check " +
+           std::string(kStartUpFiles) + ": do they exit, or start another program?" +
+           (text.empty() ? "" : " It printed: " + text);
   }
   const std::string why = text.empty() ? (by_ssh && exit_code == kSshItself
                                               ? "ssh ended without a message. Was the agent on that host killed?"
@@ -238,23 +249,44 @@ std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) 
   return cure.empty() ? why : why + "; " + cure;
 }
 
+std::string login_failure(LoginFault fault, const std::string& printed) {
+  const std::string files = std::string(kStartUpFiles);
+  const std::string said = last_lines(printed);
+  const std::string tail = said.empty() ? "" : " It printed: " + said;
+  switch (fault) {
+    case LoginFault::kWaits:
+      return "its login shell waits for input and does not start the agent. Check " + files +
+             ": does a command there read input?" + tail;
+    case LoginFault::kEnds:
+      return "its login shell does not start the agent. Check " + files +
+             ": do they start another shell or program, or redirect standard output? They may do so in interactive "
+             "shells only" +
+             (tail.empty() ? "" : "." + tail);
+    case LoginFault::kRedirected:
+      break;
+  }
+  return "its agent runs, but its standard output comes on standard error. Check " + files +
+         ": do they redirect it (exec 1>&2)?";
+}
+
 std::string path_fault(LinkEnd path) {
   if (path == LinkEnd::kLargeSilent) return kLargeMessagesLost;
   return path == LinkEnd::kSilent ? "packets to it are lost on the way" : "";
 }
 
-std::string no_answer(double seconds, std::string_view printed, bool by_ssh, LinkEnd path) {
-  const std::string said = last_lines(printed);
+std::string no_answer(double seconds, const CommandEnd& command, LinkEnd path) {
+  const std::string said = last_lines(command.printed);
   std::string silent;
   if (path != LinkEnd::kUnknown) {
     silent = ". Between this machine and it, " + path_fault(path);
-  } else if (by_ssh && said.empty()) {
+  } else if (command.by_ssh && said.empty()) {
     // ssh's key exchange is the first message that does not fit into small packets.
     silent = ". If ssh -v hangs too, small packets pass and large ones do not: check the MTU";
   }
   return "its agent has not answered within " + seconds_text(seconds) +
          " s (--start-timeout). Check that programs start quickly on this host, and that its home folder is "
          "reachable" +
+         (command.by_ssh && !command.greeted ? ", and that " + std::string(kStartUpFiles) + " end quickly" : "") +
          silent + (said.empty() ? "" : ". The command that starts the agent has printed: " + said);
 }
 

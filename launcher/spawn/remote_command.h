@@ -45,11 +45,28 @@ bool ssh_may_pass(int exit_code, std::string_view printed);
 // True if another program's ssh reported that it cannot reach a host; some of these programs then wait for ever. Its
 // other output may include banners of hosts that it did reach.
 bool ssh_gave_up(std::string_view printed);
-// Why no agent could be started on a host, and what the user can do, from the exit code and the output. `by_ssh`:
-// distrun's own ssh was used, not a command with other options and other errors.
-std::string start_failure(int exit_code, std::string_view printed, bool by_ssh);
-// The same for a host that has not answered for `seconds`. `path`: see path_of_carrier().
-std::string no_answer(double seconds, std::string_view printed, bool by_ssh, LinkEnd path);
+// How a command has ended that should start an agent on a host, or how far it has come.
+struct CommandEnd {
+  int exit_code = 0;
+  std::string printed;   // on both streams, without the messages of the agent
+  bool by_ssh = false;   // distrun's own ssh, not a command with other options and other errors
+  bool greeted = false;  // the agent has run
+};
+// Why no agent could be started on a host, and what the user can do.
+std::string start_failure(const CommandEnd& end);
+
+// Why ssh runs and no agent comes: what the login shell does instead.
+enum class LoginFault {
+  kWaits,       // with no input it starts the agent
+  kEnds,        // with no input it ends, and does not start the agent
+  kRedirected,  // the agent runs, and its output comes on standard error
+};
+std::string login_failure(LoginFault fault, const std::string& printed);
+// True if this output of ssh says that it did not log in, or could not.
+bool ssh_did_not_log_in(std::string_view printed);
+
+// The same for a command that runs, of a host that has not answered for `seconds`. `path`: see path_of_carrier().
+std::string no_answer(double seconds, const CommandEnd& command, LinkEnd path);
 // "small messages pass, large ones do not: check the MTU"; empty if the path is not known to be at fault.
 std::string path_fault(LinkEnd path);
 

@@ -54,6 +54,13 @@ void AgentLink::lose(bool in_ending, TimePoint now) {
   handle.pipe.close_out();
 }
 
+CommandEnd AgentLink::carrier_end() const {
+  return {.exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
+          .printed = printed + handle.pipe.noise(),
+          .by_ssh = by_ssh,
+          .greeted = !handle.pipe.awaits_greeting()};
+}
+
 std::string AgentLink::why_gone() const {
   if (!silence.empty()) return silence;
   if (handle.process.pid() < 0) return "its connection ended";
@@ -69,7 +76,7 @@ std::string AgentLink::why_gone() const {
     return "its ranks have been ended there: the agent had no answer from the launcher within --host-timeout, as where "
            "it is stopped";
   }
-  return start_failure(code, printed + handle.pipe.noise(), by_ssh);
+  return start_failure(carrier_end());
 }
 
 std::string AgentLink::loss() const {

@@ -63,6 +63,8 @@ struct AgentLink {
   void drop();
   // It ended before it had reported that it was done.
   void lose(bool in_ending, TimePoint now);
+  // How the command has ended that carries the agent from another host.
+  [[nodiscard]] CommandEnd carrier_end() const;
   // Why a lost agent is gone, as text that follows its name.
   [[nodiscard]] std::string why_gone() const;
   // The same, with the name of its host: "host h2 is lost: ...".

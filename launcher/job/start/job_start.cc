@@ -59,7 +59,8 @@ JobStart::JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& 
              .say = say_,
              .log = &log},
             agents, queue_, spawner),
-      probes_(key, config.plan.job_id, config.options().hosts.network) {
+      probes_(key, config.plan.job_id, config.options().hosts.network),
+      logins_(agents, spawner) {
   tree_.open();
 }
 
@@ -91,14 +92,20 @@ void JobStart::start_agents(TimePoint now) {
     const LinkEnd path = known ? path_of_carrier(agent.handle.process.pid()) : LinkEnd::kUnknown;
     const std::chrono::duration<double> limit = config_.start.answer;
     agents_.take_errors(agent);
-    add_fault(exit_code::kUnusable,
-              "host " + agent.host + ": " +
-                  no_answer(limit.count(), agent.printed + agent.handle.pipe.noise(), agent.by_ssh, path) +
-                  agent.tried);
-    tree_.take_back_from(agent, "it has not come up itself");
-    agent.drop();
+    give_up(agent, no_answer(limit.count(), agent.carrier_end(), path));
+  }
+  for (const LoginCheck::Fault& fault : logins_.look(now)) {
+    queue_.failed(fault.host, false, now);
+    give_up(agents_[fault.host], fault.text);
   }
   advance();
+}
+
+// The head does not wait for this agent any more.
+void JobStart::give_up(AgentLink& agent, const std::string& why) {
+  faults_.add(exit_code::kUnusable, "host " + agent.host + ": " + why + agent.tried);
+  tree_.take_back_from(agent, "it has not come up itself");
+  agent.drop();
 }
 
 void JobStart::start_agent(AgentLink& agent, TimePoint now) {
@@ -107,7 +114,7 @@ void JobStart::start_agent(AgentLink& agent, TimePoint now) {
   auto handle = spawner_.start(agent.host, agent.user);
   if (!handle.ok()) {
     queue_.failed(agent.index, false, now);
-    add_fault(exit_code::kUnusable, "host " + agent.host + ": " + handle.status().message() + agent.tried);
+    faults_.add(exit_code::kUnusable, "host " + agent.host + ": " + handle.status().message() + agent.tried);
     return tree_.take_back_from(agent, "it cannot be started itself");
   }
   bring_up(agent, *std::move(handle), now);
@@ -153,7 +160,8 @@ void JobStart::order_preparation(AgentLink& agent) {
   }
   agent.send(ToAgent::kPrepare, encode(order));
   if (!probes_head_only()) return;
-  if (const Status status = probes_.listen(); !status.ok()) return refuse(exit_code::kUnusable, status.message());
+  if (const Status status = probes_.listen(); !status.ok())
+    return refuse({.code = exit_code::kUnusable, .text = status.message()});
   agent.send(ToAgent::kProbe, encode(probes_.order(static_cast<int>(agent.index))));
 }
 
@@ -187,12 +195,12 @@ void JobStart::refused(AgentLink& agent, const Refused& why) {
   agent.state = AgentLink::State::kAnswered;
   queue_.answered(agent.index);
   tree_.take_back_from(agent, "it cannot take part itself");
-  add_fault(why.exit_code, why.text);
+  faults_.add(why.exit_code, why.text);
   advance();
 }
 
 void JobStart::on_silent(const HostLoss& loss) {
-  if (loss.cause.kind == CauseKind::kOwnNetwork) return refuse(exit_code::kUnusable, loss.cause.text);
+  if (loss.cause.kind == CauseKind::kOwnNetwork) return refuse({.code = exit_code::kUnusable, .text = loss.cause.text});
   for (AgentLink* const agent : loss.links) on_explained(*agent);
 }
 
@@ -207,12 +215,13 @@ void JobStart::on_explained(AgentLink& agent) {
     return;
   }
   const std::string early = agent.handle.remote ? "" : "the agent ended before it answered: it ";
-  add_fault(exit_code::kUnusable, "host " + agent.host + ": " + early + agent.why_gone() + agent.tried);
+  faults_.add(exit_code::kUnusable, "host " + agent.host + ": " + early + agent.why_gone() + agent.tried);
   advance();
 }
 
 void JobStart::watch(Poller& poller) {
   probes_.watch(poller);
+  logins_.watch(poller);
   tree_.watch(poller,
               [this](AgentLink& agent, AgentHandle handle, TimePoint now) { bring_up(agent, std::move(handle), now); });
 }
@@ -226,14 +235,18 @@ void JobStart::tick(TimePoint now) {
 }
 
 std::optional<TimePoint> JobStart::deadline() const {
-  return queue_.pending() ? std::optional(queue_.deadline()) : std::nullopt;
+  return queue_.pending() ? earlier(queue_.deadline(), logins_.deadline()) : std::nullopt;
 }
 
 // Continues when every host has answered or failed.
 void JobStart::advance() {
   if (queue_.pending() || outcome_ != Outcome::kNone) return;
-  for (std::string& text : hosts_named_twice(agents_)) add_fault(exit_code::kUnusable, std::move(text));
-  if (!faults_.empty()) return refuse_faults();
+  for (std::string& text : hosts_named_twice(agents_)) faults_.add(exit_code::kUnusable, std::move(text));
+  if (faults_.any()) {
+    std::vector<std::string> hosts;
+    for (const auto& agent : agents_.all()) hosts.push_back(agent->host);
+    return refuse(faults_.refusal(hosts));
+  }
   if (phase_ == Phase::kAsking) return;
   if (!layout_.several_machines) return make_ready();
   if (phase_ == Phase::kPreparing) open_probes();
@@ -246,7 +259,7 @@ void JobStart::choose_hosts() {
   auto layout = config_.assign(found, layout_);
   if (!layout.ok()) {
     const bool usage = layout.status().code() == Errc::kInvalidArgument;
-    return refuse(usage ? exit_code::kUsage : exit_code::kUnusable, layout.status().message());
+    return refuse({.code = usage ? exit_code::kUsage : exit_code::kUnusable, .text = layout.status().message()});
   }
   layout_ = *std::move(layout);
   outcome_ = Outcome::kChosen;
@@ -259,7 +272,8 @@ bool JobStart::probes_head_only() const {
 
 void JobStart::open_probes() {
   phase_ = Phase::kProbing;
-  if (const Status status = probes_.listen(); !status.ok()) return refuse(exit_code::kUnusable, status.message());
+  if (const Status status = probes_.listen(); !status.ok())
+    return refuse({.code = exit_code::kUnusable, .text = status.message()});
   for (const auto& agent : agents_.all()) probes_.add(agent->host, *agent->facts);
   if (probes_head_only()) return;
   for (const auto& agent : agents_.all()) {
@@ -282,7 +296,7 @@ void JobStart::choose_addresses() {
   std::vector<std::vector<ProbeResult>> reports;
   for (const auto& agent : agents_.all()) reports.push_back(*agent->probes);
   const auto choice = probes_.choose(reports);
-  if (!choice.ok()) return refuse(exit_code::kUnusable, choice.status().message());
+  if (!choice.ok()) return refuse({.code = exit_code::kUnusable, .text = choice.status().message()});
   std::vector<std::string>& reasons = layout_.plan.assignment.reasons;
   for (const auto& agent : agents_.all()) {
     const ChosenAddress& chosen = choice->hosts[agent->index];
@@ -291,28 +305,15 @@ void JobStart::choose_addresses() {
     reasons.push_back("address of " + chosen.reason);
   }
   auto store = net::parse_address(layout_.plan.store);
-  if (!store.ok()) return refuse(exit_code::kInternal, store.status().message());
+  if (!store.ok()) return refuse({.code = exit_code::kInternal, .text = store.status().message()});
   store->host = choice->head->candidate.address;
   reasons.push_back("address of " + choice->head->reason);
   layout_.plan.store = net::to_string(*store);
   make_ready();
 }
 
-void JobStart::refuse_faults() {
-  // With --mpi a host has several agents, which report the same fault.
-  std::set<std::string> hosts;
-  std::vector<std::string> texts;
-  for (const auto& agent : agents_.all()) hosts.insert(agent->host);
-  for (const Refusal& fault : faults_) {
-    if (std::find(texts.begin(), texts.end(), fault.text) == texts.end()) texts.push_back(fault.text);
-  }
-  if (hosts.size() == 1) return refuse(faults_.front().code, texts.front());
-  refuse(exit_code::kUnusable, "the job cannot start, because of " + counted(texts.size(), "host") + " of " +
-                                   std::to_string(hosts.size()) + ":\n  " + join(texts, "\n  "));
-}
-
-void JobStart::refuse(int code, std::string text) {
-  refusal_ = {.code = code, .text = std::move(text)};
+void JobStart::refuse(Refusal why) {
+  refusal_ = std::move(why);
   outcome_ = Outcome::kRefused;
 }
 
@@ -329,7 +330,7 @@ void JobStart::make_ready() {
     layout_.plan.assignment.reasons.push_back("on " + shortened(as_option(hosts)) + ": " + reason);
   }
   auto plan = make_plan(layout_.plan, facts);
-  if (!plan.ok()) return refuse(exit_code::kUsage, plan.status().message());
+  if (!plan.ok()) return refuse({.code = exit_code::kUsage, .text = plan.status().message()});
   plan_ = *std::move(plan);
   outcome_ = Outcome::kReady;
 }

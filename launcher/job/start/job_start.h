@@ -12,7 +12,9 @@
 #include "launcher/job/agents/job_state.h"
 #include "launcher/job/start/agent_tree.h"
 #include "launcher/job/start/job_config.h"
+#include "launcher/job/start/login_check.h"
 #include "launcher/job/start/probe_round.h"
+#include "launcher/job/start/start_faults.h"
 #include "launcher/job/start/start_queue.h"
 #include "launcher/plan/launch_plan.h"
 #include "runtime/base/log.h"
@@ -40,10 +42,6 @@ class JobStart final : public JobState {
   };
   [[nodiscard]] Outcome outcome() const { return outcome_; }
   [[nodiscard]] const JobLayout& layout() const { return layout_; }
-  struct Refusal {
-    int code = 0;
-    std::string text;
-  };
   [[nodiscard]] const Refusal& refusal() const { return refusal_; }
   // True if this agent has answered everything that it was asked so far.
   [[nodiscard]] bool has_answered(const AgentLink& agent) const;
@@ -73,9 +71,8 @@ class JobStart final : public JobState {
   [[nodiscard]] bool probes_head_only() const;
   void open_probes();
   void choose_addresses();
-  void add_fault(int code, std::string text) { faults_.push_back({.code = code, .text = std::move(text)}); }
-  void refuse_faults();
-  void refuse(int code, std::string text);
+  void give_up(AgentLink& agent, const std::string& why);
+  void refuse(Refusal why);
   void make_ready();
 
   const JobConfig& config_;
@@ -88,8 +85,9 @@ class JobStart final : public JobState {
   StartQueue queue_;
   AgentTree tree_;
   ProbeRound probes_;
-  std::vector<Refusal> faults_;  // why the job cannot start, one for each host
-  LaunchPlan plan_;              // valid when the outcome is kReady
+  LoginCheck logins_;
+  StartFaults faults_;
+  LaunchPlan plan_;  // valid when the outcome is kReady
   Outcome outcome_ = Outcome::kNone;
   Refusal refusal_;
 };

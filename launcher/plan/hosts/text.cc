@@ -166,6 +166,16 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string printable_lines(std::string_view text) {
+  std::string out;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    out += (start == 0 ? "" : "\n") + printable(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return out;
+}
+
 std::string sentence(std::string text) {
   if (!text.empty() && std::string_view(".?!").find(text.back()) == std::string_view::npos) text += '.';
   return text;

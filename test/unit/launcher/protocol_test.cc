@@ -277,6 +277,36 @@ TEST_CASE("what a login shell prints before the greeting is no frame") {
   CHECK(pipes.right.noise() == "Welcome!\n distrun agent\n");
 }
 
+TEST_CASE("nothing is written before the greeting, which a login shell could read") {
+  Pipes pipes = connected();
+  pipes.right.await(kAgentGreeting);
+  pipes.right.send(1, bytes_of("SECRET=1"));
+  pipes.right.flush();
+  CHECK(pipes.right.awaits_greeting());
+  CHECK_FALSE(pipes.right.wants_write());
+  print(pipes, "Password:");
+  CHECK(pipes.right.receive().empty());
+  CHECK(pipes.left.receive().empty());
+  print(pipes, kAgentGreeting);
+  CHECK(pipes.right.receive().empty());
+  CHECK_FALSE(pipes.right.awaits_greeting());
+  const auto frames = pipes.left.receive();
+  REQUIRE(frames.size() == 1);
+  CHECK(frames[0].payload == bytes_of("SECRET=1"));
+}
+
+TEST_CASE("the end of this side takes what waits for the greeting with it") {
+  Pipes pipes = connected();
+  pipes.right.await(kAgentGreeting);
+  pipes.right.send(1, bytes_of("SECRET=1"));
+  pipes.right.close_out();
+  CHECK(pipes.left.receive().empty());
+  CHECK(pipes.left.closed());
+  print(pipes, kAgentGreeting);
+  CHECK(pipes.right.receive().empty());
+  CHECK_FALSE(pipes.right.wants_write());
+}
+
 TEST_CASE("noise without end is a fault, and an end without greeting keeps the noise") {
   {
     Pipes pipes = connected();

@@ -152,8 +152,14 @@ TEST_CASE("--launch-with puts host and agent into its words") {
 }
 
 TEST_CASE("what ssh says comes with a cure") {
-  CHECK(has(start_failure(255, "banner\r\nme@h: Permission denied (publickey).\r\n", true), "ssh-copy-id"));
-  CHECK(has(start_failure(255, "Host key verification failed.\n", true), "StrictHostKeyChecking"));
+  CHECK(has(start_failure({.exit_code = 255,
+                           .printed = "banner\r\nme@h: Permission denied (publickey).\r\n",
+                           .by_ssh = true,
+                           .greeted = true}),
+            "ssh-copy-id"));
+  CHECK(has(
+      start_failure({.exit_code = 255, .printed = "Host key verification failed.\n", .by_ssh = true, .greeted = true}),
+      "StrictHostKeyChecking"));
   const std::string changed =
       start_failure(255,
                     "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
@@ -164,30 +170,73 @@ TEST_CASE("what ssh says comes with a cure") {
   CHECK(has(changed, "ssh-keygen -R HOST"));
   CHECK_FALSE(has(changed, "not known on this machine"));
   CHECK_FALSE(has(changed, "accept-new"));
-  CHECK(has(start_failure(255, "ssh: connect to host h port 22: Connection refused", true), "--ssh-port"));
-  CHECK(has(start_failure(127, "sh: 1: exec: distrun: not found", true), "Install the same version"));
-  CHECK(start_failure(255, "", true) == "ssh ended without a message. Was the agent on that host killed?");
-  CHECK(start_failure(137, "", true) == "its agent was killed by signal 9");
+  CHECK(has(start_failure({.exit_code = 255,
+                           .printed = "ssh: connect to host h port 22: Connection refused",
+                           .by_ssh = true,
+                           .greeted = true}),
+            "--ssh-port"));
+  CHECK(has(
+      start_failure({.exit_code = 127, .printed = "sh: 1: exec: distrun: not found", .by_ssh = true, .greeted = true}),
+      "Install the same version"));
+  CHECK(start_failure({.exit_code = 255, .printed = "", .by_ssh = true, .greeted = true}) ==
+        "ssh ended without a message. Was the agent on that host killed?");
+  CHECK(start_failure({.exit_code = 137, .printed = "", .by_ssh = true, .greeted = true}) ==
+        "its agent was killed by signal 9");
   // The message of another launch command. distrun's ssh options do not help there.
-  CHECK(start_failure(255, "open /root/.kube/config: Permission denied", false) ==
-        "open /root/.kube/config: Permission denied");
-  CHECK(start_failure(255, "", false) == "its agent ended with code 255");
+  CHECK(start_failure({.exit_code = 255,
+                       .printed = "open /root/.kube/config: Permission denied",
+                       .by_ssh = false,
+                       .greeted = true}) == "open /root/.kube/config: Permission denied");
+  CHECK(start_failure({.exit_code = 255, .printed = "", .by_ssh = false, .greeted = true}) ==
+        "its agent ended with code 255");
 }
 
 TEST_CASE("of an agent that does not answer it is told what came in its place") {
-  CHECK(has(no_answer(60, "", false, LinkEnd::kUnknown),
+  CHECK(has(no_answer(60, {.printed = "", .by_ssh = false, .greeted = true}, LinkEnd::kUnknown),
             "not answered within 60 s (--start-timeout). Check that programs start quickly"));
-  CHECK_FALSE(has(no_answer(60, "\r\n", false, LinkEnd::kUnknown), "has printed"));
-  const std::string slow =
-      no_answer(90.5, "Welcome\r\nINFO: Converting SIF file to temporary sandbox...\r\n", true, LinkEnd::kUnknown);
+  CHECK_FALSE(
+      has(no_answer(60, {.printed = "\r\n", .by_ssh = false, .greeted = true}, LinkEnd::kUnknown), "has printed"));
+  const std::string slow = no_answer(
+      90.5,
+      {.printed = "Welcome\r\nINFO: Converting SIF file to temporary sandbox...\r\n", .by_ssh = true, .greeted = true},
+      LinkEnd::kUnknown);
   CHECK(has(slow, "within 90.5 s"));
   CHECK_FALSE(has(slow, "MTU"));
-  CHECK(has(no_answer(60, "", true, LinkEnd::kUnknown), "small packets pass and large ones do not: check the MTU"));
-  CHECK_FALSE(has(no_answer(60, "", false, LinkEnd::kUnknown), "MTU"));
-  CHECK(has(no_answer(60, "", true, LinkEnd::kLargeSilent),
+  CHECK(has(no_answer(60, {.printed = "", .by_ssh = true, .greeted = true}, LinkEnd::kUnknown),
+            "small packets pass and large ones do not: check the MTU"));
+  CHECK_FALSE(has(no_answer(60, {.printed = "", .by_ssh = false, .greeted = true}, LinkEnd::kUnknown), "MTU"));
+  CHECK(has(no_answer(60, {.printed = "", .by_ssh = true, .greeted = true}, LinkEnd::kLargeSilent),
             ". Between this machine and it, small messages pass, large ones do not: check the MTU"));
-  CHECK_FALSE(has(no_answer(60, "", true, LinkEnd::kSilent), "MTU"));
+  CHECK_FALSE(has(no_answer(60, {.printed = "", .by_ssh = true, .greeted = true}, LinkEnd::kSilent), "MTU"));
   CHECK(slow.ends_with("has printed: Welcome\nINFO: Converting SIF file to temporary sandbox..."));
+}
+
+TEST_CASE("a login shell that does not start the agent is named with its files") {
+  const auto ended = [](int code, const std::string& printed) {
+    return start_failure({.exit_code = code, .printed = printed, .by_ssh = true});
+  };
+  CHECK(has(ended(0, ""), "its login shell ended with code 0 and did not start the agent. Check the start-up files"));
+  CHECK(has(ended(1, "No quota.\r\n"),
+            "(~/.bashrc, ~/.profile): do they exit, or start another program? It printed: No quota."));
+  CHECK_FALSE(has(ended(255, "Connection closed"), "~/.bashrc"));
+  CHECK_FALSE(has(ended(127, ""), "~/.bashrc"));
+  CHECK_FALSE(has(start_failure({.exit_code = 1, .by_ssh = true, .greeted = true}), "~/.bashrc"));
+  CHECK_FALSE(has(start_failure({.exit_code = 1}), "~/.bashrc"));
+  CHECK(has(no_answer(60, {.by_ssh = true}, LinkEnd::kUnknown),
+            "that the start-up files of the login shell on that host"));
+  CHECK(has(login_failure(LoginFault::kWaits, ""), "waits for input and does not start the agent. Check the start-up"));
+  CHECK(has(login_failure(LoginFault::kEnds, "hi\n"), "start another shell or program"));
+  CHECK(login_failure(LoginFault::kEnds, "hi\n").ends_with(". It printed: hi"));
+  CHECK(has(login_failure(LoginFault::kRedirected, ""), "exec 1>&2"));
+}
+
+TEST_CASE("what another program has printed cannot command the terminal") {
+  const std::string printed = "\x1b]0;title\a\x1b[2Jgone\r\nline two\t\xff\n";
+  const std::string safe = "\\x1b]0;title\\x07\\x1b[2Jgone\nline two\\t\xef\xbf\xbd";
+  CHECK(has(start_failure({.exit_code = 1, .printed = printed, .by_ssh = true}), safe));
+  CHECK(has(start_failure({.exit_code = 1, .printed = printed}), safe));
+  CHECK(has(no_answer(60, {.printed = printed}, LinkEnd::kUnknown), safe));
+  CHECK(has(login_failure(LoginFault::kWaits, printed), safe));
 }
 
 TEST_CASE("ssh that gave up is told from banners of hosts that it reached") {

@@ -48,6 +48,36 @@ TEST_CASE("an ssh that fails is reported with the host's number and what it prin
   CHECK(starter.take_failures().empty());
 }
 
+TEST_CASE("the order to join waits until the agent has greeted", "[host_starter]") {
+  // The login shell takes what is there before it starts the agent.
+  const FakeSsh ssh("timeout 0.3 cat > $0.before; printf '\\0distrun agent\\n'; head -c 9 > $0.after");
+  HostStarter starter = ssh.start("far");
+  const pid_t pid = starter.carriers().front();
+  const TimePoint limit = deadline_after(60);
+  Poller poller;
+  int status = 0;
+  while (::waitpid(pid, &status, WNOHANG) == 0 && Clock::now() < limit) {
+    poller.clear();
+    starter.watch(poller);
+    REQUIRE(poller.wait(deadline_after(0.01)).ok());
+  }
+  CHECK(starter.ended(pid, status));
+  CHECK(std::filesystem::file_size(ssh.folder / "ssh.before") == 0);
+  CHECK(std::filesystem::file_size(ssh.folder / "ssh.after") == 9);
+}
+
+TEST_CASE("a login shell that ends before the agent is named", "[host_starter]") {
+  const FakeSsh ssh("exit 0");
+  HostStarter starter = ssh.start("far");
+  const pid_t pid = starter.carriers().front();
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  CHECK(starter.ended(pid, status));
+  const auto failures = starter.take_failures();
+  REQUIRE(failures.size() == 1);
+  CHECK(failures[0].text.find("start-up files of the login shell") != std::string::npos);
+}
+
 TEST_CASE("the end of another child is none of its business", "[host_starter]") {
   const FakeSsh ssh("exit 0");
   HostStarter starter = ssh.start("far");

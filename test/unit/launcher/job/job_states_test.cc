@@ -29,6 +29,10 @@ struct Starting {
     out.plan.job_id = "j";
     return out;
   }
+  // The head hears that the agents are there.
+  void hear() {
+    for (const auto& agent : agents.all()) agent->handle.pipe.receive();
+  }
   void answer(std::size_t host, const std::string& machine) {
     HostFacts facts{.machine = machine, .ports = {1, 2, 3, 4}, .address = "127.0.0.1"};
     CHECK(taken(start.on(agents[host], frame_of(FromAgent::kPrepared, Prepared{.facts = facts}))));
@@ -45,6 +49,8 @@ struct Starting {
 TEST_CASE("ranks can start when every host has answered") {
   Starting job(Starting::config_of(kHosts));
   job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+  for (const std::string& host : kHosts) CHECK(job.spawner.told(host).empty());
+  job.hear();
   for (const std::string& host : kHosts) CHECK(has(job.spawner.told(host), ToAgent::kPrepare));
   job.answer(0, "m0");
   CHECK(job.start.outcome() == Outcome::kNone);
@@ -99,6 +105,7 @@ TEST_CASE("hosts that are asked first are prepared when it is known which of the
   };
   Starting job(config);
   job.start.ask(Clock::now());
+  job.hear();
   job.answer(0, "m0");
   job.answer(1, "m1");
   CHECK(job.start.outcome() == Outcome::kNone);
@@ -130,6 +137,7 @@ struct Started {
     for (std::size_t host = 0; host < agents.size(); ++host) {
       agents[host].handle = *spawner.start(kHosts[host], "");
       agents[host].handle.pipe.await(kAgentGreeting);
+      agents[host].handle.pipe.receive();
       agents[host].state = State::kAnswered;
     }
     auto owned = std::make_unique<FakeStore>();

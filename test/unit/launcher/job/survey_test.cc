@@ -14,6 +14,7 @@ struct Asked {
     for (std::size_t host = 0; host < agents.size(); ++host) {
       agents[host].handle = *spawner.start(hosts[host], "");
       agents[host].handle.pipe.await(kAgentGreeting);
+      agents[host].handle.pipe.receive();
       agents[host].handle.remote = host > 0;
       agents[host].state = AgentLink::State::kAnswered;
       agents[host].facts = HostFacts{.address = "10.0.0." + std::to_string(host + 1)};
