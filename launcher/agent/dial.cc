@@ -10,6 +10,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/guard.h"
 #include "launcher/exit_codes.h"
+#include "launcher/plan/hosts/hostlist.h"
 #include "launcher/plan/hosts/pasted.h"
 #include "launcher/plan/hosts/text.h"
 #include "runtime/net/bytes/socket.h"
@@ -41,6 +42,12 @@ Result<std::unique_ptr<net::SecureSocket>> dial(const std::string& head, const n
 }
 
 }  // namespace
+
+std::string fault_of_host_name(const std::string& name) {
+  if (name.size() > kLongestHost) return "a name has at most " + std::to_string(kLongestHost) + " characters";
+  const auto fault = check_host_name(name);
+  return fault ? fault->what : "";
+}
 
 int unusable(const std::string& text) {
   std::fprintf(stderr, "distrun agent: %s\n", printable_lines(text).c_str());
@@ -76,10 +83,9 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   const auto seconds = parse_number(given["--timeout"], 1, 1 << 20);
   if (!seconds)
     return wrong("--timeout " + given["--timeout"] + " is not a number of seconds: write a whole number, 1 or more");
-  if (given["--host"].empty()) return wrong("--host needs the name of this host");
-  if (given["--host"].size() > kLongestHost) {
-    return wrong("--host is longer than " + std::to_string(kLongestHost) +
-                 " characters: choose a shorter name, different on each host");
+  if (const std::string fault = fault_of_host_name(given["--host"]); !fault.empty()) {
+    return wrong("--host " + in_quotes(given["--host"]) + ": " + fault +
+                 ". Give this host a name with --host, a different one on each host");
   }
   const auto inherited = environment.find("DISTRUN_KEY_FILE");
   const bool by_flag = !given["--key-file"].empty();

@@ -17,6 +17,8 @@ inline constexpr const char* kDialJob = "dial-in";
 // Prefix of the purpose in an agent's Hello; the name of its host follows.
 inline constexpr const char* kDialPurpose = "agent:";
 inline constexpr std::size_t kLongestHost = 122;  // a purpose has at most 128 bytes
+// Why an agent cannot have this name of a host, or "".
+std::string fault_of_host_name(const std::string& name);
 
 // Tries each address in turn, for 5 s each at most. An error names all addresses and why each failed.
 Result<std::unique_ptr<net::SecureSocket>> dial_any(const std::vector<std::string>& addresses, const net::JobKey& key,

@@ -93,9 +93,11 @@ void take_settings(const Environment& variables, JobConfig& config) {
   const std::string& name = report->settings.preempt_signal;
   config.preempt_signal = name == "TERM" ? SIGTERM : name == "USR1" ? SIGUSR1 : name == "USR2" ? SIGUSR2 : 0;
   config.host_timeout = report->settings.host_timeout;
+  config.start_timeout = report->settings.start_timeout;
   // Applies only if the user set it. The default is longer than most users want to wait for a host that hangs.
   if (report->sources.at("start_timeout") == "default") return;
-  config.start.answer = std::max(config.start.answer, duration_of(report->settings.start_timeout));
+  config.start.answer = duration_of(report->settings.start_timeout);
+  config.start.patient = true;
 }
 
 // A job, or the result of one that ended before it began.
@@ -111,11 +113,17 @@ std::string timeout_option(const Options& options) {
 }
 
 // Waits for the agents of --agents, whose hosts become the hosts of the job.
-Result<HostSource> await_agents(const Options& options, DialIn& dial_in, std::optional<TimePoint> deadline) {
+Result<HostSource> await_agents(const Options& options, DialIn& dial_in, const JobConfig& config) {
   std::fprintf(stderr, "distrun: waiting for %s at %s\n",
                counted(static_cast<std::size_t>(options.hosts.agents), "agent").c_str(), dial_in.address().c_str());
-  const Status come = dial_in.wait(static_cast<std::size_t>(options.hosts.agents), deadline.value_or(TimePoint::max()));
-  if (come.code() == Errc::kTimeout) return come.with_context(timeout_option(options));
+  const TimePoint limit = deadline_after(config.start_timeout);
+  const bool whole_job = config.end_by && *config.end_by <= limit;
+  const Status come = dial_in.wait(static_cast<std::size_t>(options.hosts.agents), whole_job ? *config.end_by : limit);
+  if (come.code() == Errc::kTimeout && whole_job) return come.with_context(timeout_option(options));
+  if (come.code() == Errc::kTimeout) {
+    return Status(Errc::kSystem, "not all agents came within " + seconds_text(config.start_timeout) +
+                                     " s (--start-timeout): " + come.message());
+  }
   if (!come.ok()) return come;
   HostSource out;
   for (const std::string& host : dial_in.hosts()) {
@@ -381,7 +389,7 @@ PreparedJob prepare(const Options& options, const Environment& environment, cons
   if (!reason.ok()) return refused(reason.status(), exit_code::kUsage);
   auto dial_in = listen_for_agents(options);
   if (!dial_in.ok()) return refused(dial_in.status(), code_of(dial_in.status()));
-  const auto source = *dial_in ? await_agents(options, **dial_in, config.end_by) : find_hosts(options, environment);
+  const auto source = *dial_in ? await_agents(options, **dial_in, config) : find_hosts(options, environment);
   const int signal = *dial_in ? (*dial_in)->ended_by() : 0;
   if (signal != 0) return interrupted(source.status(), signal);
   if (!source.ok()) return refused(source.status(), code_of(source.status()));

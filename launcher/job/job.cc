@@ -312,7 +312,7 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
       return agent.answer(*beat);
     }
     case FromAgent::kNote:
-      return screen_.say(std::string(net::as_text(frame.payload)));
+      return screen_.say(printable_lines(net::as_text(frame.payload)));
     case FromAgent::kCarrierNews:
       if (CarrierLoss* const parts = ranks_.carrier(); parts != nullptr) {
         const auto news = decode<CarrierNews>(frame.payload);

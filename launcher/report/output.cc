@@ -23,7 +23,7 @@ std::string lines_of_ours(const std::string& text) {
   std::size_t start = 0;
   while (start < text.size()) {
     const std::size_t end = std::min(text.find('\n', start), text.size());
-    lines += (start == 0 ? "distrun: " : "  ") + printable(std::string_view(text).substr(start, end - start)) + "\n";
+    lines += (start == 0 ? "distrun: " : "  ") + text.substr(start, end - start) + "\n";
     start = end + 1;
   }
   return lines;

@@ -108,7 +108,7 @@ std::string describe(const std::vector<ProcessInfo>& processes, const std::strin
       break;
     }
     const int rank = rank_of_process(process.pid, proc);
-    words.push_back(process.name + " pid " + std::to_string(process.pid) +
+    words.push_back(printable(process.name) + " pid " + std::to_string(process.pid) +
                     (rank >= 0 ? " of rank " + std::to_string(rank) : ""));
   }
   return join(words, ", ");

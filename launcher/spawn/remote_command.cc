@@ -205,6 +205,16 @@ bool ssh_may_pass(int exit_code, std::string_view printed) {
                      [printed](std::string_view sign) { return printed.find(sign) != std::string_view::npos; });
 }
 
+bool may_come_later(const CommandEnd& end) {
+  if (end.exit_code == kNoSuchCommand) return false;
+  if (!end.by_ssh || end.greeted || end.exit_code != kSshItself) return true;
+  constexpr std::string_view kForGood[] = {"Permission denied", "Too many authentication failures",
+                                           "Host key verification failed", "no matching host key type",
+                                           "No supported authentication methods"};
+  return std::none_of(std::begin(kForGood), std::end(kForGood),
+                      [&end](std::string_view sign) { return end.printed.find(sign) != std::string::npos; });
+}
+
 bool ssh_did_not_log_in(std::string_view printed) { return ssh_gave_up(printed) || ssh_may_pass(kSshItself, printed); }
 
 bool ssh_gave_up(std::string_view printed) {
@@ -286,7 +296,9 @@ std::string no_answer(double seconds, const CommandEnd& command, LinkEnd path) {
   return "its agent has not answered within " + seconds_text(seconds) +
          " s (--start-timeout). Check that programs start quickly on this host, and that its home folder is "
          "reachable" +
-         (command.by_ssh && !command.greeted ? ", and that " + std::string(kStartUpFiles) + " end quickly" : "") +
+         (command.by_ssh && !command.greeted && path == LinkEnd::kUnknown
+              ? ", and that " + std::string(kStartUpFiles) + " end quickly"
+              : "") +
          silent + (said.empty() ? "" : ". The command that starts the agent has printed: " + said);
 }
 

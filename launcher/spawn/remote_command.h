@@ -40,11 +40,6 @@ std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& 
 Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std::string& user, const std::string& host,
                                              const std::string& command);
 
-// True if another attempt may succeed, because a server refused the connection only for a moment.
-bool ssh_may_pass(int exit_code, std::string_view printed);
-// True if another program's ssh reported that it cannot reach a host; some of these programs then wait for ever. Its
-// other output may include banners of hosts that it did reach.
-bool ssh_gave_up(std::string_view printed);
 // How a command has ended that should start an agent on a host, or how far it has come.
 struct CommandEnd {
   int exit_code = 0;
@@ -52,6 +47,14 @@ struct CommandEnd {
   bool by_ssh = false;   // distrun's own ssh, not a command with other options and other errors
   bool greeted = false;  // the agent has run
 };
+// True if another attempt may succeed, because a server refused the connection only for a moment.
+bool ssh_may_pass(int exit_code, std::string_view printed);
+// False if the host must be changed before another attempt can succeed: ssh has no key that it takes, its own key is
+// not known, or distrun is not installed there.
+bool may_come_later(const CommandEnd& end);
+// True if another program's ssh reported that it cannot reach a host; some of these programs then wait for ever. Its
+// other output may include banners of hosts that it did reach.
+bool ssh_gave_up(std::string_view printed);
 // Why no agent could be started on a host, and what the user can do.
 std::string start_failure(const CommandEnd& end);
 

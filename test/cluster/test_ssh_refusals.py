@@ -197,13 +197,29 @@ def test_a_login_shell_may_print(head: Host, bashrc: Path) -> None:
         ),
         ("echo This account is closed.; exit 1", "This account is closed."),
         ("echo No quota. >&2; exit 1", "No quota."),
+        ("exit 0", "its login shell ended with code 0 and did not start the agent. Check the start-up files"),
+        (r"printf 'a\033[2Jb\n'; exit 1", r"It printed: a\x1b[2Jb"),
+        ("cat >/tmp/eaten", "its login shell waits for input and does not start the agent. Check the start-up files"),
+        ("exec sh -l", "do they start another shell or program"),
+        ("exec 1>&2", "its standard output comes on standard error. Check the start-up files"),
     ],
 )
 def test_a_login_shell_that_does_not_come_to_the_agent(head: Host, bashrc: Path, text: str, told: str) -> None:
     bashrc.write_text(text + "\n")
+    begin = time.monotonic()
     done = run(head, "-H", "h1:1,h2:1", "echo", "fine")
     assert done.returncode == 69
     assert told in done.stderr and "host h2" in done.stderr, done.stderr
+    assert time.monotonic() - begin < 40  # and not after the 60 s of an agent that says nothing
+
+
+def test_a_login_shell_that_reads_its_input_gets_nothing(cluster: Cluster, head: Host, bashrc: Path) -> None:
+    """The first message has the environment. It waits for the agent's greeting."""
+    bashrc.write_text("timeout 2 cat >/tmp/eaten\n")
+    done = run(head, "-H", "h1:1,h2:1", "sh", "-c", "echo $MINE", env={"MINE": "s3cret"})
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] s3cret", "[1] s3cret"]
+    assert cluster["h2"].path("/tmp/eaten").read_text() == ""
 
 
 def test_ctrl_c_while_hosts_do_not_answer(cluster: Cluster, head: Host) -> None:

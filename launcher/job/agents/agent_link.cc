@@ -61,6 +61,14 @@ CommandEnd AgentLink::carrier_end() const {
           .greeted = !handle.pipe.awaits_greeting()};
 }
 
+bool AgentLink::may_come(bool patient) const {
+  // Nothing here can start an agent that connects by itself.
+  const bool ours = by_ssh || handle.process.pid() > 0;
+  if (!handle.remote || !ours) return false;
+  const CommandEnd end = carrier_end();
+  return patient ? may_come_later(end) : ssh_may_pass(end.exit_code, printed);
+}
+
 std::string AgentLink::why_gone() const {
   if (!silence.empty()) return silence;
   if (handle.process.pid() < 0) return "its connection ended";

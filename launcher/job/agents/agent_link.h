@@ -65,6 +65,8 @@ struct AgentLink {
   void lose(bool in_ending, TimePoint now);
   // How the command has ended that carries the agent from another host.
   [[nodiscard]] CommandEnd carrier_end() const;
+  // True if another attempt to start it may succeed. `patient`: also a failure that does not pass in a moment counts.
+  [[nodiscard]] bool may_come(bool patient) const;
   // Why a lost agent is gone, as text that follows its name.
   [[nodiscard]] std::string why_gone() const;
   // The same, with the name of its host: "host h2 is lost: ...".

@@ -197,7 +197,7 @@ void AgentLinks::take_errors(AgentLink& link) {
 void AgentLinks::say_mpi_errors(AgentLink& link) {
   const std::size_t end = link.handle.errors.valid() ? link.printed.rfind('\n') + 1 : link.printed.size();
   if (end == 0) return;
-  say_("MPI's launcher says:\n" + link.printed.substr(0, end));
+  say_("MPI's launcher says:\n" + printable_lines(link.printed.substr(0, end)));
   link.printed.erase(0, end);
 }
 

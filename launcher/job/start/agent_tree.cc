@@ -58,7 +58,14 @@ void AgentTree::watch(Poller& poller, const OnJoined& on_joined) {
   poller.watch(listener_->fd(), POLLIN, [this, on_joined](short) {
     const TimePoint now = Clock::now();
     listener_->progress(
-        now, [this](const net::Hello& peer) { return refusal(peer); },
+        now,
+        [this](const net::Hello& peer) {
+          const std::string why = refusal(peer);
+          if (!why.empty() && config_.log != nullptr) {
+            config_.log->warning("turned away " + printable(peer.purpose) + ": " + why);
+          }
+          return why;
+        },
         [&](std::unique_ptr<net::SecureSocket> socket) {
           const auto index = joining(socket->peer());
           if (!index || !queue_.handed_over(*index)) return;

@@ -35,7 +35,7 @@ class DialedSpawner final : public AgentSpawner {
 
   Result<AgentHandle> start(const std::string& host, const std::string&) override {
     const auto found = agents_.find(host);
-    if (found == agents_.end() || !found->second) return Status(Errc::kInternal, "its agent has not dialled in");
+    if (found == agents_.end() || !found->second) return Status(Errc::kInternal, "its agent has not connected");
     return AgentHandle{.process = {}, .pipe = FramePipe(std::move(found->second)), .errors = {}, .remote = true};
   }
 
@@ -73,13 +73,40 @@ Result<DialIn> DialIn::listen(const std::string& address, const net::JobKey& key
 // Agents send nothing before they are asked, so readable input means that their connection has ended.
 void DialIn::forget_gone() {
   std::vector<std::byte> frame;
-  std::erase_if(agents_, [&frame](const auto& agent) { return !agent.second->receive_frame(frame).ok(); });
+  std::erase_if(agents_, [this, &frame](const auto& agent) {
+    if (agent.second->receive_frame(frame).ok()) return false;
+    gone_.insert(agent.first);
+    return true;
+  });
 }
 
 std::string DialIn::who_has_come(std::size_t agents) const {
+  const auto named = [](const std::string& text, const std::set<std::string>& names) {
+    return names.empty() ? "" : "; " + text + join({names.begin(), names.end()}, ", ");
+  };
   const std::string come = agents_.empty() ? "" : ": " + join(hosts(), ", ");
+  const std::size_t missing = agents - std::min(agents, agents_.size());
   return std::to_string(agents_.size()) + " of " + counted(agents, "agent") + (agents == 1 ? " has" : " have") +
-         " dialled in" + come;
+         " connected" + come + "; " + std::to_string(missing) +
+         std::string(verb(missing, " is missing", " are missing")) + named("connected and gone: ", gone_) +
+         named("turned away: ", turned_away_);
+}
+
+std::string DialIn::refusal(const net::Hello& peer, std::size_t agents) {
+  const std::string_view purpose = kDialPurpose;
+  if (!peer.purpose.starts_with(purpose)) return "this is the port for agents of distrun";
+  const std::string host = peer.purpose.substr(purpose.size());
+  if (const std::string fault = fault_of_host_name(host); !fault.empty()) return in_quotes(host) + ": " + fault;
+  forget_gone();
+  if (agents_.contains(host)) return "an agent of host " + host + " is here already; give each its own --host NAME";
+  return agents_.size() < agents ? "" : "all " + counted(agents, "agent") + " of the job have come";
+}
+
+// Stored at once: the next agent may be checked in the same round.
+void DialIn::take(std::unique_ptr<net::SecureSocket> agent) {
+  const std::string host = agent->peer().purpose.substr(std::string_view(kDialPurpose).size());
+  gone_.erase(host);
+  agents_[host] = std::move(agent);
 }
 
 Status DialIn::wait(std::size_t agents, TimePoint deadline) {
@@ -87,19 +114,14 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
   // them.
   auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGINT, SIGHUP});
   if (!signals.ok()) return signals.status();
-  const std::string_view purpose = kDialPurpose;
-  const auto accept = [&](const net::Hello& peer) -> std::string {
-    if (!peer.purpose.starts_with(purpose)) return "this is the port for agents of distrun";
-    const std::string host = peer.purpose.substr(purpose.size());
-    forget_gone();
-    if (agents_.size() >= agents) return "all " + counted(agents, "agent") + " of the job have come";
-    if (!agents_.contains(host)) return "";
-    return "an agent of host " + host + " is here already; give each its own --host NAME";
-  };
-  // Stored at once: the next agent may be checked in the same round.
-  const auto take = [&](std::unique_ptr<net::SecureSocket> agent) {
-    const std::string host = agent->peer().purpose.substr(purpose.size());
-    agents_[host] = std::move(agent);
+  const auto accept = [&](const net::Hello& peer) {
+    const std::string why = refusal(peer, agents);
+    if (!why.empty()) {
+      const std::string name = printable(peer.purpose);
+      turned_away_.insert(name + " (" + why + ")");
+      log_->warning("turned away " + name + ": " + why);
+    }
+    return why;
   };
   Poller poller;
   for (; agents_.size() < agents; forget_gone()) {
@@ -107,7 +129,8 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
     poller.clear();
     poller.watch(listener_->fd(), POLLIN, [&](short) {
       knocks = true;
-      listener_->progress(Clock::now(), accept, take);
+      listener_->progress(Clock::now(), accept,
+                          [this](std::unique_ptr<net::SecureSocket> agent) { take(std::move(agent)); });
     });
     poller.watch(signals->fd(), POLLIN, [&](short) {
       for (const int number : signals->take()) {
@@ -118,7 +141,7 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
     if (ended_by_ != 0) return {Errc::kInterrupted, "got " + signal_name(ended_by_) + "; " + who_has_come(agents)};
     if (!knocks && Clock::now() >= deadline) {
       return {Errc::kTimeout,
-              who_has_come(agents) + "; start distrun agent --connect on each host, with the same key file"};
+              who_has_come(agents) + ". Start distrun agent --connect on each host, with the same key file"};
     }
   }
   return {};

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,8 @@ class DialIn {
   [[nodiscard]] const std::string& address() const { return listener_->address(); }
 
   // Blocks until this number of agents is connected. An agent that disconnects may connect again. kTimeout and
-  // kInterrupted name the agents that have connected. kInterrupted: a signal asks for the end; ended_by() is its
-  // number.
+  // kInterrupted name the agents that have connected, those that have gone, and those that were turned away.
+  // kInterrupted: a signal asks for the end; ended_by() is its number.
   Status wait(std::size_t agents, TimePoint deadline);
   [[nodiscard]] int ended_by() const { return ended_by_; }
   // In the order of their names: node2 before node10.
@@ -34,11 +35,15 @@ class DialIn {
  private:
   DialIn() = default;
   void forget_gone();
+  [[nodiscard]] std::string refusal(const net::Hello& peer, std::size_t agents);
+  void take(std::unique_ptr<net::SecureSocket> agent);
   [[nodiscard]] std::string who_has_come(std::size_t agents) const;
 
   std::unique_ptr<const Log> log_ = std::make_unique<Log>("warning");  // warnings about unknown peers
   std::unique_ptr<net::SecureListener> listener_;
   std::map<std::string, std::unique_ptr<net::SecureSocket>> agents_;  // by host
+  std::set<std::string> gone_;                                        // hosts whose agents came and went
+  std::set<std::string> turned_away_;                                 // names of agents, as they gave them
   int ended_by_ = 0;
 };
 

@@ -26,6 +26,7 @@ struct JobConfig : JobLayout {
   [[nodiscard]] const Options& options() const { return plan.options; }
   int preempt_signal = 0;           // 0: none
   double host_timeout = 30;         // seconds, the setting
+  double start_timeout = 300;       // the same; the limit for agents that connect by themselves
   std::optional<TimePoint> end_by;  // when --timeout is over
   StartQueue::Limits start;
   // If set, plan.assignment.hosts holds all candidates, and they are asked for their topology. This function then

@@ -95,6 +95,10 @@ void JobStart::start_agents(TimePoint now) {
     give_up(agent, no_answer(limit.count(), agent.carrier_end(), path));
   }
   for (const LoginCheck::Fault& fault : logins_.look(now)) {
+    if (config_.start.patient) {
+      say_("host " + agents_[fault.host].host + ": " + fault.text + " distrun waits until --start-timeout is over");
+      continue;
+    }
     queue_.failed(fault.host, false, now);
     give_up(agents_[fault.host], fault.text);
   }
@@ -208,14 +212,18 @@ void JobStart::on_silent(const HostLoss& loss) {
 void JobStart::on_explained(AgentLink& agent) {
   if (agent.state == AgentLink::State::kLostInEnding) return;
   tree_.take_back_from(agent, "its own agent ended");
-  const int code = WIFEXITED(agent.wait_status) ? WEXITSTATUS(agent.wait_status) : 0;
-  const bool may_pass = agent.handle.remote && ssh_may_pass(code, agent.printed);
-  if (queue_.failed(agent.index, may_pass, Clock::now())) {
+  const int attempts = queue_.attempts(agent.index);
+  const std::string host = "host " + agent.host + ": ";
+  if (queue_.failed(agent.index, agent.may_come(config_.start.patient), Clock::now())) {
     agent.state = AgentLink::State::kDown;
+    if (config_.start.patient && attempts == 1) {
+      say_(host + agent.why_gone() + ". distrun tries it again until --start-timeout is over");
+    }
     return;
   }
   const std::string early = agent.handle.remote ? "" : "the agent ended before it answered: it ";
-  faults_.add(exit_code::kUnusable, "host " + agent.host + ": " + early + agent.why_gone() + agent.tried);
+  const std::string often = attempts > 1 ? " (" + std::to_string(attempts) + " attempts)" : "";
+  faults_.add(exit_code::kUnusable, host + early + agent.why_gone() + often + agent.tried);
   advance();
 }
 

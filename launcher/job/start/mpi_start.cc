@@ -159,7 +159,12 @@ Status MpiStart::wait() {
     poller.clear();
     poller.watch(listener_->fd(), POLLIN, [&](short) {
       listener_->progress(
-          Clock::now(), [&](const net::Hello& peer) { return refusal(peer); },
+          Clock::now(),
+          [&](const net::Hello& peer) {
+            const std::string why = refusal(peer);
+            if (!why.empty()) log_.warning("turned away " + printable(peer.purpose) + ": " + why);
+            return why;
+          },
           [&](std::unique_ptr<net::SecureSocket> socket) {
             const std::string name = socket->peer().purpose.substr(std::string_view(kMpiPurpose).size());
             wrappers_[parse_number(name.substr(0, name.find('.')), 0, kMaxRanks).value_or(0)] = std::move(socket);
@@ -222,7 +227,7 @@ Status MpiStart::give_up(const std::string& what) {
   return {Errc::kSystem, "--mpi: MPI's launcher could not start the ranks: " + what + " (" + who_has_come() +
                              "). --mpi needs mpirun of Open MPI, --mpi=hydra mpiexec.hydra of MPICH or Intel "
                              "MPI, --mpi=pmix and --mpi=pmi2 srun. It printed:\n" +
-                             printed_};
+                             printable_lines(printed_)};
 }
 
 std::unique_ptr<AgentSpawner> MpiStart::spawner() {

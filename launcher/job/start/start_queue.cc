@@ -19,12 +19,17 @@ std::vector<std::size_t> StartQueue::due(TimePoint now) {
   for (std::size_t i = 0; i < hosts_.size() && running_ < limits_.at_a_time; ++i) {
     Host& host = hosts_[i];
     if (host.state != State::kWaiting || host.when > now) continue;
-    host = {.state = State::kStarted, .attempts = host.attempts + 1, .when = now + limits_.answer};
+    host.state = State::kStarted;
+    ++host.attempts;
+    host.first = std::min(host.first, now);
+    host.when = limits_.patient ? limit(host) : now + limits_.answer;
     ++running_;
     out.push_back(i);
   }
   return out;
 }
+
+TimePoint StartQueue::limit(const Host& host) const { return host.first + limits_.answer; }
 
 void StartQueue::close(Host& host) {
   if (host.state == State::kClosed) return;
@@ -45,7 +50,7 @@ void StartQueue::ordered(std::size_t host, TimePoint now) {
 
 void StartQueue::arrived(std::size_t host, TimePoint now) {
   if (!handed_over(host)) return;
-  hosts_[host] = {.state = State::kStarted, .attempts = limits_.attempts, .when = now + limits_.answer};
+  hosts_[host] = {.state = State::kStarted, .attempts = limits_.attempts, .first = now, .when = now + limits_.answer};
   ++running_;
 }
 
@@ -66,14 +71,17 @@ std::vector<std::size_t> StartQueue::late(TimePoint now) const {
 bool StartQueue::failed(std::size_t index, bool may_pass, TimePoint now) {
   Host& host = hosts_.at(index);
   if (host.state == State::kClosed) return false;
-  if (!may_pass || host.attempts >= limits_.attempts) {
+  constexpr int kMostDoublings = 3;
+  const double times = static_cast<double>(1 << std::min(host.attempts - 1, kMostDoublings)) + random_();
+  const TimePoint next = now + std::chrono::duration_cast<Duration>(limits_.pause * times);
+  const bool over = limits_.patient ? next >= limit(host) : host.attempts >= limits_.attempts;
+  if (!may_pass || over) {
     close(host);
     return false;
   }
   if (host.state == State::kStarted) --running_;
-  const double times = static_cast<double>(1 << (host.attempts - 1)) + random_();
   host.state = State::kWaiting;
-  host.when = now + std::chrono::duration_cast<Duration>(limits_.pause * times);
+  host.when = next;
   return true;
 }
 

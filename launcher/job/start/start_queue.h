@@ -16,9 +16,10 @@ class StartQueue {
   struct Limits {
     int at_a_time = 32;
     int attempts = 3;
-    Duration answer = std::chrono::seconds(60);      // from the start of an agent to its first answer
+    Duration answer = std::chrono::seconds(60);  // from the start of an agent to its first answer
+    bool patient = false;                        // attempts have no limit until `answer` has passed since the first one
     Duration by_another = std::chrono::seconds(20);  // from the order to another host to the arrival of the agent
-    Duration pause = std::chrono::seconds(1);        // before the second attempt; doubles, with jitter
+    Duration pause = std::chrono::seconds(1);        // before the second attempt; doubles up to 8 times, with jitter
   };
   // `random`: in [0, 1), for the jitter, so that many hosts do not retry at the same moment.
   StartQueue(std::size_t hosts, const Limits& limits, std::function<double()> random = random_fraction);
@@ -40,6 +41,7 @@ class StartQueue {
 
   // The agent ended, or could not be started, before it answered. True if it will be due again.
   bool failed(std::size_t host, bool may_pass, TimePoint now);
+  [[nodiscard]] int attempts(std::size_t host) const { return hosts_.at(host).attempts; }
   // Hosts that were started too long ago and have not answered. Each is returned once, and is not started again.
   std::vector<std::size_t> overdue(TimePoint now);
 
@@ -51,9 +53,11 @@ class StartQueue {
   struct Host {
     State state = State::kWaiting;
     int attempts = 0;
-    TimePoint when = TimePoint::min();  // due, late or overdue
+    TimePoint first = TimePoint::max();  // the first attempt from here
+    TimePoint when = TimePoint::min();   // due, late or overdue
   };
   void close(Host& host);
+  [[nodiscard]] TimePoint limit(const Host& host) const;
 
   Limits limits_;
   std::function<double()> random_;

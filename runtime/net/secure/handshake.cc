@@ -211,8 +211,10 @@ Status Handshake::read_hello(std::span<const std::byte> payload) {
 
 std::string Handshake::mismatch() const {
   if (peer_.version != self_.version) {
-    return who(self_.from) + " runs distrun " + self_.version + " and " + who(peer_.from) + " runs distrun " +
-           peer_.version + ". Install the same version on all hosts";
+    const bool alike = self_.from == peer_.from;  // an agent and its launcher have no ranks
+    return (alike ? "this side" : who(self_.from)) + " runs distrun " + self_.version + " and " +
+           (alike ? "the other side" : who(peer_.from)) + " runs distrun " + peer_.version +
+           ". Install the same version on all hosts";
   }
   const bool responder = role_ == NoiseHandshake::Role::kResponder;
   if (responder ? peer_.to != self_.from : (peer_.from != self_.to || peer_.to != self_.from)) {

@@ -51,6 +51,9 @@ class Handshake {
 
   // True once the other side has proved that it holds the key, even if the handshake fails later.
   [[nodiscard]] bool key_proved() const { return key_proved_; }
+  // What differs between the two Hellos, or "". Known once the key is proved. A responder does not hear it from an
+  // initiator, which leaves when it sees the difference.
+  [[nodiscard]] std::string difference() const { return key_proved_ ? mismatch() : ""; }
   [[nodiscard]] const Hello& peer() const { return peer_; }
   NoiseSession take_session();  // once, after kDone
 
@@ -67,7 +70,7 @@ class Handshake {
   Status on_record_length(std::span<const std::byte> bytes);
   Status on_record(std::span<const std::byte> bytes);
   Status read_hello(std::span<const std::byte> payload);
-  [[nodiscard]] std::string mismatch() const;  // what differs between the two Hellos, or ""
+  [[nodiscard]] std::string mismatch() const;
 
   NoiseHandshake::Role role_;
   Hello self_;

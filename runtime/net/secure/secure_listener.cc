@@ -36,6 +36,9 @@ constexpr std::uint64_t kListenerId = 0;  // epoll data; strangers have ids from
 constexpr std::uint64_t kTimerId = 1;
 constexpr std::size_t kEventsPerTurn = kMaxStrangers + 2;  // the largest possible number
 
+// A listener without a purpose takes peers of several purposes.
+std::string named(const std::string& purpose) { return purpose.empty() ? "" : " (" + purpose + ")"; }
+
 // A peer that has connected and has not proved anything yet. Holds at most one handshake message from it.
 struct Stranger {
   Stranger(Fd connection, const JobKey& key, const Hello& self, TimePoint now)
@@ -198,7 +201,7 @@ Result<Fd> Listener::accept_one() {
 // Descriptors have run out. If the listening socket stayed readable, the owner would be busy for nothing.
 void Listener::pause(TimePoint now, const Status& why) {
   if (log_ != nullptr && !short_) {
-    log_->warning(address_text_ + " (" + self_.purpose + "): " + why.message() +
+    log_->warning(address_text_ + named(self_.purpose) + ": " + why.message() +
                   ". New connections wait until there is room.");
   }
   short_ = true;
@@ -260,7 +263,11 @@ Listener::Step Listener::advance(Stranger& stranger, const AcceptFunction& accep
     const ssize_t n = ::recv(stranger.fd.get(), buffer.data(), std::min(missing, buffer.size()), MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return Step::kWait;
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Step::kDrop;  // not logged: the peer gave up, and a peer of this job connects again
+    if (n <= 0) {
+      // Without a difference it is not logged: the peer gave up, and a peer of this job connects again.
+      why = stranger.handshake.difference();
+      return Step::kDrop;
+    }
     stranger.received.insert(stranger.received.end(), buffer.begin(), buffer.begin() + n);
     if (stranger.received.size() < stranger.handshake.wanted()) continue;
     const Status fed = stranger.handshake.feed(stranger.received);
@@ -304,7 +311,7 @@ void Listener::report(int fd, const std::string& why) {
   ++unreported_;
   if (log_ == nullptr || now_ < silent_until_) return;
   std::string line =
-      "refused a connection of " + remote_text(fd) + " to " + address_text_ + " (" + self_.purpose + "): " + why;
+      "refused a connection of " + remote_text(fd) + " to " + address_text_ + named(self_.purpose) + ": " + why;
   if (unreported_ > 1) line += " (and " + std::to_string(unreported_ - 1) + " more since the last such line)";
   log_->warning(line);
   unreported_ = 0;

@@ -223,7 +223,7 @@ def test_a_signal_ends_a_head_that_waits_for_agents(key: Path, number: int) -> N
     head.process.send_signal(number)
     _, errors = head.process.communicate(timeout=30)
     assert head.process.returncode == 128 + number, errors
-    assert f"got {signal.Signals(number).name}; 0 of 2 agents have dialled in" in errors, errors
+    assert f"got {signal.Signals(number).name}; 0 of 2 agents have connected" in errors, errors
 
 
 def test_ranks_die_with_the_agent_that_was_killed_and_the_job_says_so(start: StartAgent, key: Path) -> None:
@@ -304,9 +304,37 @@ def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_pa
     assert re.search(r"refused a connection of 127\.0\.0\.1:\d+ to .*key", errors), errors
 
 
+def test_both_sides_say_that_an_agent_was_turned_away(start: StartAgent, key: Path) -> None:
+    head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
+    twins = [agent(start, head, key, "n1") for _ in range(2)]
+    wait_until(lambda: any(each.poll() is not None for each in twins))
+    [second] = [each for each in twins if each.poll() is not None]
+    assert second.returncode == 69
+    assert "an agent of host n1 is here already; give each its own --host NAME" in second.communicate()[1]
+    agent(start, head, key, "n2")
+    _, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == 0, errors
+    assert "turned away agent:n1: an agent of host n1 is here already" in errors, errors
+
+
+def test_a_head_waits_for_its_agents_for_start_timeout(start: StartAgent, key: Path) -> None:
+    words = ["-np", "3", "--agents", "3", "--start-timeout", "3", "--listen", "127.0.0.1:0", "--key-file", str(key)]
+    head = Head(*words, "true")
+    agents = [agent(start, head, key, name) for name in ("n1", "n2")]
+    _, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == 69, errors
+    assert "not all agents came within 3 s (--start-timeout): " in errors, errors
+    assert re.search(r"2 of 3 agents have connected: n1, n2; 1 is missing\. Start distrun agent --connect", errors), (
+        errors
+    )
+    assert [each.wait(30) for each in agents] == [69, 69]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
+        (["agent", "--connect", "h:1", "--key-file", "KEY", "--host", "a b"], 64, "' ' cannot be part of a host name"),
+        (["agent", "--connect", "h:1", "--key-file", "KEY", "--host", "-o"], 64, "cannot start with '-'"),
         (["-np", "1", "--agents", "1", "true"], 64, "--key-file"),
         (["-np", "1", "--agents", "1", "--key-file", "KEY", "--timeout", "0.5", "true"], 124, "0 of 1 agent"),
         (["-np", "1", "--agents", "1", "--key-file", "KEY", "--env-file", "/no/such/file", "true"], 64, "--env-file"),

@@ -152,62 +152,50 @@ TEST_CASE("--launch-with puts host and agent into its words") {
 }
 
 TEST_CASE("what ssh says comes with a cure") {
-  CHECK(has(start_failure({.exit_code = 255,
-                           .printed = "banner\r\nme@h: Permission denied (publickey).\r\n",
-                           .by_ssh = true,
-                           .greeted = true}),
+  CHECK(has(start_failure(
+                {.exit_code = 255, .printed = "banner\r\nme@h: Permission denied (publickey).\r\n", .by_ssh = true}),
             "ssh-copy-id"));
-  CHECK(has(
-      start_failure({.exit_code = 255, .printed = "Host key verification failed.\n", .by_ssh = true, .greeted = true}),
-      "StrictHostKeyChecking"));
+  CHECK(has(start_failure({.exit_code = 255, .printed = "Host key verification failed.\n", .by_ssh = true}),
+            "StrictHostKeyChecking"));
   const std::string changed =
-      start_failure(255,
-                    "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
-                    "It is also possible that a host key has just been changed.\r\n"
-                    "Host key for [h]:2222 has changed and you have requested strict checking.\r\n"
-                    "Host key verification failed.\r\n",
-                    true);
+      start_failure({.exit_code = 255,
+                     .printed = "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
+                                "It is also possible that a host key has just been changed.\r\n"
+                                "Host key for [h]:2222 has changed and you have requested strict checking.\r\n"
+                                "Host key verification failed.\r\n",
+                     .by_ssh = true});
   CHECK(has(changed, "ssh-keygen -R HOST"));
   CHECK_FALSE(has(changed, "not known on this machine"));
   CHECK_FALSE(has(changed, "accept-new"));
-  CHECK(has(start_failure({.exit_code = 255,
-                           .printed = "ssh: connect to host h port 22: Connection refused",
-                           .by_ssh = true,
-                           .greeted = true}),
+  CHECK(has(start_failure(
+                {.exit_code = 255, .printed = "ssh: connect to host h port 22: Connection refused", .by_ssh = true}),
             "--ssh-port"));
-  CHECK(has(
-      start_failure({.exit_code = 127, .printed = "sh: 1: exec: distrun: not found", .by_ssh = true, .greeted = true}),
-      "Install the same version"));
-  CHECK(start_failure({.exit_code = 255, .printed = "", .by_ssh = true, .greeted = true}) ==
+  CHECK(has(start_failure({.exit_code = 127, .printed = "sh: 1: exec: distrun: not found", .by_ssh = true}),
+            "Install the same version"));
+  CHECK(start_failure({.exit_code = 255, .printed = "", .by_ssh = true}) ==
         "ssh ended without a message. Was the agent on that host killed?");
-  CHECK(start_failure({.exit_code = 137, .printed = "", .by_ssh = true, .greeted = true}) ==
-        "its agent was killed by signal 9");
+  CHECK(start_failure({.exit_code = 137, .printed = "", .by_ssh = true}) == "its agent was killed by signal 9");
   // The message of another launch command. distrun's ssh options do not help there.
-  CHECK(start_failure({.exit_code = 255,
-                       .printed = "open /root/.kube/config: Permission denied",
-                       .by_ssh = false,
-                       .greeted = true}) == "open /root/.kube/config: Permission denied");
-  CHECK(start_failure({.exit_code = 255, .printed = "", .by_ssh = false, .greeted = true}) ==
-        "its agent ended with code 255");
+  CHECK(start_failure({.exit_code = 255, .printed = "open /root/.kube/config: Permission denied"}) ==
+        "open /root/.kube/config: Permission denied");
+  CHECK(start_failure({.exit_code = 255, .printed = ""}) == "its agent ended with code 255");
 }
 
 TEST_CASE("of an agent that does not answer it is told what came in its place") {
-  CHECK(has(no_answer(60, {.printed = "", .by_ssh = false, .greeted = true}, LinkEnd::kUnknown),
+  CHECK(has(no_answer(60, {.printed = ""}, LinkEnd::kUnknown),
             "not answered within 60 s (--start-timeout). Check that programs start quickly"));
-  CHECK_FALSE(
-      has(no_answer(60, {.printed = "\r\n", .by_ssh = false, .greeted = true}, LinkEnd::kUnknown), "has printed"));
-  const std::string slow = no_answer(
-      90.5,
-      {.printed = "Welcome\r\nINFO: Converting SIF file to temporary sandbox...\r\n", .by_ssh = true, .greeted = true},
-      LinkEnd::kUnknown);
+  CHECK_FALSE(has(no_answer(60, {.printed = "\r\n"}, LinkEnd::kUnknown), "has printed"));
+  const std::string slow =
+      no_answer(90.5, {.printed = "Welcome\r\nINFO: Converting SIF file to temporary sandbox...\r\n", .by_ssh = true},
+                LinkEnd::kUnknown);
   CHECK(has(slow, "within 90.5 s"));
   CHECK_FALSE(has(slow, "MTU"));
-  CHECK(has(no_answer(60, {.printed = "", .by_ssh = true, .greeted = true}, LinkEnd::kUnknown),
+  CHECK(has(no_answer(60, {.printed = "", .by_ssh = true}, LinkEnd::kUnknown),
             "small packets pass and large ones do not: check the MTU"));
-  CHECK_FALSE(has(no_answer(60, {.printed = "", .by_ssh = false, .greeted = true}, LinkEnd::kUnknown), "MTU"));
-  CHECK(has(no_answer(60, {.printed = "", .by_ssh = true, .greeted = true}, LinkEnd::kLargeSilent),
+  CHECK_FALSE(has(no_answer(60, {.printed = ""}, LinkEnd::kUnknown), "MTU"));
+  CHECK(has(no_answer(60, {.printed = "", .by_ssh = true}, LinkEnd::kLargeSilent),
             ". Between this machine and it, small messages pass, large ones do not: check the MTU"));
-  CHECK_FALSE(has(no_answer(60, {.printed = "", .by_ssh = true, .greeted = true}, LinkEnd::kSilent), "MTU"));
+  CHECK_FALSE(has(no_answer(60, {.printed = "", .by_ssh = true}, LinkEnd::kSilent), "MTU"));
   CHECK(slow.ends_with("has printed: Welcome\nINFO: Converting SIF file to temporary sandbox..."));
 }
 
@@ -228,6 +216,31 @@ TEST_CASE("a login shell that does not start the agent is named with its files")
   CHECK(has(login_failure(LoginFault::kEnds, "hi\n"), "start another shell or program"));
   CHECK(login_failure(LoginFault::kEnds, "hi\n").ends_with(". It printed: hi"));
   CHECK(has(login_failure(LoginFault::kRedirected, ""), "exec 1>&2"));
+}
+
+TEST_CASE("a host may come later, unless it refuses the login, is not known or has no distrun") {
+  const auto later = [](int code, const std::string& printed) {
+    return may_come_later({.exit_code = code, .printed = printed, .by_ssh = true});
+  };
+  for (const char* said :
+       {"ssh: Could not resolve hostname h1: Name or service not known",
+        "ssh: connect to host h1 port 22: Connection refused", "ssh: connect to host h1 port 22: No route to host",
+        "ssh: connect to host h1 port 22: Connection timed out",
+        "kex_exchange_identification: read: Connection reset by peer", "Connection closed by 10.0.0.1 port 22", ""}) {
+    INFO(said);
+    CHECK(later(255, said));
+  }
+  for (const char* said :
+       {"me@h1: Permission denied (publickey).", "Host key verification failed.",
+        "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures",
+        "Unable to negotiate with 10.0.0.1 port 22: no matching host key type found. Their offer: x"}) {
+    INFO(said);
+    CHECK_FALSE(later(255, said));
+  }
+  CHECK(later(1, "System is booting up."));
+  CHECK_FALSE(later(127, "sh: 1: exec: distrun: not found"));
+  CHECK(may_come_later({.exit_code = 1, .printed = "Error from server: pod is not running: Permission denied"}));
+  CHECK_FALSE(may_come_later({.exit_code = 127, .printed = ""}));
 }
 
 TEST_CASE("what another program has printed cannot command the terminal") {

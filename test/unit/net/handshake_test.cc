@@ -128,6 +128,18 @@ TEST_CASE("different versions of distrun are an error on both sides that names b
         "Install the same version on all hosts");
   // The initiator hangs up instead of confirming, so the responder must not have accepted it as a peer.
   CHECK(pair.responder.state() == State::kRunning);
+  CHECK(pair.responder.difference() ==
+        "rank 0 runs distrun 0.9 and rank 3 runs distrun 1.0. "
+        "Install the same version on all hosts");
+}
+
+TEST_CASE("two sides without ranks are told apart in the text about their versions", "[handshake]") {
+  Hello agent{.purpose = "agent:n1", .job_id = "dial-in", .version = "1.0"};
+  Hello head{.purpose = "", .job_id = "dial-in", .version = "0.9"};
+  Pair pair(agent, head);
+  pair.run();
+  CHECK(pair.initiator_status.message().starts_with("this side runs distrun 1.0 and the other side runs distrun 0.9"));
+  CHECK(pair.responder.difference().starts_with("this side runs distrun 0.9 and the other side runs distrun 1.0"));
 }
 
 TEST_CASE("a different protocol version is an error on both sides that names both", "[handshake]") {

@@ -301,6 +301,18 @@ TEST_CASE("a wrong key is refused with a text that says what it may be, at the f
   CHECK(status.message().find("key or job id") != std::string::npos);
 }
 
+TEST_CASE("a peer with another version is named in the log, although it leaves by itself", "[listener]") {
+  Host host("127.0.0.1:0");
+  Hello hello = client_hello(1);
+  hello.version = "9.9";
+  const Status status = connect_secure(host.address(), host.key(), hello, soon()).status();
+  CHECK(status.message().find("rank 1 runs distrun 9.9 and rank 0 runs distrun ") != std::string::npos);
+  const TimePoint deadline = soon();
+  while (host.lines().all().empty() && Clock::now() < deadline) std::this_thread::yield();
+  REQUIRE_FALSE(host.lines().all().empty());
+  CHECK(host.lines().all()[0].find("rank 1 runs distrun 9.9") != std::string::npos);
+}
+
 TEST_CASE("a listener that never answers is a timeout", "[listener]") {
   Address address{.host = "127.0.0.1"};
   auto silent = listen_stream(address);

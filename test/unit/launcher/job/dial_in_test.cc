@@ -42,5 +42,34 @@ TEST_CASE("of two agents of one name that come in the same turn one is refused w
   CHECK(door->hosts() == std::vector<std::string>{"node1"});
 }
 
+TEST_CASE("the name of an agent is checked like that of any host") {
+  CHECK(fault_of_host_name("node-1.example").empty());
+  CHECK(fault_of_host_name("a b") == "' ' cannot be part of a host name");
+  CHECK(fault_of_host_name("-oProxyCommand").find("cannot start with '-'") != std::string::npos);
+  CHECK(fault_of_host_name("a\x1b[2J").find("\\x1b") != std::string::npos);
+  CHECK(fault_of_host_name("").find("missing") != std::string::npos);
+  CHECK(fault_of_host_name(std::string(kLongestHost, 'a')).empty());
+  CHECK_FALSE(fault_of_host_name(std::string(kLongestHost + 1, 'a')).empty());
+}
+
+TEST_CASE("an agent with a name that no host can have is refused, and named in the end") {
+  const net::JobKey key = net::JobKey::generate();
+  auto door = DialIn::listen("127.0.0.1:0", key);
+  REQUIRE(door.ok());
+  auto fd = net::begin_connect(*net::parse_address(door->address()));
+  REQUIRE(fd.ok());
+  net::SecureConnector agent(*std::move(fd), false, key, {.purpose = "agent:n\x1b[2J", .job_id = kDialJob});
+  Answer answer = agent.progress();
+  Status waited;
+  for (const TimePoint deadline = deadline_after(60); answer.ok() && *answer == nullptr && Clock::now() < deadline;) {
+    waited = door->wait(1, Clock::now());
+    answer = agent.progress();
+  }
+  CHECK(answer.status().message().find("cannot be part of a host name") != std::string::npos);
+  waited = door->wait(1, Clock::now());
+  CHECK(waited.code() == Errc::kTimeout);
+  CHECK(waited.message().find("0 of 1 agent has connected; 1 is missing; turned away: agent:n\\x1b[2J") == 0);
+}
+
 }  // namespace
 }  // namespace distrun::launcher

@@ -58,10 +58,13 @@ struct Tree {
   std::vector<std::string> said;
   AgentLinks agents{assignment_of({"a", "b", "c", "d", "e", "f"}), spawner, false, {}};
   StartQueue queue{6, {}};
-  AgentTree::Config config{
-      .job_id = "j", .network = *parse_network("lo"), .verbose = true, .say = [this](const std::string& text) {
-        said.push_back(text);
-      }};
+  std::vector<std::string> logged;
+  const Log log{"warning", -1, [this](const std::string& line) { logged.push_back(line); }};
+  AgentTree::Config config{.job_id = "j",
+                           .network = *parse_network("lo"),
+                           .verbose = true,
+                           .say = [this](const std::string& text) { said.push_back(text); },
+                           .log = &log};
   std::optional<AgentTree> tree;
   Indexes joined;
 };
@@ -99,7 +102,10 @@ TEST_CASE("a host that joins counts as running, once") {
   CHECK(job.join(*order, kJoinPurpose + std::string("2")).ok());
   CHECK(job.joined == Indexes{2});
   CHECK_FALSE(job.queue.handed_over(2));
+  CHECK(job.logged.empty());
   CHECK(has(job.join(*order, kJoinPurpose + std::string("2")).message(), "host c has an agent already"));
+  REQUIRE(job.logged.size() == 1);
+  CHECK(has(job.logged[0], "turned away join:2: host c has an agent already"));
   for (const char* wrong : {"store", "join:6", "join:-1", "join:x"}) {
     CHECK(has(job.join(*order, wrong).message(), "for agents that other agents of this job have started"));
   }

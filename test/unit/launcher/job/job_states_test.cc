@@ -95,6 +95,49 @@ TEST_CASE("an agent that ends before it answers is a reason too") {
   CHECK(job.start.refusal().text == "host a: the agent ended before it answered: it its connection ended");
 }
 
+// An agent on another host whose ssh has ended with this code and message.
+void end_ssh(Starting& job, int code, const std::string& printed) {
+  AgentLink& agent = job.agents[0];
+  agent.by_ssh = true;
+  agent.handle.remote = true;
+  agent.wait_status = code << 8;
+  agent.printed = printed;
+  agent.lose(false, Clock::now());
+  job.start.on_explained(agent);
+}
+
+TEST_CASE("a host that is not there yet is tried again if the user gave a time") {
+  constexpr const char* kNoName = "ssh: Could not resolve hostname a: Name or service not known";
+  JobConfig config = Starting::config_of({"a"});
+  SECTION("by default the job ends") {
+    Starting job(config);
+    job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+    end_ssh(job, 255, kNoName);
+    CHECK(job.start.outcome() == Outcome::kRefused);
+  }
+  SECTION("with --start-timeout the host gets another agent") {
+    config.start.patient = true;
+    Starting job(config);
+    job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+    end_ssh(job, 255, kNoName);
+    CHECK(job.start.outcome() == Outcome::kNone);
+    CHECK_FALSE(job.agents[0].up());
+    REQUIRE(job.said.size() == 1);
+    CHECK(job.said[0].find("distrun tries it again until --start-timeout is over") != std::string::npos);
+    job.start.tick(*job.start.deadline());
+    CHECK(job.agents[0].state == State::kAsked);
+    job.hear();
+    CHECK(has(job.spawner.told("a"), ToAgent::kPrepare));
+  }
+  SECTION("a login that is refused is not tried again") {
+    config.start.patient = true;
+    Starting job(config);
+    job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+    end_ssh(job, 255, "me@a: Permission denied (publickey).");
+    CHECK(job.start.outcome() == Outcome::kRefused);
+  }
+}
+
 TEST_CASE("hosts that are asked first are prepared when it is known which of them get ranks") {
   JobConfig config = Starting::config_of(kHosts);
   config.assign = [](const std::vector<Topology>& found, const JobLayout& asked) -> Result<JobLayout> {

@@ -1,5 +1,6 @@
 #include "launcher/job/start/start_queue.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 namespace distrun::launcher {
@@ -37,6 +38,42 @@ TEST_CASE("what may pass is tried again, later each time and not at the same mom
   CHECK(queue.failed(0, true, at(1600)));
   CHECK(queue.due(at(4100)) == Hosts{0});
   CHECK_FALSE(queue.failed(0, true, at(4200)));
+  CHECK_FALSE(queue.pending());
+}
+
+TEST_CASE("with a time that the user gave, attempts go on until it is over") {
+  StartQueue queue(1, {.attempts = 3, .answer = seconds(60), .patient = true, .pause = seconds(1)}, half);
+  TimePoint now = at(0);
+  int attempts = 0;
+  Duration longest = Duration::zero();
+  for (;;) {
+    REQUIRE(queue.due(now) == Hosts{0});
+    ++attempts;
+    if (!queue.failed(0, true, now)) break;
+    longest = std::max<Duration>(longest, queue.deadline() - now);
+    now = queue.deadline();
+  }
+  CHECK(attempts == queue.attempts(0));
+  CHECK(attempts > 6);
+  CHECK(longest == milliseconds(8500));
+  CHECK(now < at(60'000));
+  CHECK(now > at(50'000));
+  CHECK_FALSE(queue.pending());
+}
+
+TEST_CASE("the time that the user gave is that of all attempts together") {
+  StartQueue queue(1, {.answer = seconds(20), .patient = true, .pause = seconds(1)}, half);
+  CHECK(queue.due(at(0)) == Hosts{0});
+  CHECK(queue.failed(0, true, at(10'000)));
+  CHECK(queue.due(at(11'500)) == Hosts{0});
+  CHECK(queue.deadline() == at(20'000));
+  CHECK(queue.overdue(at(20'000)) == Hosts{0});
+}
+
+TEST_CASE("what will not pass is not tried again, however long the user waits") {
+  StartQueue queue(1, {.answer = seconds(600), .patient = true}, half);
+  CHECK(queue.due(at(0)) == Hosts{0});
+  CHECK_FALSE(queue.failed(0, false, at(1)));
   CHECK_FALSE(queue.pending());
 }
 
