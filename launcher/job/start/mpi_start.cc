@@ -215,16 +215,22 @@ std::optional<Status> MpiStart::called_off(TimePoint now) {
 }
 
 std::string MpiStart::who_has_come() const {
+  std::vector<std::string> late;  // hosts of ranks that have not come
+  for (std::size_t rank = 0; rank < hosts_.size(); ++rank) {
+    if (!wrappers_.contains(static_cast<int>(rank)) && !contains(late, hosts_[rank])) late.push_back(hosts_[rank]);
+  }
+  const std::string missing = shortened(join(late, ", "));
   return counted(wrappers_.size(), "rank") + " of " + std::to_string(hosts_.size()) +
-         (wrappers_.size() == 1 ? " has" : " have") + " come";
+         (wrappers_.size() == 1 ? " has" : " have") + " come" + (missing.empty() ? "" : ", not those of " + missing);
 }
 
 void MpiStart::take_errors() { read_last_words(errors_, printed_); }
 
 Status MpiStart::give_up(const std::string& what) {
+  const std::string come = who_has_come();
   end_all();
   if (errors_.valid()) take_errors();
-  return {Errc::kSystem, "--mpi: MPI's launcher could not start the ranks: " + what + " (" + who_has_come() +
+  return {Errc::kSystem, "--mpi: MPI's launcher could not start the ranks: " + what + " (" + come +
                              "). --mpi needs mpirun of Open MPI, --mpi=hydra mpiexec.hydra of MPICH or Intel "
                              "MPI, --mpi=pmix and --mpi=pmi2 srun. It printed:\n" +
                              printable_lines(printed_)};

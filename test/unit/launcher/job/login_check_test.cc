@@ -43,12 +43,12 @@ struct Waiting {
     agents[0].handle.pipe.await(kAgentGreeting);
     agents[0].state = AgentLink::State::kAsked;
   }
-  std::vector<LoginCheck::Fault> look(double seconds) {
+  std::vector<LoginCheck::Fault> look(double after) {
     // Everything that the second agent has written is read first.
     Poller poller;
     check.watch(poller);
     REQUIRE(poller.wait(Clock::now()).ok());
-    return check.look(begin + duration_of(seconds));
+    return check.look(begin + duration_of(after));
   }
   const TimePoint begin = Clock::now();
   Shells spawner;
