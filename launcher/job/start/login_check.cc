@@ -34,7 +34,7 @@ std::vector<LoginCheck::Fault> LoginCheck::look(TimePoint now) {
       continue;
     }
     Host& host = hosts_.try_emplace(agent->index, Host{.since = now}).first->second;
-    if (agent->printed.find(kAgentGreeting) != std::string::npos) {
+    if (!host.told && agent->printed.find(kAgentGreeting) != std::string::npos) {
       host = {.since = host.since, .asked = true, .why = LoginFault::kRedirected, .known = TimePoint::min()};
     }
     if (!host.asked && now >= host.since + kQuiet && has_room()) start(*agent, host);

@@ -37,6 +37,8 @@ class Shells final : public AgentSpawner {
   SshOptions options;
 };
 
+// A job whose only agent has not greeted. Times are seconds since its start. What the second agent does is seen at
+// once, near second 0.
 struct Waiting {
   Waiting() {
     agents[0].handle = *spawner.start("a", "");
@@ -67,7 +69,7 @@ TEST_CASE("a shell that reads input is found, and nothing is sent to it") {
   CHECK(second.receive().empty());
   CHECK(second.closed());  // its input is at its end
   second.greet(kAgentGreeting);
-  CHECK(job.look(6).empty());
+  CHECK(job.look(1).empty());
   REQUIRE(job.check.deadline());
   const auto faults = job.look(60);
   REQUIRE(faults.size() == 1);
@@ -84,7 +86,7 @@ TEST_CASE("a shell that another program has replaced is found") {
   job.look(5);
   REQUIRE(job.spawner.started.size() == 2);
   job.spawner.started.pop_back();
-  CHECK(job.look(6).empty());
+  CHECK(job.look(1).empty());
   const auto faults = job.look(60);
   REQUIRE(faults.size() == 1);
   CHECK(has(faults[0].text, "start another shell or program"));
@@ -98,7 +100,7 @@ TEST_CASE("a second ssh that does not log in shows nothing about the first") {
   constexpr std::string_view kText = "kex_exchange_identification: read: Connection reset by peer\n";
   CHECK(::write(job.spawner.started[1].errors.get(), kText.data(), kText.size()) > 0);
   job.spawner.started.pop_back();
-  CHECK(job.look(6).empty());
+  CHECK(job.look(1).empty());
   CHECK(job.look(60).empty());
   CHECK_FALSE(job.check.deadline());
 }
@@ -109,7 +111,7 @@ TEST_CASE("an agent that was only slow is not given up") {
   job.look(5);
   REQUIRE(job.spawner.started.size() == 2);
   job.spawner.started[1].pipe->greet(kAgentGreeting);
-  CHECK(job.look(6).empty());
+  CHECK(job.look(1).empty());
   job.spawner.started[0].pipe->greet(kAgentGreeting);
   job.agents[0].handle.pipe.receive();
   CHECK(job.look(60).empty());
