@@ -111,10 +111,12 @@ TEST_CASE("what srun says comes with the way out") {
   const std::string over =
       "srun: error: Unable to confirm allocation for job 4242: Invalid job id specified\n"
       "srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 4242\n";
-  CHECK(has(start_failure(1, over, false), "the job is over, but its variables are still set in this shell"));
-  CHECK(has(start_failure(1, over, false), "add --no-detect"));
-  CHECK(has(start_failure(1, "srun: error: Unable to contact slurm controller", false), "add --no-detect"));
-  CHECK_FALSE(has(start_failure(1, "docker: error", false), "--no-detect"));
+  CHECK(has(start_failure({.exit_code = 1, .printed = over}),
+            "the job is over, but its variables are still set in this shell"));
+  CHECK(has(start_failure({.exit_code = 1, .printed = over}), "add --no-detect"));
+  CHECK(has(start_failure({.exit_code = 1, .printed = "srun: error: Unable to contact slurm controller"}),
+            "add --no-detect"));
+  CHECK_FALSE(has(start_failure({.exit_code = 1, .printed = "docker: error"}), "--no-detect"));
 }
 
 TEST_CASE("any login shell runs the launcher's own file where it is there, else the one on PATH") {
