@@ -85,6 +85,16 @@ def test_of_tensorflows_errors_the_others_are_told_what_has_happened(said: str) 
     assert _hooks.describe(RuntimeError, error, None) == "RuntimeError: Graph execution error:"
 
 
+def test_of_an_error_with_a_heading_the_others_are_told_what_follows_it() -> None:
+    error = RuntimeError('Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "b".\n\tmore')
+    told = 'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "b".'
+    assert _hooks.describe(RuntimeError, error, None) == told
+    assert _hooks.describe(ValueError, ValueError("one\ntwo"), None) == "ValueError: one"
+    graph = TypeError('in user code:\n\n    File "a.py", line 6, in f  *\n        x()\n\n    TypeError: no uint16\n')
+    assert _hooks.describe(TypeError, graph, None) == "TypeError: no uint16"
+    assert _hooks.describe(ValueError, ValueError("nothing follows:\n"), None) == "ValueError: nothing follows:"
+
+
 class OfCompiledSteps(_session.Extension):
     """A framework that raises its own exceptions with distrun's text in them."""
 
@@ -175,6 +185,15 @@ def test_the_traceback_of_distruns_error_ends_with_the_programs_call(
     bug = called_in_distrun(errors.DistrunError("a bug"))
     _hooks._excepthook(type(bug), bug, bug.__traceback__)
     assert "raise_it" in capsys.readouterr().err
+    refused = called_in_distrun(ValueError("dtype <U1 is not supported"))
+    _hooks._excepthook(type(refused), refused, refused.__traceback__)
+    shown = capsys.readouterr().err
+    assert "in called_in_distrun" in shown and "raise_it" not in shown, shown
+    try:
+        exec("int('x')", {"__name__": "distrun._operations"})
+    except ValueError as wrong:
+        _hooks._excepthook(type(wrong), wrong, wrong.__traceback__)
+    assert "in <module>" in capsys.readouterr().err
     other = called_in_distrun(KeyError("a bug of ours"))
     _hooks._excepthook(type(other), other, other.__traceback__)
     assert "raise_it" in capsys.readouterr().err

@@ -38,7 +38,7 @@ def test_a_deep_recursion_is_cut() -> None:
     deep = None
     for _ in range(1000):
         deep = frame("train", back=deep)
-    assert len(_where.shown(deep)) == 16
+    assert len(_where.shown(deep)) == 64
 
 
 @pytest.mark.parametrize(

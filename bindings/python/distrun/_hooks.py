@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dis
 import io
 import os
 import sys
@@ -88,7 +89,7 @@ def describe(kind: type[BaseException], value: BaseException | None, trace: Trac
 
 def name(kind: type[BaseException], value: BaseException | None) -> str:
     """Returns type and text of an exception, as "ValueError: bad"."""
-    text = "" if value is None else _first_line(str(value))
+    text = "" if value is None else _first_line(str(value)).removeprefix(f"{kind.__name__}: ")
     return f"{kind.__name__}{': ' if text else ''}{text}"
 
 
@@ -105,14 +106,31 @@ def place(trace: TracebackType | None) -> tuple[str, int] | None:
     return found
 
 
+# TensorFlow puts these before the place in its graph, or in the program, and the text of an error.
+_HEADINGS = ("Graph execution error:", "in user code:")
+
+
 def _first_line(text: str) -> str:
-    """Returns the first line that says what happened. TensorFlow puts the location in front of it."""
-    lines = [one.strip() for one in text.splitlines() if one.strip()]
-    if lines[:1] == ["Graph execution error:"]:
-        where = ("Detected at node", "File ", "<stack traces", "[[")
-        said = [one for one in lines[1:] if not one.startswith(where) and not one.endswith("root error(s) found.")]
-        lines = said or lines
-    return lines[0] if lines else ""
+    """Returns the first line that says what happened. Some errors put a heading in front of it, and TensorFlow also
+    the location."""
+    lines = [one.rstrip() for one in text.splitlines() if one.strip()]
+    if not lines or not lines[0].endswith(":"):
+        return lines[0].strip() if lines else ""
+    where = ("Detected at node", "File ", "<stack traces", "[[", "Traceback (most recent call last):")
+    said = ""
+    code = 1 << 30  # lines with this indent, or a deeper one, are the code of a frame
+    for line in lines[1:]:
+        text = line.lstrip()
+        indent = len(line) - len(text)
+        if indent >= code:
+            continue
+        if text.startswith("File "):
+            code = indent + 1
+        elif not text.startswith(where) and not text.endswith("root error(s) found."):
+            said = text
+            break
+    heading = lines[0].strip()
+    return said if said and heading in _HEADINGS else f"{heading} {said}".rstrip()
 
 
 def chain(value: BaseException | None, hidden: bool = True) -> list[BaseException]:
@@ -170,13 +188,27 @@ def _up_to_the_call(trace: TracebackType | None) -> TracebackType | None:
     return shown
 
 
+_RAISE = dis.opmap["RAISE_VARARGS"]
+
+
+def _is_refusal(value: BaseException) -> bool:
+    """True if a raise statement of distrun made the exception, for a call that it refuses. Python's own exceptions
+    inside distrun are bugs."""
+    trace = value.__traceback__
+    if type(value) not in (ValueError, TypeError, NotImplementedError, RuntimeError) or trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return _is_ours(trace) and trace.tb_frame.f_code.co_code[trace.tb_lasti] == _RAISE
+
+
 @contextlib.contextmanager
 def _short_tracebacks(value: BaseException) -> Iterator[None]:
     """Shortens the tracebacks of distrun's errors while they are printed, except that of a bug in distrun."""
     whole = [(one, one.__traceback__) for one in chain(value)]
     for one, trace in whole:
         error = _session.error_of(one)
-        if error is not None and error.code is not _abi.Code.INTERNAL:
+        if _is_refusal(one) or (error is not None and error.code is not _abi.Code.INTERNAL):
             one.__traceback__ = _up_to_the_call(trace)
     try:
         yield

@@ -17,7 +17,7 @@ from typing import Any
 from distrun import _abi, _hooks, _session, errors
 from distrun._library import library
 
-_MOST_FRAMES = 16
+_MOST_FRAMES = 64  # kMaxFrames; the launcher chooses which of them the screen shows
 # A frame of these modules waits for another thread or process of the program.
 _WAITS_OF_OTHERS = (
     "threading",
