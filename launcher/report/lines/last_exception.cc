@@ -1,8 +1,10 @@
 #include "launcher/report/lines/last_exception.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
+#include <utility>
 
 namespace distrun::launcher {
 namespace {
@@ -39,12 +41,46 @@ std::string without_module(std::string_view line) {
   return is_name ? std::string(line.substr(name.rfind('.') + 1, kLongest)) : std::string();
 }
 
+// TensorFlow puts these before the place in its graph, or in the program, and the text of an error.
+constexpr std::array<std::string_view, 2> kHeadings = {"Graph execution error:", "in user code:"};
+
+bool names_graph_place(std::string_view line) {
+  constexpr std::array<std::string_view, 3> kPlaces = {"Detected at node", "<stack traces", "[["};
+  return line.ends_with("root error(s) found.") ||
+         std::any_of(kPlaces.begin(), kPlaces.end(), [line](auto begin) { return line.starts_with(begin); });
+}
+
 }  // namespace
+
+// Adds the first later line that says what happened. False if `line` is not a part of the exception's text.
+bool LastException::complete(std::string_view line) {
+  const std::size_t indent = std::min(line.find_first_not_of(" \t"), line.size());
+  line.remove_prefix(indent);
+  if (line.starts_with("Traceback (most recent call last):")) return false;
+  introduces_ = true;
+  if (line.empty() || indent >= code_ || names_graph_place(line)) return true;
+  if (line.starts_with("File ")) {
+    code_ = indent + 1;
+    return true;
+  }
+  introduces_ = false;
+  std::string& text = found_->text;
+  for (const std::string_view heading : kHeadings) {
+    if (text.ends_with(heading)) text.resize(text.size() - heading.size() - 1);
+  }
+  const bool names_itself = line.starts_with(text);  // "TypeError: ..." again
+  text = (names_itself ? "" : text + " ") + std::string(line.substr(0, kLongest));
+  return true;
+}
 
 void LastException::add(std::string_view line, TimePoint written) {
   last_ = written;
   if (line.ends_with('\r')) line.remove_suffix(1);
   line = without_tag(line);
+  if (std::exchange(introduces_, false) && complete(line)) {
+    found_at_ = written;
+    return;
+  }
   if (line.starts_with(kFrame)) {  // also without a heading, for an error of syntax
     inside_ = true;
     place_ = frame_place(line);
@@ -57,6 +93,8 @@ void LastException::add(std::string_view line, TimePoint written) {
     if (text.empty()) return;
     found_ = {.text = text, .place = place_};
     found_at_ = written;
+    introduces_ = text.ends_with(':');
+    code_ = kNone;
   }
 }
 

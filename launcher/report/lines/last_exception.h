@@ -1,6 +1,7 @@
 // The exception that ended a Python program, as the program printed it to standard error. Pure.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,7 +24,12 @@ class LastException {
   [[nodiscard]] std::optional<RaisedException> get() const;
 
  private:
-  bool inside_ = false;  // a traceback has begun
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  bool complete(std::string_view line);
+
+  bool inside_ = false;       // a traceback has begun
+  bool introduces_ = false;   // the text of found_ ends with ':': what happened is in a later line
+  std::size_t code_ = kNone;  // lines with this indent, or a deeper one, are the code of a frame
   net::CodePlace place_;
   std::optional<RaisedException> found_;
   TimePoint found_at_{};

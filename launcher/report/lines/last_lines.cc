@@ -66,6 +66,9 @@ std::string LastLines::most_telling(int rank) const {
   const bool of_late = !error.empty() && (output.empty() || error.back().written + kOfLate >= output.back().written);
   const std::deque<Line>& last = of_late ? error : output;
   if (last.empty()) return "";
+  if (of_late) {
+    if (const auto raised = exception(rank)) return raised->text;
+  }
   // A progress bar is often drawn once more when its program ends, after the reason for the end.
   const auto said =
       std::find_if(last.rbegin(), last.rend(), [](const Line& line) { return !line.bar && !line.text.empty(); });

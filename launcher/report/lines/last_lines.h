@@ -22,7 +22,8 @@ class LastLines {
   // The last lines of both streams, in the order that the rank's agent read them. A program may buffer standard output
   // until it exits. That text does not displace recent lines of standard error.
   [[nodiscard]] std::vector<std::string> of(int rank) const;
-  // The line that best explains the end of the rank. Prefers standard error if it has recent lines.
+  // The text that best explains the end of the rank: the exception, or a line. Prefers standard error if it has recent
+  // lines.
   [[nodiscard]] std::string most_telling(int rank) const;
   // The exception at the end of the rank's standard error. None: something else is at its end.
   [[nodiscard]] std::optional<RaisedException> exception(int rank) const {

@@ -49,6 +49,47 @@ TEST_CASE("an error of syntax has no heading, and torch has a tag before each li
   CHECK(tagged->place.line == 5);
 }
 
+TEST_CASE("an error of TensorFlow says what happened after the place in its graph") {
+  const std::vector<std::string> graph = {
+      "Traceback (most recent call last):",
+      "  File \"/a/train.py\", line 14, in <module>",
+      "    run(x)",
+      "tensorflow.python.framework.errors_impl.UnknownError: Graph execution error:",
+      "",
+      "Detected at node DistrunAllreduce defined at (most recent call last):",
+      "  File \"/a/ops.py\", line 8, in <module>",
+      "",
+      "<stack traces unavailable>",
+      "2 root error(s) found.",
+      "rank 1 on h was lost: killed by signal 9 (SIGKILL). The job ends",
+      "\t [[{{node DistrunAllreduce}}]] [Op:__inference_step_10]"};
+  const auto found = after(graph);
+  REQUIRE(found);
+  CHECK(found->text == "UnknownError: rank 1 on h was lost: killed by signal 9 (SIGKILL). The job ends");
+  CHECK(found->place.file == "/a/train.py");
+  CHECK(after({graph.begin(), graph.end() - 2})->text == "UnknownError: Graph execution error:");
+}
+
+TEST_CASE("an error in a function of TensorFlow says what happened after the lines of the program") {
+  CHECK(after({"Traceback (most recent call last):", "  File \"a.py\", line 7, in <module>", "    f(x)",
+               "TypeError: in user code:", "", "    File \"/a/a.py\", line 6, in f  *", "        def f(x): return g(x)",
+               "    File \"/a/ops.py\", line 76, in allreduce", "        return run(x)", "", "    TypeError: no uint16",
+               ""})
+            ->text == "TypeError: no uint16");
+}
+
+TEST_CASE("if the first line of an exception is a heading, the next line belongs to it") {
+  std::vector<std::string> lines = {"Traceback (most recent call last):", "  File \"a.py\", line 1, in f",
+                                    "RuntimeError: Error(s) in loading state_dict for Net:",
+                                    "\tMissing key(s) in state_dict: \"b\".", "\tUnexpected key(s): \"c\"."};
+  CHECK(after(lines)->text ==
+        "RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: \"b\".");
+  lines.resize(3);
+  CHECK(after(lines)->text == "RuntimeError: Error(s) in loading state_dict for Net:");
+  lines.insert(lines.end(), {"", "Traceback (most recent call last):", "  File \"a.py\", line 4, in g", "KeyError: 1"});
+  CHECK(after(lines)->text == "KeyError: 1");
+}
+
 TEST_CASE("a library's log may follow within seconds, and an error that a program has survived is none") {
   LastException last;
   for (const char* line : {"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "OSError: retry"}) {

@@ -59,6 +59,19 @@ TEST_CASE("the exception of a rank is found in its standard error, also if a lin
   CHECK_FALSE(last.exception(0));
 }
 
+TEST_CASE("an exception of several lines tells more than its last line, while standard error is recent") {
+  LastLines last(1);
+  const auto add = [&](const std::string& text) { last.add(0, 1, {.text = text + "\n"}, kFirstLast); };
+  add("Traceback (most recent call last):");
+  add("  File \"a.py\", line 3, in f");
+  add("errors_impl.UnknownError: Graph execution error:");
+  add("rank 1 on h was lost");
+  add("\t [[{{node Add}}]]");
+  CHECK(last.most_telling(0) == "UnknownError: rank 1 on h was lost");
+  last.add(0, 0, {.text = "later\n"}, kFirstLast + seconds(7));
+  CHECK(last.most_telling(0) == "later");
+}
+
 TEST_CASE("a long line is cut between characters") {
   LastLines last(1);
   last.add(0, 0, {.text = std::string(399, 'x') + "\u00e4\n"}, kFirstLast);
