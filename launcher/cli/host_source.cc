@@ -88,18 +88,12 @@ bool says_how(const Options& options) {
          !options.hosts.detect;
 }
 
-Status read_allocation(const Options& options, const Environment& environment, HostSource& out) {
-  auto found = allocation_here(environment);
-  if (!found.ok()) return found.status();
-  if (!*found) return {};
-  out.found = found_text(**found);
-  if (!(*found)->advice.empty() && !says_how(options)) out.found += ". " + (*found)->advice;
-  if (!(*found)->own_name.empty()) out.own_names.push_back((*found)->own_name);
-  out.more_slots = (*found)->more_slots;
-  out.launch_with = (*found)->launch_with;
-  out.launch_with_of = (*found)->launch_with_of;
-  out.hosts = std::move((*found)->hosts);
-  return {};
+void take_allocation(const Allocation& found, HostSource& out) {
+  if (!found.own_name.empty()) out.own_names.push_back(found.own_name);
+  out.more_slots = found.more_slots;
+  out.launch_with = found.launch_with;
+  out.launch_with_of = found.launch_with_of;
+  out.hosts = found.hosts;
 }
 
 // The user named hosts inside an allocation. If the scheduler can start agents on them, no ssh is needed.
@@ -117,13 +111,20 @@ void use_allocation(const Options& options, const Environment& environment, Host
 }
 
 // MPI's launcher starts nothing on a host until the number of ranks is known, so other hosts cannot be asked.
-void count_for_mpi(const Options& options, HostSource& out) {
-  if (options.hosts.mpi.empty() || options.placement.ranks_per_host > 0) return;
-  const bool others = std::any_of(out.hosts.begin(), out.hosts.end(), [&](const HostSlots& host) {
-    return !names_this_machine(host.name, host.user, out.own_names);
-  });
-  if (!others || !count_no_gpus(out.hosts)) return;
-  out.found += ". With --mpi distrun does not ask the hosts for their GPUs: for other slots use -H HOST:SLOTS";
+bool cannot_ask(const Options& options, const HostSource& out) {
+  return !options.hosts.mpi.empty() && options.placement.ranks_per_host == 0 &&
+         std::any_of(out.hosts.begin(), out.hosts.end(),
+                     [&](const HostSlots& host) { return !names_this_machine(host.name, host.user, out.own_names); });
+}
+
+// Called when the names of this machine are known. Counts the slots for --mpi.
+void describe_allocation(const Options& options, Allocation found, HostSource& out) {
+  const bool counted = cannot_ask(options, out) && count_no_gpus(out.hosts);
+  if (counted) count_no_gpus(found.hosts);
+  out.found = found_text(found);
+  if (counted)
+    out.found += ". With --mpi distrun does not ask the hosts for their GPUs: for other slots use -H HOST:SLOTS";
+  if (!found.advice.empty() && !says_how(options)) out.found += ". " + found.advice;
 }
 
 // The user may write 0 slots for a host that is out of order. A job needs at least one other host.
@@ -171,6 +172,7 @@ bool in_allocation_of_several(const Environment& environment) {
 
 Result<HostSource> find_hosts(const Options& options, const Environment& environment) {
   HostSource out;
+  std::optional<Allocation> allocation;
   if (!options.hosts.list.empty()) {
     auto hosts = parse_hosts(options.hosts.list);
     if (!hosts.ok()) return hosts.status();
@@ -178,13 +180,15 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   } else if (!options.hosts.file.empty()) {
     DISTRUN_RETURN_IF_ERROR(read_hostfile(options.hosts.file, out));
   } else if (options.hosts.detect) {
-    DISTRUN_RETURN_IF_ERROR(read_allocation(options, environment, out));
+    auto found = allocation_here(environment);
+    if (!found.ok()) return found.status();
+    allocation = *std::move(found);
+    if (allocation) take_allocation(*allocation, out);
   }
   const std::vector<std::string> addresses = own_addresses();
   // A scheduler's list names no machine of another site.
-  const bool scheduler_says = !out.found.empty();
   const auto is_here = [&](const std::string& name) {
-    if (scheduler_says || leads_here(name, addresses)) return true;
+    if (allocation || leads_here(name, addresses)) return true;
     out.elsewhere = name + " is not an address of this machine, so distrun takes it for another host";
     return false;
   };
@@ -192,7 +196,7 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   out.own_names.insert(out.own_names.end(), addresses.begin(), addresses.end());
   out.hosts = merge_own_names(out.hosts, out.own_names);
   DISTRUN_RETURN_IF_ERROR(leave_out(options, out));
-  count_for_mpi(options, out);
+  if (allocation) describe_allocation(options, *std::move(allocation), out);
   if (options.hosts.named()) use_allocation(options, environment, out);
   DISTRUN_RETURN_IF_ERROR(check_users(options, out));
   return out;

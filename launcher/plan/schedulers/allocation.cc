@@ -296,7 +296,7 @@ std::string found_text(const Allocation& allocation) {
   for (const HostSlots& host : allocation.hosts) {
     slots += static_cast<std::size_t>(host.slots.value_or(0));
     all_known = all_known && host.slots;
-    by_option = by_option && host.without_gpus == 0;
+    by_option = by_option && (host.slots || host.without_gpus == 0);
   }
   const std::string list = shortened(as_option(allocation.hosts));
   std::string out = "found " + allocation.source + ": " + counted(allocation.hosts.size(), "host");

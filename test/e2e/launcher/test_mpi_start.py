@@ -124,6 +124,23 @@ def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> 
     )
 
 
+def test_one_line_for_each_host_is_one_rank_each_where_nobody_can_ask(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("localhost\nother\n")
+    job = {"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "7"}
+    done = run_with(tmp_path, apart(STARTS), options=("--network", "lo"), **job)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
+    assert "With --mpi distrun does not ask the hosts for their GPUs" in done.stderr
+
+
+def test_mpirun_is_told_that_root_may_start_the_job(tmp_path: Path) -> None:
+    words = f'echo "$@" >{tmp_path}/words\n'
+    for options, told in ((("--allow-run-as-root",), True), ((), False)):
+        done = run_with(tmp_path, words + STARTS, options=options)
+        assert done.returncode == 0, done.stderr
+        assert (" --allow-run-as-root /bin/sh" in (tmp_path / "words").read_text()) == told
+
+
 def test_what_is_true_on_this_host_only_stays_with_its_ranks(tmp_path: Path) -> None:
     """MPI's launcher passes its variables to all hosts. On another host they would replace that host's own values."""
     seen = f"echo ${{DISPLAY-none}} >{tmp_path}/seen\n"
