@@ -115,6 +115,8 @@ struct InputRequest {
   static constexpr int kNobody = -2;
   int rank = 0;            // or kAll, kNobody
   int terminal = kNobody;  // this rank has a terminal
+  bool named = false;      // --stdin or --tty was given
+  bool program = false;    // the program itself comes from standard input, so all ranks get it
   [[nodiscard]] RankInput of(int number) const {
     if (number == terminal) return RankInput::kTerminal;
     return number == rank || rank == kAll ? RankInput::kPipe : RankInput::kNone;

@@ -257,6 +257,7 @@ void Agent::report_drained() {
   const Ranks::Drained drained = ranks_.drain(forward_output(), done_);
   for (const int rank : drained.ranks) head_.send(FromAgent::kDrained, Drained{.rank = rank});
   if (!done_ || (!drained.all_closed && !head_.closed())) return;
+  if (const auto left = ranks_.input_left()) head_.send(FromAgent::kInputTaken, *left);
   head_.send_bytes(FromAgent::kDone, {});
   finished_ = true;
 }

@@ -90,8 +90,8 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   const auto inherited = environment.find("DISTRUN_KEY_FILE");
   const bool by_flag = !given["--key-file"].empty();
   if (!by_flag && inherited == environment.end()) return wrong("--key-file FILE is missing");
-  const auto key = by_flag ? net::key_from_file(given["--key-file"], "--key-file")
-                           : net::key_from_file(inherited->second, inherited->first);
+  const auto key = net::key_from_file(from_home(by_flag ? given["--key-file"] : inherited->second, environment),
+                                      by_flag ? "--key-file" : inherited->first);
   if (!key.ok()) return unusable(key.status().message());
   ::signal(SIGPIPE, SIG_IGN);
   LeaseEnd lease_end = LeaseEnd::shared();

@@ -28,6 +28,10 @@ std::vector<std::string> environment_of(const RankPlan& plan, const RankSetting&
   return out;
 }
 
+// The smallest pipe. It has room again only when the reader has taken all bytes, so POLLOUT tells when the program
+// asks for more. A larger pipe would still work: then more input is passed on than the program has asked for.
+void make_smallest(int pipe) { ::fcntl(pipe, F_SETPIPE_SZ, 1); }
+
 void set_nonblocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 }  // namespace
@@ -72,6 +76,7 @@ Status RankProcess::connect(RankInput input, std::vector<Fd>& theirs) {
     if (!pipe.ok()) return pipe.status();
     input_fd_ = std::move(pipe->second);
     set_nonblocking(input_fd_.get());
+    make_smallest(input_fd_.get());
     theirs.push_back(std::move(pipe->first));
   } else {
     theirs.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -119,8 +124,8 @@ void RankProcess::watch(Poller& poller, const OnOutput& on_output) {
     if (!streams_[i].fd.valid() || streams_[i].credit == 0) continue;
     poller.watch(streams_[i].fd.get(), POLLIN, [this, i, on_output](short) { read_stream(i, on_output); });
   }
-  if (input_fd_.valid() && !input_.empty()) {
-    poller.watch(input_fd_.get(), POLLOUT, [this](short) { write_input(); });
+  if (input_fd_.valid() && (!input_.empty() || input_unread_ > 0)) {
+    poller.watch(input_fd_.get(), POLLOUT, [this](short events) { on_input(events); });
   }
 }
 
@@ -161,17 +166,38 @@ void RankProcess::end_input() {
   write_input();
 }
 
+// A terminal does not tell what the program has read.
+void RankProcess::count_input() {
+  int unread = 0;
+  if (terminal_ || !input_fd_.valid() || ::ioctl(input_fd_.get(), FIONREAD, &unread) != 0) return;
+  input_unread_ = static_cast<std::uint64_t>(std::max(unread, 0));
+}
+
+void RankProcess::on_input(short events) {
+  if (!terminal_) {
+    count_input();
+    if ((events & POLLERR) != 0) return close_input();
+    // A kernel whose pipes have room for more (gVisor). The bytes count as read.
+    if (input_.empty()) input_unread_ = 0;
+  }
+  write_input();
+}
+
+// The program has closed its standard input; the rest of the input is dropped.
+void RankProcess::close_input() {
+  count_input();
+  input_.clear();
+  input_fd_.reset();
+}
+
 void RankProcess::write_input() {
   while (!input_.empty()) {
     const ssize_t n = ::write(input_fd_.get(), input_.data(), input_.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return;
-    if (n < 0) {
-      // The program has closed its standard input; the rest of the input is dropped.
-      input_.clear();
-      input_fd_.reset();
-      return;
-    }
+    if (n < 0) return close_input();
+    input_written_ += static_cast<std::uint64_t>(n);
+    if (!terminal_) input_unread_ += static_cast<std::uint64_t>(n);
     input_.erase(input_.begin(), input_.begin() + n);
   }
   // A terminal stays open, because closing it would end the program.

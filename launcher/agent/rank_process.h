@@ -36,15 +36,17 @@ class RankProcess {
   [[nodiscard]] const Process& process() const { return process_; }
 
   using OnOutput = std::function<void(const StreamBytes&)>;
-  // Watches the output streams that have credit, and the input if bytes wait for it.
+  // Watches the output streams that have credit, and the input while the program has not read all of it.
   void watch(Poller& poller, const OnOutput& on_output);
   void add_credit(std::uint8_t stream, std::uint32_t bytes);
 
   // Input for the program, if it gets any.
   void add_input(const std::vector<std::byte>& bytes);
   void end_input();
-  [[nodiscard]] bool input_empty() const { return input_.empty(); }
   [[nodiscard]] bool takes_input() const { return input_fd_.valid() && !input_ended_; }
+  // How many bytes the program has read, as far as is known: watch() notices when it has read all.
+  [[nodiscard]] std::uint64_t input_read() const { return input_written_ - input_unread_; }
+  void count_input();  // asks the kernel
   // Sets the size of this rank's terminal to that of the user's, if it has one.
   void resize(const Window& window) const;
 
@@ -64,6 +66,8 @@ class RankProcess {
   };
   void read_stream(std::uint8_t stream, const OnOutput& on_output);
   void write_input();
+  void on_input(short events);
+  void close_input();
   Status connect(RankInput input, std::vector<Fd>& theirs);
   Status open_terminal(std::vector<Fd>& theirs);
 
@@ -73,7 +77,9 @@ class RankProcess {
   Fd lifeline_;  // if this end closes, even because this process is killed, the kernel kills the rank's process group
   std::array<Stream, 2> streams_;
   Fd input_fd_;
-  std::vector<std::byte> input_;
+  std::vector<std::byte> input_;     // not written yet
+  std::uint64_t input_written_ = 0;  // bytes
+  std::uint64_t input_unread_ = 0;   // of those, still in the pipe
   bool input_ended_ = false;
   bool terminal_ = false;  // input_fd_ and the first stream are the two directions of one terminal
 };

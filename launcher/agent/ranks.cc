@@ -122,23 +122,41 @@ void Ranks::resize(const Window& window) {
 }
 
 void Ranks::add_input(const std::vector<std::byte>& bytes) {
+  input_received_ += bytes.size();
   for (auto& [number, rank] : ranks_) rank.add_input(bytes);
-  input_pending_ = true;
 }
 
 void Ranks::end_input() {
   for (auto& [number, rank] : ranks_) rank.end_input();
-  input_pending_ = false;
 }
 
 std::optional<InputTaken> Ranks::input_taken() {
-  if (!input_pending_) return std::nullopt;
-  InputTaken out;
+  if (input_received_ == 0) return std::nullopt;
+  const InputTaken now = input_state();
+  const auto at_end = [this](std::uint64_t count, std::uint64_t told) {
+    return count == input_received_ && count != told;
+  };
+  const bool news =
+      now.more != input_told_.more || at_end(now.most, input_told_.most) || at_end(now.least, input_told_.least);
+  if (!news) return std::nullopt;
+  input_told_ = now;
+  return now;
+}
+
+std::optional<InputTaken> Ranks::input_left() {
+  for (auto& [number, rank] : ranks_) rank.count_input();
+  const InputTaken now = input_state();
+  return now.most != input_told_.most ? std::optional(now) : std::nullopt;
+}
+
+InputTaken Ranks::input_state() const {
+  InputTaken out{.least = input_received_};
   for (const auto& [number, rank] : ranks_) {
-    if (!rank.input_empty()) return std::nullopt;
-    out.more = out.more || rank.takes_input();
+    out.most = std::max(out.most, rank.input_read());
+    if (!rank.takes_input()) continue;
+    out.more = true;
+    out.least = std::min(out.least, rank.input_read());
   }
-  input_pending_ = false;
   return out;
 }
 

@@ -47,8 +47,10 @@ class Ranks {
   void resize(const Window& window);
   void add_input(const std::vector<std::byte>& bytes);
   void end_input();
-  // Returns a value once, when all ranks have taken the input that was added.
+  // What the head must hear about the input that was added, if there is anything new.
   std::optional<InputTaken> input_taken();
+  // The same at the end, for ranks that have read only a part of it.
+  std::optional<InputTaken> input_left();
 
   struct Drained {
     std::vector<int> ranks;  // the last output of these ranks has been read
@@ -61,7 +63,9 @@ class Ranks {
   std::map<int, RankProcess> ranks_;  // by rank
   std::set<int> undrained_;           // ranks that have ended and may still have unread output
   std::set<int> dismissed_;
-  bool input_pending_ = false;
+  [[nodiscard]] InputTaken input_state() const;
+  std::uint64_t input_received_ = 0;     // bytes from the head
+  InputTaken input_told_{.more = true};  // the last report
 };
 
 // Why the rank could not execute its program. Nothing: it could, or this is not known yet.

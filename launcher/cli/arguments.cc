@@ -14,6 +14,7 @@
 #include "launcher/cli/option_values.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
+#include "launcher/plan/environment/program_input.h"
 #include "launcher/plan/hosts/pasted.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/version.h"
@@ -37,7 +38,8 @@ struct Wanted {
 // (launcher/cli/help/texts.h), which also has its other names and what stands for its value.
 class Rows {
  public:
-  explicit Rows(CLI::App& app) : app_(app) {}
+  // `environment` has the home of the user, for paths.
+  Rows(CLI::App& app, const Environment& environment) : app_(app), environment_(environment) {}
 
   template <class Value, class Read>
   void value(const char* name, Value& out, Read take) {
@@ -54,6 +56,22 @@ class Rows {
     });
   }
   void text(const char* name, std::string& out) { add(name, out); }
+  // A path on this host. bash leaves --output-dir=~/logs as it is, and a config file passes no shell.
+  void path(const char* name, std::string& out) {
+    value(name, out, [this](const std::string&, const std::string& text, std::string& taken) {
+      taken = from_home(text, environment_);
+      return Status();
+    });
+  }
+  // The file of options. The library reads it while it parses the words.
+  void config(const char* name) {
+    app_.set_config(name)->type_name("FILE")->transform(CLI::Validator(
+        [this](std::string& text) {
+          text = from_home(text, environment_);
+          return std::string();
+        },
+        ""));
+  }
   void list(const char* name, std::vector<std::string>& out) {
     add(name, out)->expected(1)->take_all()->allow_extra_args(false);
   }
@@ -94,6 +112,7 @@ class Rows {
   }
 
   CLI::App& app_;
+  const Environment& environment_;
   std::deque<std::string> texts_;
   std::deque<bool> flags_;
   std::vector<std::function<Status()>> readers_;
@@ -105,24 +124,24 @@ void add_start(CLI::App& app, Rows& rows, Options& options) {
              [](const std::string&, const std::string& text, int& out) { return read_ranks("-np", text, out); });
   rows.value("--nproc-per-node", placement.ranks_per_host, read_ranks);
   rows.flag("--oversubscribe", placement.oversubscribe);
-  app.set_config("--config")->type_name("FILE");
+  rows.config("--config");
   app.config_formatter(std::make_shared<ConfigFile>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
 void add_hosts(CLI::App& app, Rows& rows, HostOptions& hosts) {
   rows.text("-H", hosts.list);
-  rows.text("--hostfile", hosts.file);
+  rows.path("--hostfile", hosts.file);
   rows.flag("--no-detect", hosts.detect, false);
   rows.value("--network", hosts.network, read_network);
   rows.value("--ssh-port", hosts.ssh.port, read_port);
-  rows.text("--ssh-identity", hosts.ssh.identity);
+  rows.text("--ssh-identity", hosts.ssh.identity);  // ssh expands ~ on the host where it runs
   rows.list("--ssh-option", hosts.ssh.options);
   rows.flag_or_text("--mpi", "mpirun", hosts.mpi);
   rows.flag("--allow-run-as-root", hosts.mpi_as_root);
   rows.value("--agents", hosts.agents, read_ranks);
   rows.value("--listen", hosts.listen, read_listen);
-  rows.text("--key-file", hosts.key_file);
+  rows.path("--key-file", hosts.key_file);
   rows.text("--launch-with", hosts.launch_with);
   app.add_option("--start-fan-out", hosts.fan_out, "Agents that one host starts")
       ->check(CLI::Range(1, 1024))
@@ -140,7 +159,7 @@ void add_placement(CLI::App& app, Rows& rows, PlacementOptions& placement) {
 void add_environment(Rows& rows, EnvironmentOptions& environment) {
   rows.list("-x", environment.forwarded);
   rows.choice("--env", environment.mode);
-  rows.text("--env-file", environment.file);
+  rows.path("--env-file", environment.file);
 }
 
 void add_frameworks(Rows& rows, FrameworkOptions& frameworks) {
@@ -161,8 +180,8 @@ void add_output(Rows& rows, OutputOptions& output) {
   rows.flag("--no-fold", output.fold, Folding::kNever);
   rows.value("--stdin", output.input, read_stdin);
   rows.value("--tty", output.input, read_tty);
-  rows.text("--output-dir", output.directory);
-  rows.text("--report", output.report);
+  rows.path("--output-dir", output.directory);
+  rows.path("--report", output.report);
   rows.flag("--all-errors", output.all_errors);
 }
 
@@ -339,6 +358,9 @@ ParseOutcome take_program(std::vector<std::string> rest, Options options) {
   }
   if (options.program.front().empty())
     return wrong("the name of the program is empty. Is a variable of the shell not set?");
+  InputRequest& input = options.output.input;
+  input.program = !input.named && !options.module && reads_program_from_input(options.program);
+  if (input.program) input.rank = InputRequest::kAll;
   if (!options.explain.empty() && options.explain != "text" && options.explain != "json") {
     return wrong("--explain=" + options.explain + " is not valid: write --explain or --explain=json");
   }
@@ -376,10 +398,10 @@ Status take_options(const CLI::App& app, const Rows& rows, const std::vector<std
 
 }  // namespace
 
-ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
+ParseOutcome parse_arguments(const std::vector<std::string>& arguments, const Environment& environment) {
   CLI::App app("", "distrun");
   Options options;
-  Rows rows(app);
+  Rows rows(app, environment);
   Wanted wanted;
   std::vector<std::string> settings;
   add_start(app, rows, options);

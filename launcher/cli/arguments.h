@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "launcher/options.h"
+#include "runtime/base/environment.h"
 
 namespace distrun::launcher {
 
@@ -16,6 +17,7 @@ struct ParseOutcome {
   int exit_code = 0;
 };
 
-ParseOutcome parse_arguments(const std::vector<std::string>& arguments);
+// `environment` has the home of the user, for paths that begin with ~.
+ParseOutcome parse_arguments(const std::vector<std::string>& arguments, const Environment& environment = {});
 
 }  // namespace distrun::launcher

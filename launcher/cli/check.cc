@@ -168,7 +168,7 @@ bool checks_hosts(const std::vector<std::string>& arguments, const Environment& 
   return !here && in_allocation_of_several(environment);
 }
 
-ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
+ParseOutcome host_check_job(const std::vector<std::string>& arguments, const Environment& environment) {
   for (const std::string& typed : arguments) {
     const std::string word = in_our_spelling(typed);
     if (std::find(kSetByCheck.begin(), kSetByCheck.end(), word.substr(0, word.find('='))) == kSetByCheck.end())
@@ -180,7 +180,7 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
   program.insert(program.begin(), python_program());
   for (const std::string& word : arguments) (word == "--json" ? program : job).push_back(word);
   job.insert(job.end(), program.begin(), program.end());
-  ParseOutcome outcome = parse_arguments(job);
+  ParseOutcome outcome = parse_arguments(job, environment);
   // The program starts earlier if some word is neither an option nor the value of one.
   if (outcome.run && outcome.options.program != program) {
     const std::string word = outcome.options.module ? "-m" : outcome.options.program.front();

@@ -18,6 +18,6 @@ int check_main(const std::vector<std::string>& arguments, const Environment& env
 bool checks_hosts(const std::vector<std::string>& arguments, const Environment& environment);
 
 // The job of such a check: one rank on each host runs distrun.host_check.
-ParseOutcome host_check_job(const std::vector<std::string>& arguments);
+ParseOutcome host_check_job(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace distrun::launcher

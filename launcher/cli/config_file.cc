@@ -55,6 +55,11 @@ class Reader {
  public:
   explicit Reader(const CLI::App& app) : app_(app) {}
 
+  [[noreturn]] void refuse_file(const std::string& what) const {
+    throw CLI::ParseError("cannot read " + app_.get_config_ptr()->as<std::string>() + ": " + what,
+                          CLI::ExitCodes::ConfigError);
+  }
+
   std::vector<CLI::ConfigItem> read(std::string_view text) {
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
@@ -157,8 +162,11 @@ class Reader {
 }  // namespace
 
 std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const {
-  const std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
-  return Reader(app_).read(text);
+  const std::string file{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
+  Reader reader(app_);
+  const auto text = unix_text(file);
+  if (!text.ok()) reader.refuse_file(text.status().message());
+  return reader.read(*text);
 }
 
 }  // namespace distrun::launcher

@@ -8,12 +8,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 
+#include "launcher/cli/text_file.h"
 #include "launcher/plan/place/assign.h"
 #include "launcher/plan/schedulers/allocation.h"
 #include "launcher/spawn/agent_spawner.h"
@@ -79,7 +76,8 @@ bool has_terminal() {
 // srun passes SLURM_PTY_PORT of the shell it was typed in to every step. It is true only if there is a terminal.
 Result<std::optional<Allocation>> allocation_here(Environment environment) {
   if (!has_terminal()) environment.erase("SLURM_PTY_PORT");
-  return detect_allocation(environment, read_text);
+  return detect_allocation(environment,
+                           [&environment](const std::string& path) { return read_text(from_home(path, environment)); });
 }
 
 // The user's own way to reach hosts overrides the scheduler's.
@@ -146,24 +144,7 @@ Status check_users(const Options& options, const HostSource& found) {
   return {};
 }
 
-constexpr std::size_t kLargestText = 16 << 20;
-
 }  // namespace
-
-Result<std::string> read_text(const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) {
-    return Status(Errc::kInvalidArgument, "cannot read " + path + ": it is a folder. Name a file");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return errno_status("cannot read " + path, errno);
-  std::string text(kLargestText + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() <= kLargestText) return text;
-  return Status(Errc::kInvalidArgument, "cannot read " + path + ": it is larger than 16 MiB. Is it the right file?");
-}
 
 bool in_allocation_of_several(const Environment& environment) {
   const auto found = allocation_here(environment);

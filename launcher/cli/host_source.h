@@ -31,7 +31,4 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
 // True for an allocation of several hosts, and for one that cannot be read: find_hosts() returns that error later.
 bool in_allocation_of_several(const Environment& environment);
 
-// "-" is standard input.
-Result<std::string> read_text(const std::string& path);
-
 }  // namespace distrun::launcher

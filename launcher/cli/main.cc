@@ -48,15 +48,16 @@ int run(int argc, char** argv) {
   if (first == "agent" && argc == 3 && std::string_view(argv[2]) == "--guard") return launcher::agent_main(true);
   if (first == "agent" && argc == 3 && std::string_view(argv[2]) == "--join") return launcher::join_main();
   std::vector<std::string> arguments(argv + 1, argv + argc);
+  const distrun::Environment environment = distrun::process_environment();
   if (first == "agent" && argc > 2 && arguments[1] == "--mpi") {
-    return launcher::mpi_wrapper_main({arguments.begin() + 2, arguments.end()}, distrun::process_environment());
+    return launcher::mpi_wrapper_main({arguments.begin() + 2, arguments.end()}, environment);
   }
   if (first == "agent" && argc > 2 && arguments[1] == "--mpi-guard") {
-    return launcher::mpi_guard_main({arguments.begin() + 2, arguments.end()}, distrun::process_environment());
+    return launcher::mpi_guard_main({arguments.begin() + 2, arguments.end()}, environment);
   }
   if (first == "agent") {
     if (asks_for_help(arguments)) return print(launcher::help_text(launcher::HelpOf::kAgent), 0);
-    return launcher::dial_main({arguments.begin() + 1, arguments.end()}, distrun::process_environment());
+    return launcher::dial_main({arguments.begin() + 1, arguments.end()}, environment);
   }
   if (first == "help") {
     const launcher::HelpAnswer answer = launcher::help_about({arguments.begin() + 1, arguments.end()});
@@ -65,12 +66,12 @@ int run(int argc, char** argv) {
   const bool check = first == "check";
   if (check && asks_for_help(arguments)) return print(launcher::help_text(launcher::HelpOf::kCheck), 0);
   if (check) arguments.erase(arguments.begin());
-  if (check && !launcher::checks_hosts(arguments, distrun::process_environment())) {
-    return launcher::check_main(arguments, distrun::process_environment());
+  if (check && !launcher::checks_hosts(arguments, environment)) {
+    return launcher::check_main(arguments, environment);
   }
   const launcher::ParseOutcome outcome =
-      check ? launcher::host_check_job(arguments) : launcher::parse_arguments(arguments);
-  if (outcome.run) return launcher::run_command(outcome.options, distrun::process_environment(), argv[0]);
+      check ? launcher::host_check_job(arguments, environment) : launcher::parse_arguments(arguments, environment);
+  if (outcome.run) return launcher::run_command(outcome.options, environment, argv[0]);
   return print(outcome.text, outcome.exit_code);
 }
 

@@ -227,6 +227,7 @@ Status read_choice(const std::string& option, const std::string& text, TagStyle&
 Status complete_options(const std::set<std::string>& given, Options& out) {
   DISTRUN_RETURN_IF_ERROR(check_hosts(given, out.hosts));
   InputRequest& input = out.output.input;
+  input.named = given.contains("--stdin") || input.terminal != InputRequest::kNobody;
   if (input.terminal != InputRequest::kNobody) {
     if (given.contains("--stdin")) {
       return {Errc::kInvalidArgument, "leave out --stdin: with --tty, the rank with the terminal gets the input"};

@@ -3,7 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 
 #include "launcher/agent/preflight/python_module.h"
 #include "launcher/cli/paths.h"
@@ -16,56 +20,107 @@ namespace {
 struct Python {
   std::string path;
   std::string reason;
+  std::string note;  // for the user: a variable names another Python. Or empty
 };
 
-bool executable(const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }
+// A variable that names the folder of an environment, which has its programs in bin.
+struct Named {
+  const char* variable;
+  std::string folder;
+  [[nodiscard]] std::string python() const { return folder + "/bin/python"; }
+};
 
 // The folder of the distrun program as the user reached it. A link in a virtual environment counts as part of that
 // environment.
 std::string directory_of(const std::string& invoked_as, const Environment& environment) {
-  if (const std::size_t slash = invoked_as.rfind('/'); slash != std::string::npos)
-    return invoked_as.substr(0, slash + 1);
-  const auto path = environment.find("PATH");
-  std::string rest = path == environment.end() ? "" : path->second;
-  while (!rest.empty()) {
-    const std::size_t colon = std::min(rest.find(':'), rest.size());
-    const std::string directory = rest.substr(0, colon) + "/";
-    if (executable(directory + invoked_as)) return directory;
-    rest.erase(0, colon + 1);
-  }
-  return {};
+  const auto path = find_in_path(invoked_as, environment);
+  return path ? path->substr(0, path->rfind('/') + 1) : "";
 }
 
-// True if the first python on PATH is in this folder. conda puts its folder first, but that of a virtual environment
-// that is not activated may precede it.
-bool leads_path(const std::string& folder, const Environment& environment) {
-  const auto python = find_in_path("python", environment);
+// What `python` means in the shell; where there is none, what `python3` means.
+std::optional<std::string> python_in_path(const Environment& environment) {
+  auto python = find_in_path("python", environment);
+  return python ? python : find_in_path("python3", environment);
+}
+
+bool in_folder(const std::string& program, const std::string& folder) {
   std::error_code unknown;
-  return python && std::filesystem::equivalent(std::filesystem::path(*python).parent_path(), folder, unknown);
+  return std::filesystem::equivalent(std::filesystem::path(program).parent_path(), folder, unknown);
 }
 
-Python find_python(const Environment& environment, const std::string& invoked_as) {
-  if (const auto venv = environment.find("VIRTUAL_ENV");
-      venv != environment.end() && executable(venv->second + "/bin/python")) {
-    return {venv->second + "/bin/python", "the Python of the active virtual environment (VIRTUAL_ENV)"};
+// Many accounts activate "base" by default, so it does not count. A user who types distrun with its path means the
+// Python beside it.
+std::vector<Named> named_environments(const Environment& environment, bool by_path) {
+  std::vector<Named> out;
+  if (std::string venv = value_of(environment, "VIRTUAL_ENV"); !venv.empty()) {
+    out.push_back({.variable = "VIRTUAL_ENV", .folder = std::move(venv)});
   }
-  // Many accounts activate "base" by default, so it does not count. A user who types distrun with its path means the
-  // Python beside it.
-  const bool by_path = invoked_as.find('/') != std::string::npos;
-  if (const std::string conda = value_of(environment, "CONDA_PREFIX");
-      !conda.empty() && !by_path && value_of(environment, "CONDA_DEFAULT_ENV") != "base" &&
-      leads_path(conda + "/bin", environment)) {
-    return {conda + "/bin/python", "the Python of the active conda environment (CONDA_PREFIX)"};
+  std::string conda = value_of(environment, "CONDA_PREFIX");
+  if (!conda.empty() && !by_path && value_of(environment, "CONDA_DEFAULT_ENV") != "base") {
+    out.push_back({.variable = "CONDA_PREFIX", .folder = std::move(conda)});
   }
+  return out;
+}
+
+std::string reason_of(const Named& named) {
+  const bool venv = std::string_view(named.variable) == "VIRTUAL_ENV";
+  return std::string("the Python of the active ") + (venv ? "virtual" : "conda") + " environment (" + named.variable +
+         ")";
+}
+
+// Why an environment's Python cannot be used, with its name.
+std::string unusable(const std::string& python) {
+  const int error = ::access(python.c_str(), X_OK) == 0 ? EISDIR : errno;
+  return " cannot be used: " + python + ": " + std::strerror(error);
+}
+
+// The Python in the folder of the distrun command. Nothing if there is none, or a link to one that is gone: then
+// `fault` says so.
+std::optional<Python> python_beside(const Environment& environment, const std::string& invoked_as, std::string& fault) {
   const std::string program = own_program();
   for (const std::string& directory :
        {directory_of(invoked_as, environment), program.substr(0, program.rfind('/') + 1)}) {
     if (directory.empty()) continue;
     for (const char* name : {"python", "python3"}) {
-      if (executable(directory + name)) return {directory + name, "the Python beside the distrun command"};
+      const std::string path = directory + name;
+      if (executable_file(path)) {
+        return Python{.path = path, .reason = "the Python beside the distrun command", .note = ""};
+      }
+      std::error_code unknown;
+      const bool there = std::filesystem::exists(std::filesystem::symlink_status(path, unknown));
+      if (there && fault.empty()) fault = "The one beside the distrun command" + unusable(path);
     }
   }
-  return {"python3", "the first python3 in PATH"};
+  return std::nullopt;
+}
+
+// Why the Python of this environment is not the one that runs.
+std::string fault_of(const Named& named) {
+  return named.variable + ("=" + named.folder) +
+         (executable_file(named.python()) ? " is not first in PATH" : unusable(named.python()));
+}
+
+// Where PATH and a variable disagree, PATH counts, as for a command that is typed into the shell.
+Python find_python(const Environment& environment, const std::string& invoked_as) {
+  const bool by_path = invoked_as.find('/') != std::string::npos;
+  const std::vector<Named> named = named_environments(environment, by_path);
+  const auto in_path = python_in_path(environment);
+  const auto active = std::find_if(named.begin(), named.end(), [&in_path](const Named& one) {
+    return executable_file(one.python()) && (!in_path || in_folder(*in_path, one.folder + "/bin"));
+  });
+  if (active != named.end()) return {.path = active->python(), .reason = reason_of(*active), .note = ""};
+  std::string fault;
+  const auto beside = python_beside(environment, invoked_as, fault);
+  Python out{.path = "python3", .reason = "the first python3 in PATH", .note = ""};
+  if (in_path && !named.empty() && !(by_path && beside)) {
+    out = {.path = *in_path, .reason = "the first Python in PATH", .note = ""};
+  } else if (beside) {
+    out = *beside;
+    fault.clear();
+  }
+  if (!named.empty()) fault = in_folder(out.path, named.front().folder + "/bin") ? "" : fault_of(named.front());
+  if (!fault.empty()) out.note = "ranks run " + out.path + ", " + out.reason + ". " + fault;
+  return out;
 }
 
 bool is_python(const std::string& program) {
@@ -109,7 +164,8 @@ Command resolve_command(const Options& options, const Environment& environment, 
   if (options.module || script) {
     const Python python = find_python(environment, invoked_as);
     out.words.push_back(python.path);
-    out.reason = python.path + ": " + python.reason;
+    out.reason = python.reason;
+    out.note = python.note;
     if (options.module) out.words.emplace_back("-m");
     if (script) out.script = first;
   }

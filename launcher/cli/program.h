@@ -14,7 +14,8 @@ namespace distrun::launcher {
 struct Command {
   std::vector<std::string> words;
   std::string script;  // a file that must exist, or empty
-  std::string reason;  // why this Python was chosen, or empty
+  std::string reason;  // which Python distrun has chosen, as in "the first Python in PATH"; or empty
+  std::string note;    // for the user, if PATH and a variable name different Pythons; or empty
   // The script that Python will run, also if the user typed the Python. Empty if that is unclear.
   std::string source;
   std::string python;  // the Python that runs it, or that would run a script

@@ -18,10 +18,12 @@
 #include "launcher/cli/explain.h"
 #include "launcher/cli/host_source.h"
 #include "launcher/cli/program.h"
+#include "launcher/cli/text_file.h"
 #include "launcher/exit_codes.h"
 #include "launcher/job/job.h"
 #include "launcher/job/start/dial_in.h"
 #include "launcher/job/start/mpi_start.h"
+#include "launcher/plan/environment/env_file.h"
 #include "launcher/plan/hosts/pasted.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/plan/protection.h"
@@ -324,6 +326,7 @@ Status take_command(const Command& command, const Options& options, JobConfig& c
   if (!words.ok()) return words.status();
   config.common.command = *std::move(words);
   config.common.script = command.script;
+  config.common.choice = command.reason;
   config.plan.script.launcher = launcher_in(command.words);
   if (const auto text = command.source.empty() ? Result<std::string>("") : read_text(command.source); text.ok()) {
     config.plan.script.strategies = strategies_in(*text);
@@ -373,8 +376,9 @@ Result<std::string> take_program(const Options& options, const Environment& envi
     std::fprintf(stderr, "distrun: %s\n", note.c_str());
   }
   const Command command = resolve_command(options, config.common.environment, invoked_as);
+  if (!command.note.empty()) std::fprintf(stderr, "distrun: %s\n", command.note.c_str());
   DISTRUN_RETURN_IF_ERROR(take_command(command, options, config));
-  return command.reason;
+  return command.reason.empty() ? "" : command.words.front() + ": " + command.reason;
 }
 
 PreparedJob prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
@@ -407,7 +411,9 @@ PreparedJob prepare(const Options& options, const Environment& environment, cons
   } else if (const Status status = place_and_complete(options, *source, config); !status.ok()) {
     return refused(status, code_of(status));
   }
-  for (const std::string& why : {copies.text, *reason}) {
+  const std::string input =
+      options.output.input.program ? "all ranks get standard input, because the program is in it (--stdin)" : "";
+  for (const std::string& why : {copies.text, *reason, input}) {
     if (!why.empty()) config.plan.assignment.reasons.push_back(why);
   }
   config.plan.job_id = new_job_id();

@@ -22,7 +22,7 @@ void lose_link(AgentLink& agent, AgentLinks& agents, RankMonitor& ranks, Input& 
   agent.lose(ranks.ending(), Clock::now());
   agents.end_carrier(agent);
   ranks.ranks_gone(agent);
-  input.taken(agent.index, false);
+  input.lost(agent.index);
 }
 
 std::vector<int> ended_well(const RankMonitor& ranks) {
@@ -182,7 +182,7 @@ void Job::start_ranks() {
   for (int rank = 0; rank < ranks_.members().size(); ++rank) {
     if (input.of(rank) != RankInput::kNone) readers.insert(ranks_.members().host_of(rank));
   }
-  input_.open(std::move(readers));
+  input_.open(readers);
   if (input.terminal >= 0) terminal_.open(agents_[ranks_.members().host_of(input.terminal)]);
 }
 

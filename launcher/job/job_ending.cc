@@ -28,7 +28,7 @@ Result<bool> JobEnding::on(AgentLink& agent, const Frame& frame) {
       return true;
     case FromAgent::kInputTaken:
       return with(decode<InputTaken>(frame.payload),
-                  [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
+                  [&](const InputTaken& answer) { input_.taken(agent.index, answer); });
     case FromAgent::kRefused:
       return with(decode<Refused>(frame.payload),
                   [this](const Refused& why) { ranks_.break_off(why.exit_code, why.text); });

@@ -36,7 +36,7 @@ Result<bool> JobRunning::on(AgentLink& agent, const Frame& frame) {
       return true;
     case FromAgent::kInputTaken:
       return with(decode<InputTaken>(frame.payload),
-                  [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
+                  [&](const InputTaken& answer) { input_.taken(agent.index, answer); });
     case FromAgent::kRefused:
       // The agent could start only some of its ranks, so all other ranks must end too.
       return with(decode<Refused>(frame.payload),

@@ -19,6 +19,7 @@ namespace distrun::launcher {
 struct JobCommon {
   std::vector<std::string> command;  // argv; command[0] is looked up in the rank's PATH
   std::string script;                // file that must exist before the start (train.py), or empty
+  std::string choice;                // which Python command[0] is, if distrun has chosen it; else empty
   std::vector<std::string> server;   // command of ranks that serve the others; empty: there are none
   std::string cwd;
   std::uint32_t umask = 022;

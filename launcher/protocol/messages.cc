@@ -124,7 +124,7 @@ void fields(V& v, net::Ref<V, HostGone> m) {
 
 template <class V>
 void fields(V& v, net::Ref<V, InputTaken> m) {
-  v(m.more);
+  v(m.more, m.most, m.least);
 }
 
 template <class V>

@@ -17,7 +17,7 @@
 
 namespace distrun::launcher {
 
-inline constexpr std::uint32_t kAgentProtocol = 8;
+inline constexpr std::uint32_t kAgentProtocol = 9;
 // The agent's greeting, the same in every version. Any bytes before it were printed by other programs.
 inline constexpr std::string_view kAgentGreeting{"\0distrun agent\n", 15};
 // The limit for bytes of one stream that the head has not written yet. The head returns credit as it writes them.
@@ -199,9 +199,12 @@ struct HostGone {
   std::int32_t index = 0;  // as in StartHosts
 };
 
-// All ranks of this host that read input have taken a piece of it.
+// How much of the input the ranks of this host have read, in bytes since the start. Sent when a rank has read all that
+// the agent has, when no rank accepts more, and at the end.
 struct InputTaken {
-  bool more = false;  // some of them still accept input
+  bool more = false;        // some of them still accept input
+  std::uint64_t most = 0;   // what the rank farthest ahead has read
+  std::uint64_t least = 0;  // what the rank farthest behind has read, of those that still accept input
 };
 
 struct RankStarted {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,6 +122,8 @@ class Spawner final : public AgentSpawner {
 
   // Runs the command in a new session. Without a terminal, ssh cannot ask a question that the user would not see.
   Result<AgentHandle> elsewhere(std::vector<std::string> argv) {
+    // The value of --launch-with stands in quotes, so no shell has expanded its paths.
+    for (std::string& word : argv) word = from_home(word, options_.environment);
     const auto program = find_in_path(argv.front(), options_.environment);
     if (!program) {
       return Status(Errc::kSystem, argv.front() +
@@ -177,14 +180,19 @@ void read_last_words(Fd& fd, std::string& text, std::size_t kept) {
   }
 }
 
+bool executable_file(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
+}
+
 std::optional<std::string> find_in_path(const std::string& name, const Environment& environment) {
   if (name.find('/') != std::string::npos) return name;
   const auto path = environment.find("PATH");
   std::string rest = path == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
   while (!rest.empty()) {
     const std::size_t colon = std::min(rest.find(':'), rest.size());
-    std::string candidate = rest.substr(0, colon) + "/" + name;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+    std::string candidate = (colon == 0 ? "." : from_home(rest.substr(0, colon), environment)) + "/" + name;
+    if (executable_file(candidate)) return candidate;
     rest.erase(0, colon + 1);
   }
   return std::nullopt;

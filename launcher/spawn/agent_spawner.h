@@ -67,6 +67,8 @@ std::string own_binary();
 // Reads what a process has printed so far and keeps the end of it in `text`. Does not block. Closes `fd` at end of
 // file.
 void read_last_words(Fd& fd, std::string& text, std::size_t kept = 4096);
+// True for a file that this user may execute, and not for a folder.
+bool executable_file(const std::string& path);
 std::optional<std::string> find_in_path(const std::string& name, const Environment& environment);
 
 // The file of this process runs as the agent on this machine, and on other hosts that have it at the same path.

@@ -184,6 +184,20 @@ SettingCheck<std::string> text() {
           .show = same};
 }
 
+SettingCheck<std::string> path() {
+  SettingCheck<std::string> out = text();
+  out.type = "path";
+  out.allowed = "a path; ~ is your home folder on the host of the rank";
+  return out;
+}
+
+SettingCheck<std::string> paths() {
+  SettingCheck<std::string> out = text();
+  out.type = "paths";
+  out.allowed = "paths, separated by colons; ~ is your home folder on the host of the rank";
+  return out;
+}
+
 SettingCheck<bool> flag() {
   return {.type = "flag",
           .allowed = "one of 1, 0, true, false, yes, no, on, off",

@@ -39,6 +39,9 @@ SettingCheck<std::string> one_of(const Texts&... values) {
 // Accepts the names of log.h in upper or lower case, and "warn" and "fatal", which Horovod and Python's logging have.
 SettingCheck<std::string> log_level_name();
 SettingCheck<std::string> text();
+// A file, and a list of files with colons. Both may begin with ~ (from_home()).
+SettingCheck<std::string> path();
+SettingCheck<std::string> paths();
 SettingCheck<bool> flag();
 // auto, one backend, or one per device. This check does not know which backends exist, because plug-ins may add some.
 // select() refuses an unknown backend and names those that the rank has.

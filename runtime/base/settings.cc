@@ -135,6 +135,15 @@ Status apply_overrides(const std::vector<std::string>& overrides, SettingsReport
   return {};
 }
 
+// Variables, config files and options of init have passed no shell.
+void expand_homes(const Environment& environment, Settings& settings) {
+  for (const Entry& entry : entries()) {
+    const std::string value = entry.show(settings);
+    if (entry.row.type == "path") entry.assign(settings, from_home(value, environment));
+    if (entry.row.type == "paths") entry.assign(settings, each_from_home(value, environment));
+  }
+}
+
 // Warns about options of init that the launcher and its agents use too. These processes read only their own
 // environment, so they never see an option of init. If all ranks are on the launcher's host, host_timeout has no use;
 // such ranks have no DISTRUN_ADDRESS.
@@ -194,6 +203,7 @@ Result<SettingsReport> read_settings(const Environment& environment, const std::
   const Settings heard = report.settings;
   if (Status status = apply_overrides(overrides, report); !status.ok()) return status;
   find_unheard_options(environment, heard, report);
+  expand_homes(environment, report.settings);
   return report;
 }
 

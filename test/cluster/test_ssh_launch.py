@@ -97,6 +97,22 @@ def test_standard_input_of_ranks_on_several_hosts(cluster: Cluster) -> None:
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank} got hello" for rank in range(4)], done.stderr
 
 
+def test_a_program_from_standard_input_runs_on_several_hosts(cluster: Cluster) -> None:
+    program = 'import os; print("ran", os.environ["RANK"])\n'
+    done = run(cluster.head, *TWO_BY_TWO, PYTHON, "-", input=program)
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] ran {rank}" for rank in range(4)], done.stderr
+
+
+def test_a_loop_keeps_its_list_although_a_rank_on_another_host_may_read_it(cluster: Cluster) -> None:
+    loop = f"while read -r x; do {launcher()} -np 2 -H h2:1,h1:1 sh -c 'echo $RANK job $1' x $x; done"
+    done = cluster.head.run(["sh", "-c", loop], env=job_environment(), input="a\nb\n", timeout=120)
+    expected = [f"[{rank}] {rank} job {word}" for word in "ab" for rank in range(2)]
+    assert sorted(done.stdout.splitlines()) == sorted(expected), done.stderr
+    reads = f"{launcher()} -np 1 -H h2 sh -c 'read -r x; echo got $x'; cat"
+    done = cluster.head.run(["sh", "-c", reads], env=job_environment(), input="a\nb\n", timeout=60)
+    assert done.stdout == "[0] got a\nb\n", done.stderr
+
+
 def test_a_terminal_on_another_host(cluster: Cluster) -> None:
     script = "read x; echo $(tty) on $DISTRUN_HOST: $x"
     done = run(cluster.head, "-np", "1", "-H", "h2", "--tty", "0", "sh", "-c", script, input="hello\n")

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "launcher/plan/hosts/hostlist.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/plan/schedulers/allocation.h"
 #include "test/fuzz/hosts.h"
 
@@ -27,7 +28,9 @@ constexpr std::array<Source, 8> kSources = {{
 }};
 
 void file(const std::string& text) {
-  const auto hosts = launcher::parse_hostfile(text, "file");
+  const auto plain = launcher::unix_text(text);
+  if (!plain.ok()) return require_sane(plain.status());
+  const auto hosts = launcher::parse_hostfile(*plain, "file");
   if (!hosts.ok()) return require_sane(hosts.status());
   require(!hosts->empty() && hosts->size() <= launcher::kMaxHosts, "a file's hosts are bounded");
   for (const launcher::HostSlots& host : *hosts) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -268,7 +269,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     mark_cycles is accepted and has no effect, because distrun has no cycles.
     """
     session = _session.current()
-    _blocking.call(lambda: _start_timeline(session, file_path.encode()))
+    _blocking.call(lambda: _start_timeline(session, os.path.expanduser(file_path).encode()))
 
 
 def _start_timeline(session: _session.Session, path: bytes) -> None:

@@ -49,6 +49,12 @@ std::string no_entry(const std::string& path, const std::string& host) {
 
 Program refuse(int code, std::string text) { return {.refused = Refused{.exit_code = code, .text = std::move(text)}}; }
 
+// Adds which Python it is, if the user has not typed it.
+Program with_choice(Program program, const JobCommon& common) {
+  if (program.refused && !common.choice.empty()) program.refused->text += ". It is " + common.choice;
+  return program;
+}
+
 Program check_path(const std::string& name, const std::string& path, const std::string& host) {
   switch (kind_of(path)) {
     case Kind::kExecutable:
@@ -94,13 +100,14 @@ Program find_program(const JobCommon& common, const std::string& host) {
                   "script " + common.script + " on host " + host + ": " + std::strerror(errno) + " (in folder " +
                       common.cwd + ")" + note_on_pasted(common.script));
   }
-  if (name.find('/') != std::string::npos) return check_path(name, in_directory(name, common.cwd), host);
+  if (name.find('/') != std::string::npos)
+    return with_choice(check_path(name, in_directory(name, common.cwd), host), common);
   const auto path = common.environment.find("PATH");
   std::string rest = path == common.environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
   std::string not_executable;
   while (!rest.empty()) {
     const std::size_t colon = std::min(rest.find(':'), rest.size());
-    const std::string directory = colon == 0 ? "." : rest.substr(0, colon);
+    const std::string directory = colon == 0 ? "." : from_home(rest.substr(0, colon), common.environment);
     const std::string candidate = in_directory(directory, common.cwd) + "/" + name;
     const Kind kind = kind_of(candidate);
     if (kind == Kind::kExecutable) return {.path = candidate};
@@ -108,7 +115,7 @@ Program find_program(const JobCommon& common, const std::string& host) {
     if (refused && not_executable.empty()) not_executable = candidate;
     rest.erase(0, colon + 1);
   }
-  if (!not_executable.empty()) return check_path(not_executable, not_executable, host);
+  if (!not_executable.empty()) return with_choice(check_path(not_executable, not_executable, host), common);
   return refuse(exit_code::kMissing, "program " + name + " was not found on host " + host +
                                          " in PATH. Write its full path, or ./" + name + " if it is in this folder" +
                                          note_on_pasted(name));

@@ -172,8 +172,10 @@ constexpr OwnRow kOwnRows[] = {
      .names = "--env-file",
      .value = "FILE",
      .brief = "Set variables from a file of lines: NAME=value",
-     .more = "NAME alone sends your variable. # starts a comment line. Quotes are part of the value. Use a "
-             "file for secrets: it keeps them off the command line."},
+     .more =
+         "NAME alone sends your variable. # starts a comment line. Quotes around the whole value are removed, and a "
+         "line with export means what it means in a shell. Use a file for secrets: it keeps them off the command "
+         "line."},
     {.topic = "frameworks",
      .names = "--tf",
      .brief = "For tf.distribute: set TF_CONFIG, and one GPU for each rank",
@@ -236,7 +238,9 @@ constexpr OwnRow kOwnRows[] = {
      .names = "--stdin",
      .value = "RANK",
      .brief = "Rank that gets standard input: a number, all or none (default 0)",
-     .more = "With all, each rank gets a copy. With none, distrun reads nothing."},
+     .more = "With all, each rank gets a copy. With none, distrun reads nothing.\n\n"
+             "If the program itself is standard input, as in python - or bash -s, all ranks get it by default. Input "
+             "that no rank has read stays in a file, pipe or socket, for the shell's next command."},
     {.topic = "output",
      .names = "--tty",
      .value = "RANK",

@@ -156,33 +156,4 @@ Result<std::uint16_t> named_master_port(const BaseEnvironment& base) {
                                             "=29500, or leave it out: distrun then finds a free port");
 }
 
-Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,
-                                                                        const Environment& user) {
-  std::vector<std::pair<std::string, std::string>> out;
-  std::size_t number = 0;
-  while (!text.empty()) {
-    ++number;
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = trim(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.empty() || line.front() == '#') continue;
-    const std::size_t equals = line.find('=');
-    const std::string name(line.substr(0, equals));
-    if (!valid_variable_name(name)) {
-      return Status(Errc::kInvalidArgument, file_error(file, number, line, {.what = "expected NAME=value or NAME"}));
-    }
-    if (equals != std::string_view::npos) {
-      if (line.size() >= kLongestVariable) {
-        return Status(Errc::kInvalidArgument,
-                      file + ":" + std::to_string(number) + ": " + name +
-                          " is longer than a variable may be in Linux (128 KiB). Write the value into a file");
-      }
-      out.emplace_back(name, line.substr(equals + 1));
-    } else if (const auto found = user.find(name); found != user.end()) {
-      out.emplace_back(name, found->second);
-    }
-  }
-  return out;
-}
-
 }  // namespace distrun::launcher

@@ -59,9 +59,6 @@ bool names_devices(std::string_view name);
 // True for variables that describe one host or a session on it, not for those of the account.
 bool names_one_host(std::string_view name);
 
-// Parses "NAME=value" lines. "NAME" alone stands for the user's own value. Skips comments and blank lines.
-Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,
-                                                                        const Environment& user);
 bool valid_variable_name(std::string_view name);
 
 // The facts of a job after every host has answered. A port of 0 is not chosen yet and is shown as such.

@@ -357,17 +357,14 @@ Result<std::vector<HostSlots>> parse_hosts(std::string_view text) {
 }
 
 Result<std::vector<HostSlots>> parse_hostfile(std::string_view text, const std::string& file) {
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   const auto json = start_of_json(text);
   Collector hosts;
   std::size_t number = 0;
   while (!text.empty()) {
     ++number;
     const std::size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
+    const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
     if (const std::size_t start = line.find_first_of("[{"); json && start != std::string_view::npos) {
       const Fault fault{start, "this is JSON. Write one host on each line, as in: host1 slots=4"};
       return Status(Errc::kInvalidArgument, file_error(file, number, line, fault));

@@ -145,6 +145,26 @@ std::string_view first_character(std::string_view text) {
   return text.substr(0, std::max<std::size_t>(character_size(text), 1));
 }
 
+Result<std::string> unix_text(std::string_view file) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (file.starts_with("\xff\xfe") || file.starts_with("\xfe\xff")) {
+    return Status(Errc::kInvalidArgument, "it is UTF-16 text. Save it as UTF-8, or run iconv -f UTF-16 -t UTF-8 on it");
+  }
+  if (file.starts_with(kMark)) file.remove_prefix(kMark.size());
+  std::string out;
+  out.reserve(file.size());
+  while (!file.empty()) {
+    const std::size_t end = file.find('\n');
+    const std::string_view line = file.substr(0, end);
+    const bool returns = line.ends_with('\r');
+    out += returns ? line.substr(0, line.size() - 1) : line;
+    if (end == file.npos) break;
+    out += '\n';
+    file.remove_prefix(end + 1);
+  }
+  return out;
+}
+
 std::string valid_utf8(std::string_view text) {
   std::string out;
   while (!text.empty()) {

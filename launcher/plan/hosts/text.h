@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/status.h"
+
 namespace distrun::launcher {
 
 std::string join(const std::vector<std::string>& items, std::string_view separator);
@@ -20,6 +22,9 @@ std::vector<int> parse_ranges(std::string_view text);
 // A whole decimal number within the limits. Returns nothing for other texts.
 std::optional<int> parse_number(std::string_view text, int lowest, int highest);
 std::string_view trim(std::string_view text);
+// The text of a file as Unix programs write it: without a byte order mark and with \n at the end of a line. Every file
+// that a user writes is read through this (cli/text_file.h). Error: the file is UTF-16, as Windows may save it.
+Result<std::string> unix_text(std::string_view file);
 template <class List>
 bool contains(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();

@@ -153,7 +153,7 @@ Result<JobKey> JobKey::from_bytes(const unsigned char* data, std::size_t size) {
 Result<JobKey> JobKey::from_environment(const Environment& environment) {
   if (const auto fd = environment.find("DISTRUN_KEY_FD"); fd != environment.end()) return key_from_fd(fd->second);
   if (const auto file = environment.find("DISTRUN_KEY_FILE"); file != environment.end()) {
-    return key_from_file(file->second, file->first);
+    return key_from_file(from_home(file->second, environment), file->first);
   }
   return Status(
       Errc::kInvalidArgument,

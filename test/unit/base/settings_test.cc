@@ -162,6 +162,33 @@ TEST_CASE("process_environment sees what is set, values with = included") {
   CHECK_FALSE(process_environment().contains("DISTRUN_TEST_ONLY"));
 }
 
+TEST_CASE("a path that no shell has expanded may begin with ~") {
+  const Environment home = {{"HOME", "/home/me"}};
+  CHECK(from_home("~", home) == "/home/me");
+  CHECK(from_home("~/a/~b", home) == "/home/me/a/~b");
+  CHECK(from_home("./~/a", home) == "./~/a");
+  CHECK(from_home("/a~/b", home) == "/a~/b");
+  CHECK(from_home("", home).empty());
+  CHECK(from_home("~root/a", home) == "/root/a");
+  CHECK(from_home("~no-such-account/a", home) == "~no-such-account/a");
+  const std::string account = from_home("~/a", {});
+  CHECK(account.ends_with("/a"));
+  CHECK(account.starts_with("/"));
+  CHECK(from_home("~/a", {{"HOME", ""}}) == account);
+  CHECK(each_from_home("~/a:/b:~/c", home) == "/home/me/a:/b:/home/me/c");
+  CHECK(each_from_home("", home).empty());
+}
+
+TEST_CASE("settings that are paths are in the home of the process that reads them, however they were given") {
+  const Environment home = {
+      {"HOME", "/home/me"}, {"DISTRUN_TIMELINE", "~/t.json"}, {"DISTRUN_PLUGINS", "~/a.so:/b.so"}};
+  const auto report = read_settings(home, {});
+  REQUIRE(report.ok());
+  CHECK(report->settings.timeline == "/home/me/t.json");
+  CHECK(report->settings.plugins == "/home/me/a.so:/b.so");
+  CHECK(read_settings({{"HOME", "/h"}}, {"timeline=~/t"})->settings.timeline == "/h/t");
+}
+
 TEST_CASE("flags are words for yes and no") {
   const auto check = flag();
   CHECK(check.parse("On") == true);

@@ -293,23 +293,10 @@ TEST_CASE("what is true on one host only is left to each host") {
   CHECK(base_environment({{"DISPLAY", ":0"}}, {}).variables.contains("DISPLAY"));
 }
 
-TEST_CASE("--env-file") {
-  const auto read = parse_env_file("# c\n\nA=1 2\nB=\nHOME\nGONE\n", "f", {{"HOME", "/h"}});
-  REQUIRE(read.ok());
-  CHECK(*read == std::vector<std::pair<std::string, std::string>>{{"A", "1 2"}, {"B", ""}, {"HOME", "/h"}});
-  const auto bad = parse_env_file("A=1\n2B=3\n", "f", {});
-  REQUIRE_FALSE(bad.ok());
-  CHECK(bad.status().message().find("f:2:1: ") != std::string::npos);
-  const std::string longest(128 * 1024 - 1 - 2, 'x');  // with "A=" and the final NUL
-  CHECK(parse_env_file("A=" + longest, "f", {}).ok());
-  const auto beyond = parse_env_file("#\nA=" + longest + "x\n", "f", {});
-  REQUIRE_FALSE(beyond.ok());
-  CHECK(beyond.status().message().starts_with("f:2: A is longer than a variable may be in Linux"));
-}
-
 TEST_CASE("a plan survives the wire, and broken bytes are refused") {
   const JobCommon common{.command = {"python", "a b", ""},
                          .script = "x.py",
+                         .choice = "the first Python in PATH",
                          .cwd = "/w",
                          .umask = 077,
                          .open_files = 1024,

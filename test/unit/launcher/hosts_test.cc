@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
+#include "launcher/plan/hosts/text.h"
 #include "launcher/plan/place/assign.h"
 #include "test/support/text.h"
 
@@ -24,7 +25,7 @@ Hosts hosts_of(std::string_view text) {
 }
 
 Hosts file_of(std::string_view text) {
-  const auto hosts = parse_hostfile(text, "hosts");
+  const auto hosts = parse_hostfile(*unix_text(text), "hosts");
   INFO((hosts.ok() ? "" : hosts.status().message()));
   REQUIRE(hosts.ok());
   return *hosts;

@@ -420,7 +420,7 @@ TEST_CASE("scripts and modules run in the user's Python") {
     std::filesystem::permissions(tree.path() + file, std::filesystem::perms::owner_all);
   }
   const Options script = parsed({"train.py", "--x"});
-  const Environment venv = {{"VIRTUAL_ENV", tree.path() + "venv"}};
+  const Environment venv = {{"VIRTUAL_ENV", tree.path() + "venv"}, {"PATH", tree.path() + "venv/bin"}};
   CHECK(resolve_command(script, venv, "distrun").words ==
         std::vector<std::string>{tree.path() + "venv/bin/python", "train.py", "--x"});
   CHECK(resolve_command(script, {}, tree.path() + "bin/distrun").words.front() == tree.path() + "bin/python");
@@ -444,6 +444,39 @@ TEST_CASE("scripts and modules run in the user's Python") {
   CHECK(resolve_command(module, venv, "distrun").words ==
         std::vector<std::string>{tree.path() + "venv/bin/python", "-m", "pkg", "a"});
   CHECK(resolve_command(parsed({"./prog", "a"}), venv, "distrun").words == std::vector<std::string>{"./prog", "a"});
+}
+
+TEST_CASE("paths on this host may begin with ~, also in a config file") {
+  const test::Sysroot tree;
+  const Environment home = {{"HOME", tree.path() + "home"}};
+  const std::string at_home = tree.path() + "home/";
+  const auto options = [&home](const std::vector<std::string>& words) {
+    const ParseOutcome outcome = parse_arguments(words, home);
+    INFO(outcome.text);
+    REQUIRE(outcome.run);
+    return outcome.options;
+  };
+  CHECK(options({"--output-dir=~/logs", "p"}).output.directory == at_home + "logs");
+  CHECK(options({"--report", "~/r.json", "p"}).output.report == at_home + "r.json");
+  CHECK(options({"--hostfile=~/hosts", "p"}).hosts.file == at_home + "hosts");
+  CHECK(options({"--env-file=~/e", "p"}).environment.file == at_home + "e");
+  CHECK(options({"--agents", "1", "--key-file=~/key", "p"}).hosts.key_file == at_home + "key");
+  tree.write("home/cfg", "output-dir = ~/logs\n");
+  CHECK(options({"--config=~/cfg", "p"}).output.directory == at_home + "logs");
+  CHECK(options({"--config", "~/cfg", "--output-dir=~", "p"}).output.directory == tree.path() + "home");
+  // ssh has its own idea of ~, on each host where it runs.
+  CHECK(options({"--ssh-identity=~/.ssh/id", "p"}).hosts.ssh.identity == "~/.ssh/id");
+  CHECK(options({"p", "--data=~/x"}).program.back() == "--data=~/x");
+}
+
+TEST_CASE("a config file from Windows, and one in UTF-16") {
+  const test::Sysroot tree;
+  tree.write("c", "\xef\xbb\xbfnum-proc = 3\r\nx = A=1\r\n");
+  const Options options = parsed({"--config", tree.path() + "c", "p"});
+  CHECK(options.placement.ranks == 3);
+  CHECK(options.environment.forwarded == std::vector<std::string>{"A=1"});
+  tree.write("w", "\xff\xfen");
+  CHECK(has(refused({"--config", tree.path() + "w", "p"}), tree.path() + "w: it is UTF-16 text. Save it as UTF-8"));
 }
 
 TEST_CASE("-- directly behind a script or module, which torchrun takes away, is told of") {

@@ -143,6 +143,12 @@ TEST_CASE("the program is found before anything starts, or the reason is told") 
   CHECK(code("tool", "data") == 0);
   JobCommon nowhere{.command = {"true"}, .cwd = "/no/such"};
   CHECK(find_program(nowhere, "h").refused->exit_code == 69);
+  JobCommon at_home{.command = {"tool"}, .cwd = "/"};
+  at_home.environment = {{"HOME", tree.path() + "."}, {"PATH", "~/bin"}};
+  CHECK(find_program(at_home, "h").path == tree.path() + "./bin/tool");
+  JobCommon chosen{.command = {"/no/python"}, .choice = "the first Python in PATH", .cwd = "/"};
+  CHECK(find_program(chosen, "h").refused->text ==
+        "program /no/python does not exist on host h. Check the path. It is the first Python in PATH");
 }
 
 TEST_CASE("held ports are free for those who share, and only for them") {

@@ -9,6 +9,20 @@
 namespace distrun::launcher {
 namespace {
 
+TEST_CASE("a file from Windows reads as one from Unix") {
+  CHECK(*unix_text("\xef\xbb\xbf"
+                   "a\r\nb\r\n") == "a\nb\n");
+  CHECK(*unix_text("a\n\r\nb\rc\n\xef\xbb\xbf\r") == "a\n\nb\rc\n\xef\xbb\xbf");
+  CHECK(unix_text("")->empty());
+  CHECK(*unix_text("\n\n") == "\n\n");
+  CHECK_FALSE(unix_text("\xff\xfe"
+                        "a")
+                  .ok());
+  CHECK_FALSE(unix_text("\xfe\xff"
+                        "a")
+                  .ok());
+}
+
 TEST_CASE("a terminal shows the text of a program and obeys nothing in it") {
   CHECK(printable("train.py \xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80") == "train.py \xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
   CHECK(printable("a\x1b[31m\tb\r\n\x7f") == "a\\x1b[31m\\tb\\r\\n\\x7f");

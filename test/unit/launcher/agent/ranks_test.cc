@@ -102,23 +102,62 @@ TEST_CASE("a signal reaches the ranks that it names, and KILL for some means tha
   CHECK(WTERMSIG(status) == SIGTERM);
 }
 
-TEST_CASE("input is taken when every rank has it") {
+std::vector<std::byte> bytes_of(const std::string& text) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
+}
+
+// Runs the ranks until there is a report about their input.
+InputTaken next_report(Shells& shells) {
+  for (;;) {
+    if (const auto report = shells.ranks.input_taken()) return *report;
+    Poller poller;
+    shells.ranks.watch(poller, shells.collect(), [](RankProcess& rank) { rank.process().take_exec_report(); });
+    REQUIRE(poller.wait(deadline_after(60)).ok());
+  }
+}
+
+TEST_CASE("input counts as read when a rank has read it, not when it is in the pipe") {
   Shells shells("read line; echo got $line");
   CHECK_FALSE(shells.ranks.input_taken());
   const pid_t pid = shells.start({.rank = 0, .input = RankInput::kPipe});
-  const std::string text = "it\n";
-  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-  shells.ranks.add_input({bytes, bytes + text.size()});
-  const auto taken = shells.ranks.input_taken();
-  REQUIRE(taken);
-  CHECK(taken->more);
-  CHECK_FALSE(shells.ranks.input_taken());
-  shells.ranks.end_input();
+  shells.ranks.add_input(bytes_of("it\nrest\n"));
   CHECK_FALSE(shells.ranks.input_taken());
   int status = 0;
   REQUIRE(shells.end_of(pid, status) != nullptr);
   shells.ranks.drain(shells.collect(), true);
   CHECK(shells.output == "got it\n");
+  const auto left = shells.ranks.input_left();
+  REQUIRE(left);
+  CHECK(left->most == 3);
+  const InputTaken last = next_report(shells);
+  CHECK_FALSE(last.more);
+  CHECK(last.most == 3);
+}
+
+TEST_CASE("a rank that has read all its input asks for more, and one that reads none is behind") {
+  Shells shells("[ $RANK = 1 ] && exec sleep 100; cat >/dev/null");
+  shells.start({.rank = 0, .input = RankInput::kPipe, .environment = {{"RANK", "0"}}});
+  shells.start({.rank = 1, .input = RankInput::kPipe, .environment = {{"RANK", "1"}}});
+  shells.ranks.add_input(bytes_of(std::string(10'000, 'x')));
+  const InputTaken first = next_report(shells);
+  CHECK(first.more);
+  CHECK(first.most == 10'000);
+  CHECK(first.least == 0);
+  shells.ranks.add_input(bytes_of("more"));
+  CHECK(next_report(shells).most == 10'004);
+  shells.ranks.end_input();
+  CHECK_FALSE(next_report(shells).more);
+  CHECK_FALSE(shells.ranks.input_left());
+}
+
+TEST_CASE("a rank that has closed its input is not asked") {
+  Shells shells("exec <&-; exec sleep 100");
+  shells.start({.rank = 0, .input = RankInput::kPipe});
+  shells.ranks.add_input(bytes_of("it\n"));
+  const InputTaken report = next_report(shells);
+  CHECK_FALSE(report.more);
+  CHECK(report.most == 0);
 }
 
 TEST_CASE("a rank whose program cannot be executed says why") {

@@ -1,4 +1,4 @@
-// Standard input that is the terminal of a background job, or that another process reads too.
+// Standard input that is the terminal of a background job, or that other processes read too.
 #include "launcher/job/input.h"
 
 #include <fcntl.h>
@@ -83,9 +83,47 @@ bool reads_to_the_end() {
     Poller poller;
     input.watch(poller, [&](const auto&, const auto& bytes) { pieces += std::to_string(bytes.size()); });
     if (!poller.wait(deadline_after(30)).ok()) return false;
-    input.taken(0, true);
+    input.taken(0, {.more = true, .most = 6, .least = 6});
   }
   return pieces == "60";
+}
+
+// The size of the next piece, 0 at the end, -1 if none is wanted now.
+int next_piece(Input& input) {
+  int size = -1;
+  Poller poller;
+  input.watch(poller, [&size](const auto&, const auto& bytes) { size = static_cast<int>(bytes.size()); });
+  return poller.wait(Clock::now()).ok() ? size : -2;
+}
+
+// True if a job whose rank has read the first line of two leaves the second one.
+bool takes_one_line() {
+  ::alarm(20);
+  Input input;
+  input.open({0});
+  if (next_piece(input) != 10 || next_piece(input) != -1) return false;
+  input.taken(0, {.more = false, .most = 5});
+  return next_piece(input) == -1;
+}
+
+// True if a rank that reads slowly does not hold up another one, until they are far apart.
+bool waits_for_the_slowest() {
+  ::alarm(20);
+  Input input;
+  input.open({0, 1});
+  std::uint64_t sent = 0;
+  while (sent <= 64 * 1024) {
+    const int size = next_piece(input);
+    if (size <= 0 || next_piece(input) != -1) return false;
+    sent += static_cast<std::uint64_t>(size);
+    input.taken(0, {.more = true, .most = sent, .least = sent});
+  }
+  if (next_piece(input) != -1) return false;
+  input.taken(1, {.more = true, .most = 10, .least = sent - 64 * 1024});
+  if (next_piece(input) <= 0) return false;
+  input.lost(0);
+  input.lost(1);
+  return next_piece(input) == -1;
 }
 
 bool ended_well(pid_t child) {
@@ -149,6 +187,39 @@ TEST_CASE("the end of a FIFO is read although its writers had gone before") {
     REQUIRE(::write(out.get(), "typed\n", 6) == 6);
   }
   CHECK(with_input(in, in, reads_to_the_end));
+}
+
+// The next bytes of this descriptor.
+std::string rest_of(const Fd& in) {
+  std::array<char, 64> bytes{};
+  const ssize_t n = ::read(in.get(), bytes.data(), bytes.size());
+  return {bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
+}
+
+TEST_CASE("what no rank has read stays in a file, a pipe and a socket") {
+  std::array<int, 2> ends{};
+  SECTION("a file") {
+    const test::TemporaryFile file;
+    const Fd in(::open(file.path().c_str(), O_RDWR | O_CLOEXEC));
+    REQUIRE((::write(in.get(), "zero\none.\ntwo.\n", 15) == 15 && ::lseek(in.get(), 5, SEEK_SET) == 5));
+    CHECK(with_input(in, in, takes_one_line));
+    CHECK(rest_of(in) == "two.\n");
+    return;
+  }
+  SECTION("a pipe") { REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0); }
+  SECTION("a socket") { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0); }
+  const Fd in(ends[0]);
+  const Fd out(ends[1]);
+  REQUIRE(::write(out.get(), "one.\ntwo.\n", 10) == 10);
+  CHECK(with_input(in, out, takes_one_line));
+  CHECK(rest_of(in) == "two.\n");
+}
+
+TEST_CASE("a rank that reads slowly holds up the others only when they are far ahead") {
+  const test::TemporaryFile file;
+  const Fd in(::open(file.path().c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(::ftruncate(in.get(), 300'000) == 0);
+  CHECK(with_input(in, in, waits_for_the_slowest));
 }
 
 }  // namespace
