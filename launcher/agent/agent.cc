@@ -13,6 +13,7 @@
 #include "launcher/agent/guard.h"
 #include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
+#include "launcher/plan/schedulers/slurm.h"
 #include "launcher/spawn/descendants.h"
 #include "runtime/base/environment.h"
 #include "runtime/net/identity/world.h"
@@ -29,8 +30,8 @@ Agent::Agent(HeadConnection head, SignalSource signals, MpiTask task)
 
 Result<std::unique_ptr<Agent>> Agent::create(FramePipe head, LeaseEnd lease_end, MpiTask task) {
   // TERM to the agent itself (a batch system ends the job) ends the ranks gracefully. USR1 and USR2 are notices that a
-  // batch system sends to every process of a job.
-  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT}, {});
+  // batch system sends to every process of a job. QUIT asks where the ranks are, as it does at the launcher.
+  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGQUIT}, {});
   if (!signals.ok()) return signals.status();
   become_subreaper();
   raise_open_files();
@@ -112,6 +113,10 @@ void Agent::handle(const Frame& frame) {
       return use(decode<StartHosts>(frame.payload), [this](const StartHosts& order) { start_hosts(order); });
     case ToAgent::kAskStates:
       return use(decode<AskStates>(frame.payload), [this](const AskStates& question) { tell_states(question); });
+    case ToAgent::kResolve:
+      // Comes when all probes have ended and no rank has started, so that the agent has time for name servers.
+      return use(decode<Resolve>(frame.payload),
+                 [this](const Resolve& question) { head_.send(FromAgent::kResolved, resolved(question)); });
     case ToAgent::kHostGone:
       return use(decode<HostGone>(frame.payload), [this](const HostGone& host) { end_host(host); });
     case ToAgent::kInput:
@@ -166,6 +171,7 @@ void Agent::start_ranks(const Start& order) {
                             .program = preparation_.program(),
                             .server = preparation_.server(),
                             .cgroup = cgroup_.directory(),
+                            .ignore_quit = in_slurm_job(process_environment()),
                             .key_fd = order.plan.key_fd,
                             .mpi_fd = mpi_.descriptor.get()};
   for (const RankPlan& plan : order.plan.ranks) {
@@ -207,6 +213,8 @@ void Agent::on_signals() {
       head_.send_bytes(FromAgent::kPreempted, {});
     } else if (number == SIGTERM) {
       terminate();
+    } else if (number == SIGQUIT) {
+      head_.send_bytes(FromAgent::kStacksAsked, {});
     } else if (number == SIGCONT && mpi_.above.any() && below_.started) {
       head_.send(FromAgent::kCarrierNews, mpi_.above.news_of_daemon(CarrierNews::kContinued));
     }
@@ -238,7 +246,7 @@ void Agent::rank_ended(RankProcess& rank, int status, bool out_of_memory) {
   // The exec report is complete when its writer is gone. A rank that could not execute its program did not "exit with
   // 127".
   check_exec(rank);
-  RankExited message{.rank = rank.rank(), .pid = rank.process().pid()};
+  RankExited message{.rank = rank.rank(), .pid = rank.process().pid(), .wrote = rank.wrote()};
   if (WIFSIGNALED(status)) {
     message.signal = WTERMSIG(status);
     message.by_agent = terminated_ && (message.signal == SIGTERM || message.signal == SIGKILL);

@@ -23,8 +23,8 @@
 namespace distrun::launcher {
 namespace {
 
-// If the user typed the command, or this is the first process of a container, these signals are meant for the agent and
-// act like TERM. Elsewhere they are ignored from the start.
+// If the user typed the command, or this is the first process of a container, these signals are meant for the agent.
+// Elsewhere they are ignored from the start.
 constexpr std::initializer_list<int> kOfTerminal = {SIGINT, SIGHUP, SIGQUIT};
 
 // Signal handling until the agent reads its signals itself (Agent::create). Before that, it may search for its head for
@@ -36,7 +36,7 @@ void begin_as_agent() {
 
 void pass_on(int number, pid_t agent) {
   if (number == SIGCHLD) return;
-  const bool same = number == SIGUSR1 || number == SIGUSR2 || number == SIGCONT;
+  const bool same = number == SIGUSR1 || number == SIGUSR2 || number == SIGCONT || number == SIGQUIT;
   ::kill(agent, same ? number : SIGTERM);
 }
 

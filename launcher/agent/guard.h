@@ -15,8 +15,8 @@ enum class OrdersBy { kStandardInput, kConnection };
 // Forks. In the child it returns nullopt, and the child continues as the agent. The parent waits for the agent to end.
 // It then kills all processes that the agent left, and returns the agent's exit code. If the agent's lease
 // (`lease_end`, shared) is over and the agent does not react, for instance because it is stopped, the parent ends the
-// processes below it. The parent passes on TERM, USR1 and USR2. It passes on the terminal's signals (INT, HUP, QUIT) as
-// TERM, unless they were ignored at the start.
+// processes below it. The parent passes on TERM, USR1, USR2 and QUIT. It passes on INT and HUP as TERM. The terminal's
+// signals (INT, HUP, QUIT) stay ignored if they were ignored at the start.
 std::optional<int> stand_guard(OrdersBy orders, const LeaseEnd& lease_end);
 
 }  // namespace distrun::launcher

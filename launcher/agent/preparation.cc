@@ -6,7 +6,7 @@
 #include "launcher/agent/preflight/scan.h"
 #include "launcher/exit_codes.h"
 #include "launcher/version.h"
-#include "runtime/net/identity/world.h"
+#include "runtime/net/host/host_candidates.h"
 
 namespace distrun::launcher {
 
@@ -23,6 +23,7 @@ Preparation::Answer Preparation::prepare(const Prepare& order, const Environment
   answer.facts.topology = scan_topology(order.sysroot);
   answer.facts.topology.visible_devices = visible_devices(job_->common.environment);
   answer.facts.machine = machine_identity();
+  answer.facts.name = net::host_name();
   if (order.ask) return answer;
   if (auto refused = find_programs()) return *std::move(refused);
   auto ports = HeldPorts::hold(order.ports);

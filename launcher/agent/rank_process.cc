@@ -51,6 +51,7 @@ Result<RankProcess> RankProcess::start(const RankPlan& plan, const RankSetting& 
   spec.oom_score_add = kOomScoreAdd;
   spec.die_with_parent = true;
   spec.cgroup = setting.cgroup;
+  spec.ignore_quit = setting.ignore_quit;
   spec.controlling_terminal = plan.input == RankInput::kTerminal;
   // These are the child's ends; this process closes its copies when this function returns.
   std::vector<Fd> theirs;
@@ -149,6 +150,7 @@ void RankProcess::read_stream(std::uint8_t index, const OnOutput& on_output) {
   const Duration since = Clock::now().time_since_epoch();
   out.when = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(since).count());
   stream.credit -= static_cast<std::uint32_t>(n);
+  read_any_ = true;
   on_output(out);
 }
 
@@ -202,6 +204,14 @@ void RankProcess::write_input() {
   }
   // A terminal stays open, because closing it would end the program.
   if (input_ended_ && !terminal_) input_fd_.reset();
+}
+
+bool RankProcess::wrote() const {
+  const auto has_bytes = [](const Stream& stream) {
+    int bytes = 0;
+    return stream.fd.valid() && ::ioctl(stream.fd.get(), FIONREAD, &bytes) == 0 && bytes > 0;
+  };
+  return read_any_ || std::any_of(streams_.begin(), streams_.end(), has_bytes);
 }
 
 bool RankProcess::drained() const {

@@ -21,6 +21,7 @@ struct RankSetting {
   std::string program;
   std::string server;  // the program of ranks that serve
   std::string cgroup;
+  bool ignore_quit = false;  // ranks start with SIGQUIT ignored
   int key_fd = 3;
   int mpi_fd = -1;  // PMI's descriptor; it has the same number in the rank
 };
@@ -50,6 +51,8 @@ class RankProcess {
   // Sets the size of this rank's terminal to that of the user's, if it has one.
   void resize(const Window& window) const;
 
+  // It has written something, which may still be in a pipe.
+  [[nodiscard]] bool wrote() const;
   // Both streams are at end of file, or the last read found nothing.
   [[nodiscard]] bool drained() const;
   // Both streams are at end of file.
@@ -76,6 +79,7 @@ class RankProcess {
   Process process_;
   Fd lifeline_;  // if this end closes, even because this process is killed, the kernel kills the rank's process group
   std::array<Stream, 2> streams_;
+  bool read_any_ = false;  // of its output
   Fd input_fd_;
   std::vector<std::byte> input_;     // not written yet
   std::uint64_t input_written_ = 0;  // bytes

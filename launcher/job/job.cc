@@ -324,6 +324,9 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
       if (!stops(notice_.at_agent(ranks_.state()), who)) interrupt(config_.preempt_signal, who);
       return;
     }
+    case FromAgent::kStacksAsked:
+      if (running_) ranks_.show_stacks(Clock::now());
+      return;
     case FromAgent::kDone:
       agent.state = AgentLink::State::kDone;
       agent.end_deadline.done(Clock::now());

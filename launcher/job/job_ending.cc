@@ -6,6 +6,7 @@
 
 #include "launcher/job/job_running.h"
 #include "launcher/plan/hosts/text.h"
+#include "launcher/report/lines/interrupts_folded.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
 
@@ -43,7 +44,7 @@ Result<bool> JobEnding::on(AgentLink& agent, const Frame& frame) {
 Result<bool> JobEnding::on_before_start(const Frame& frame) const {
   const auto type = static_cast<FromAgent>(frame.type);
   return type == FromAgent::kPrepared || type == FromAgent::kRefused || type == FromAgent::kProbed ||
-         type == FromAgent::kHostFailed;
+         type == FromAgent::kResolved || type == FromAgent::kHostFailed;
 }
 
 void JobEnding::drained(int rank) {
@@ -140,6 +141,7 @@ void JobEnding::report_end(bool keep_back) {
   const bool host_lost =
       failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork ||
                   failure->cause.kind == CauseKind::kNetworkBroken || failure->cause.kind == CauseKind::kCarrierLost);
+  output_.say(interrupted_text(output_.interrupted()));
   if (ranks_.verdict().rank_failed()) report_first_cause();
   if (!ranks_.verdict().rank_failed()) output_.say(exceptions_text(ranks_.hangs().facts()));
   if (!ranks_.verdict().rank_failed() && !host_lost) return;

@@ -66,6 +66,7 @@ JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& fac
   out.hosts = request.assignment.hosts;
   out.job_id = request.job_id;
   out.store = request.store;
+  out.master_name = request.master_name;
   std::vector<std::vector<std::uint16_t>> ports;
   for (const HostFacts& host : facts) {
     out.address.push_back(host.address);

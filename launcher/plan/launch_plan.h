@@ -59,6 +59,7 @@ void fields(V& v, net::Ref<V, HostPlan> plan);
 struct HostFacts {
   Topology topology;
   std::string machine;  // from machine_identity(); empty: unknown
+  std::string name;     // as the host calls itself
   // Free ports that the agent holds there: one per rank for TF_CONFIG, and two more on rank 0's host.
   std::vector<std::uint16_t> ports;
   std::string address;                // what other ranks connect to
@@ -84,6 +85,7 @@ struct PlanRequest {
   BaseEnvironment base;
   std::string job_id;
   std::string store;
+  std::string master_name;  // as in JobFacts
 };
 
 struct LaunchPlan {

@@ -10,6 +10,7 @@ constexpr std::size_t kMaxTargets = 1 << 20;
 constexpr std::size_t kMaxFailure = 4096;
 constexpr std::size_t kMaxOptions = 4096;
 constexpr std::size_t kMaxReasons = 64;
+constexpr std::size_t kMaxNames = 16;
 }  // namespace
 
 template <class V>
@@ -27,7 +28,10 @@ template <class V>
 void fields(V& v, net::Ref<V, Prepared> m) {
   auto& facts = m.facts;
   fields(v, facts.topology);
-  v.text(facts.machine, kMaxText).numbers(facts.ports, kMaxPorts).text(facts.address, kMaxText);
+  v.text(facts.machine, kMaxText)
+      .text(facts.name, kMaxText)
+      .numbers(facts.ports, kMaxPorts)
+      .text(facts.address, kMaxText);
   v.list(facts.candidates, kMaxCandidates,
          [](auto& w, auto& item) { w.text(item.interface, kMaxAddress).text(item.address, kMaxAddress)(item.speed); });
   v(facts.probe_port).texts(facts.reasons, kMaxReasons, kMaxText);
@@ -57,6 +61,16 @@ void fields(V& v, net::Ref<V, Probed> m) {
   v.list(m.results, kMaxTargets, [](auto& w, auto& result) {
     w(result.host, result.candidate).text(result.failure, kMaxFailure).one_of(result.link, kLinkEnds);
   });
+}
+
+template <class V>
+void fields(V& v, net::Ref<V, Resolve> m) {
+  v.texts(m.names, kMaxNames, kMaxText);
+}
+
+template <class V>
+void fields(V& v, net::Ref<V, Resolved> m) {
+  v.list(m.addresses, kMaxNames, [](auto& w, auto& one) { w.texts(one, kMaxCandidates, kMaxAddress); });
 }
 
 template <class V>
@@ -139,7 +153,7 @@ void fields(V& v, net::Ref<V, Drained> m) {
 
 template <class V>
 void fields(V& v, net::Ref<V, RankExited> m) {
-  v(m.rank, m.pid, m.exit_code, m.signal, m.out_of_memory, m.by_agent);
+  v(m.rank, m.pid, m.exit_code, m.signal, m.out_of_memory, m.by_agent, m.wrote);
 }
 
 template <class V>
@@ -170,6 +184,8 @@ DISTRUN_AGENT_MESSAGE(Refused, "refused")
 DISTRUN_AGENT_MESSAGE(Start, "start")
 DISTRUN_AGENT_MESSAGE(Probe, "probe")
 DISTRUN_AGENT_MESSAGE(Probed, "probed")
+DISTRUN_AGENT_MESSAGE(Resolve, "resolve")
+DISTRUN_AGENT_MESSAGE(Resolved, "resolved")
 DISTRUN_AGENT_MESSAGE(StreamBytes, "output")
 DISTRUN_AGENT_MESSAGE(Credit, "credit")
 DISTRUN_AGENT_MESSAGE(SignalRanks, "signal")

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launcher/plan/launch_plan.h"
+#include "launcher/plan/network/master_name.h"
 #include "launcher/spawn/frames.h"
 #include "launcher/spawn/remote_command.h"
 
@@ -36,7 +37,8 @@ enum class ToAgent : std::uint8_t {
   kWindow,
   kStartHosts,
   kHostGone,
-  kAskStates
+  kAskStates,
+  kResolve
 };
 enum class FromAgent : std::uint8_t {
   kPrepared = 1,
@@ -53,7 +55,9 @@ enum class FromAgent : std::uint8_t {
   kPreempted,  // the agent itself got the signal of --preempt-signal
   kHostFailed,
   kRankStates,
-  kCarrierNews  // --mpi
+  kCarrierNews,  // --mpi
+  kResolved,
+  kStacksAsked  // the agent itself got SIGQUIT
 };
 
 // Asks a host for its facts, and for checks that must succeed before anything starts.
@@ -99,6 +103,15 @@ struct Probe {
 
 struct Probed {
   std::vector<ProbeResult> results;
+};
+
+// Asks which addresses these names have on this host.
+struct Resolve {
+  std::vector<std::string> names;
+};
+
+struct Resolved {
+  ResolvedNames addresses;
 };
 
 struct StreamBytes {  // kOutput
@@ -224,6 +237,7 @@ struct RankExited {
   std::int32_t signal = 0;
   bool out_of_memory = false;
   bool by_agent = false;  // it died of a signal that the agent sent to end it
+  bool wrote = false;     // it has written to standard output or standard error
 };
 
 // Asks for the process states of this host's ranks. The answer is also a sign of life, newer than the question.

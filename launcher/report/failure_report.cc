@@ -1,8 +1,10 @@
 #include "launcher/report/failure_report.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstring>
 #include <map>
@@ -140,7 +142,7 @@ std::string text_of(const Cause& cause) {
       if (!cause.exception.empty()) {
         return "raised " + cause.exception + " and then waited for other ranks: " + cause.text;
       }
-      return state_text(cause.state) + "held the others up: " + cause.text;
+      return state_text(cause.state) + "blocked the other ranks: " + cause.text;
     case CauseKind::kNetworkBroken:
       return network_text(*cause.link);
     case CauseKind::kLinkEnded:
@@ -166,6 +168,13 @@ std::string text_of(const Cause& cause) {
       break;
   }
   return cause.text;
+}
+
+bool output_may_explain(const Cause& cause) {
+  constexpr std::array<int, 7> kCrashes = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+  if (cause.kind == CauseKind::kExited || cause.kind == CauseKind::kLeftEarly) return true;
+  return cause.kind == CauseKind::kKilled &&
+         std::find(kCrashes.begin(), kCrashes.end(), cause.signal) != kCrashes.end();
 }
 
 std::string cure_of(const Cause& cause) {
@@ -213,7 +222,7 @@ std::string first_cause_report(const FailureReport& failure) {
   out += exceptions_text(failure.hang, cause.exception.empty() ? -1 : failure.rank);
   // The screen already shows the rank's own report of its error.
   if (cause.kind == CauseKind::kRaised || !cause.exception.empty()) return out;
-  if (failure.last_lines.empty()) return out + (deadlock ? rank : "It") + " had written nothing.\n";
+  if (failure.last_lines.empty()) return out + (deadlock ? rank : "It") + " had printed nothing.\n";
   out += "The last lines " + (deadlock ? rank : "it") + " wrote:\n";
   for (const std::string& line : failure.last_lines) out += "| " + line + "\n";
   return out;

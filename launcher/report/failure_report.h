@@ -105,6 +105,9 @@ std::string text_of(const Cause& cause);
 std::string process_name(const std::string& name, int pid);
 // "mpirun (pid 12) was killed by signal 9 (SIGKILL)".
 std::string carrier_text(const CarrierEnd& end);
+// True if the output of the rank, if there is any, may say why it ended. A signal such as SIGKILL leaves it no time to
+// write.
+bool output_may_explain(const Cause& cause);
 // A cure for the user. Empty if it depends on the program.
 std::string cure_of(const Cause& cause);
 

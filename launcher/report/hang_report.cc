@@ -1,7 +1,10 @@
 #include "launcher/report/hang_report.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "launcher/plan/hosts/text.h"
@@ -81,6 +84,32 @@ std::string heading(const ViewGroup& group) {
   return name + where_it_waits(*view.state, group.ranks.size() > 1);
 }
 
+// Code that was installed, and is not the user's program.
+bool is_library(const std::string& file) {
+  constexpr std::array<std::string_view, 4> kFolders = {"/site-packages/", "/dist-packages/", "/lib/python",
+                                                        "/lib64/python"};
+  return file.starts_with("<frozen ") ||
+         std::any_of(kFolders.begin(), kFolders.end(),
+                     [&file](std::string_view folder) { return file.find(folder) != std::string::npos; });
+}
+
+// At most `room` lines. Half of them are for frames of the user's program, which may be far above the frames of the
+// library that waits. "..." marks a gap.
+std::vector<std::string> thread_lines(const std::vector<net::CodeFrame>& frames, std::size_t room) {
+  std::set<std::size_t> kept;
+  for (std::size_t i = 0; i < frames.size() && kept.size() < (room + 1) / 2; ++i) {
+    if (!is_library(frames[i].place.file)) kept.insert(i);
+  }
+  for (std::size_t i = 0; i < frames.size() && kept.size() < room; ++i) kept.insert(i);
+  std::vector<std::string> lines;
+  std::size_t next = 0;
+  for (const std::size_t i : kept) {
+    lines.push_back((i == next ? "" : "... ") + frame_text(frames[i]));
+    next = i + 1;
+  }
+  return lines;
+}
+
 // The reason if there are no frames. Else the frames of the main thread, then those of other threads that are inside
 // distrun.
 std::vector<std::string> frame_lines(const net::ProgramState& state, std::size_t most) {
@@ -95,10 +124,8 @@ std::vector<std::string> frame_lines(const net::ProgramState& state, std::size_t
     const net::ThreadStack& thread = state.threads[i];
     const std::size_t end = i < others ? lines.size() + std::max<std::size_t>(1, (most - others) / (others + 1)) : most;
     if (i > 0 && lines.size() < most) lines.push_back("thread " + printable(thread.name) + ":");
-    for (const net::CodeFrame& frame : thread.frames) {
-      if (lines.size() >= end) break;
-      lines.push_back(frame_text(frame));
-    }
+    const std::size_t room = end - std::min(end, lines.size());
+    for (std::string& line : thread_lines(thread.frames, room)) lines.push_back(std::move(line));
   }
   return lines;
 }

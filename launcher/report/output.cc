@@ -47,7 +47,7 @@ Output::Output(const OutputConfig& config, JobLogs logs)
       streams_(config.hosts.size() * 2),
       clocks_(config.hosts),
       last_lines_(config.hosts.size()),
-      kept_back_(config.hosts.size()),
+      errors_(config.hosts.size(), config.options.all_errors),
       unfinished_(config.hosts.size() * 2),
       fold_(config.hosts.size()),
       screen_(config.draws),
@@ -83,6 +83,7 @@ void Output::finish(int rank, TimePoint now) {
     streams_[stream_id(rank, i)].assembler.finish([&](Piece piece) { add_piece(rank, i, std::move(piece), now, now); });
     follow_line(rank, i, now);
   }
+  for (Piece& piece : errors_.finish(rank)) show(rank, 1, std::move(piece), now);
   fold_.finished(rank);
   show(fold_.take(now), now);
 }
@@ -92,7 +93,7 @@ void Output::add_piece(int rank, int index, Piece piece, TimePoint written, Time
   log(rank, index, piece, written, now);
   if (rank == config_.options.input.terminal) return;
   if (index == 0) return show(rank, index, std::move(piece), now);
-  if (auto passed = kept_back_.pass(rank, std::move(piece))) show(rank, index, *std::move(passed), now);
+  for (Piece& shown : errors_.pass(rank, std::move(piece))) show(rank, index, std::move(shown), now);
 }
 
 void Output::log(int rank, int index, const Piece& piece, TimePoint written, TimePoint now) {
@@ -135,7 +136,7 @@ void Output::draw_again(int rank, int index, TimePoint now) {
 
 // A bar or a prompt must not appear before the earlier lines of its rank.
 void Output::draw(int rank, int index, std::vector<std::string> lines) {
-  if ((index == 1 && kept_back_.silences(rank)) || fold_.holds(rank)) return;
+  if ((index == 1 && errors_.silences(rank)) || fold_.holds(rank)) return;
   const std::size_t most = screen_.most_drawn(index);
   if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
   screen_.sink(index).draw(tags_.tag({rank}, config_.colour), lines);
@@ -144,7 +145,7 @@ void Output::draw(int rank, int index, std::vector<std::string> lines) {
 void Output::show_paused(int rank, int index, TimePoint now) {
   LineAssembler& assembler = streams_[stream_id(rank, index)].assembler;
   if (auto part = assembler.take_paused()) add_piece(rank, index, *std::move(part), now, now);
-  if (index == 1 && kept_back_.silences(rank)) return;
+  if (index == 1 && errors_.silences(rank)) return;
   for (const std::string& bar : assembler.take_bars()) {
     const Piece piece{.text = bar + '\n'};
     log(rank, index, piece, now, now);
@@ -184,12 +185,8 @@ void Output::say_to(int stream, const std::string& text, TimePoint now) {
   logs_.add(now, {.stream = kOwnStream, .tag = stamp, .piece = {.text = lines}});
 }
 
-void Output::keep_back_all_but(int rank) {
-  if (!config_.options.all_errors) kept_back_.start_all_but(rank);
-}
-
 void Output::show_kept_back(int rank, TimePoint now) {
-  for (Piece& piece : kept_back_.release(rank)) show(rank, 1, std::move(piece), now);
+  for (Piece& piece : errors_.release(rank)) show(rank, 1, std::move(piece), now);
 }
 
 void Output::watch(Poller& poller) {

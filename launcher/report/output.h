@@ -14,8 +14,8 @@
 #include "launcher/protocol/messages.h"
 #include "launcher/report/destination_watch.h"
 #include "launcher/report/job_logs.h"
+#include "launcher/report/lines/error_lines.h"
 #include "launcher/report/lines/fold.h"
-#include "launcher/report/lines/kept_back.h"
 #include "launcher/report/lines/last_lines.h"
 #include "launcher/report/lines/line_assembler.h"
 #include "launcher/report/lines/line_tags.h"
@@ -45,8 +45,8 @@ class Output {
   // Shows a message of distrun itself. It has one or more lines, and each is shown as "distrun: ...".
   void say(const std::string& text);
 
-  // From now on, standard error of all ranks but this one is kept back.
-  void keep_back_all_but(int rank);
+  // Which lines of standard error are shown.
+  ErrorLines& errors() { return errors_; }
   // Shows the lines of this rank that were kept back.
   void show_kept_back(int rank, TimePoint now);
   [[nodiscard]] const LastLines& last_lines() const { return last_lines_; }
@@ -98,7 +98,7 @@ class Output {
   std::vector<Stream> streams_;  // index rank * 2 + stream
   HostClocks clocks_;
   LastLines last_lines_;
-  KeptBack kept_back_;
+  ErrorLines errors_;
   UnfinishedLines unfinished_;
   Fold fold_;
   StandardStreams screen_;

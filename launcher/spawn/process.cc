@@ -48,12 +48,13 @@ char* text_of(const std::string& text) { return const_cast<char*>(text.c_str());
   ::_exit(127);
 }
 
-void reset_signals(bool ignore_terminal) {
+void reset_signals(const ProcessSpec& spec) {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
   for (int number = 1; number < NSIG; ++number) ::sigaction(number, &action, nullptr);
-  if (ignore_terminal) {
-    action.sa_handler = SIG_IGN;
+  action.sa_handler = SIG_IGN;
+  if (spec.ignore_quit) ::sigaction(SIGQUIT, &action, nullptr);
+  if (spec.ignore_terminal) {
     for (const int number : {SIGINT, SIGQUIT, SIGHUP, SIGTSTP, SIGPIPE}) ::sigaction(number, &action, nullptr);
   }
   sigset_t none;
@@ -122,7 +123,7 @@ bool is_text(const char* path) {
     limit.rlim_cur = std::min<rlim_t>(spec.open_files, limit.rlim_max);
     ::setrlimit(RLIMIT_NOFILE, &limit);
   }
-  reset_signals(spec.ignore_terminal);
+  reset_signals(spec);
   ::execve(spec.program.c_str(), prepared.argv.data(), prepared.envp.data());
   if (errno == ENOEXEC && is_text(spec.program.c_str())) {
     ::execve("/bin/sh", prepared.shell_argv.data(), prepared.envp.data());

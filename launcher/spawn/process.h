@@ -31,6 +31,7 @@ struct ProcessSpec {
   int lifeline = -1;                  // its end of a pipe: KILL for the group when the other end closes
   std::string cgroup;                 // directory of a cgroup v2 to join before the program runs, or empty
   bool ignore_terminal = false;       // leave the terminal's signals and SIGPIPE ignored (the agent)
+  bool ignore_quit = false;           // leave SIGQUIT ignored
 };
 
 // A child's report that it could not execute the program. Read from Process::exec_report.

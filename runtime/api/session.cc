@@ -221,14 +221,13 @@ Status Session::shutdown() {
 void Session::abort(const net::RankFailure& failure) {
   const Status reported = job_.report_failure(failure);
   if (!reported.ok()) log_->debug("cannot report to the launcher: " + reported.message());
-  engine_->abort(Status(ErrorInfo{
-      .code = Errc::kAborted,
-      .message = "rank " + std::to_string(world_.rank) + " on " + world_.host + " aborted the job: " + failure.cause,
-      .tensor = {},
-      .ranks = {world_.rank},
-      .host = world_.host,
-      .cause = failure.cause,
-      .usable = false}));
+  engine_->abort(Status(ErrorInfo{.code = Errc::kAborted,
+                                  .message = net::raised_text(world_.rank, world_.host, failure.cause),
+                                  .tensor = {},
+                                  .ranks = {world_.rank},
+                                  .host = world_.host,
+                                  .cause = failure.cause,
+                                  .usable = false}));
 }
 
 }  // namespace distrun::api

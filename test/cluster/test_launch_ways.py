@@ -164,6 +164,24 @@ def test_slurm_tells_a_batch_script_that_ends_in_exec(slurm: tuple[Cluster, Slur
     told.unlink()
 
 
+def test_scancel_with_sigquit_shows_where_the_ranks_are_once_and_the_job_goes_on(slurm: tuple[Cluster, Slurm]) -> None:
+    """Without --batch, the signal reaches the agents of the step and all processes below them."""
+    cluster, nodes = slurm
+    distrun = "SECONDS=15 distrun -np 2 --nproc-per-node 1 --stall-warning-time 60"
+    hangs = f"{distrun} {sys.executable} {ROOT}/test/e2e/programs/hangs.py evaluates"
+    batch = ["sbatch", "--parsable", "-N2", "-n2", "--output=/tmp/quit"]
+    script = f"#!/bin/sh\n{hangs}\necho code $?\n"
+    number = cluster.head.run(batch, env=job_environment(), input=script, check=True).stdout.strip()
+    output = cluster["h1"].path("/tmp/quit")
+    wait_until(lambda: output.exists() and output.read_text().count("ready ") == 2, "both ranks run")
+    cluster.head.run(["scancel", "--signal=QUIT", number], check=True)
+    wait_until(lambda: "rank 1 (h2) is in no operation" in output.read_text(), "the launcher shows the ranks")
+    wait_until(lambda: "code 0" in output.read_text(), "the job goes on")
+    assert output.read_text().count("where the ranks are") == 1, output.read_text()
+    nodes.wait_idle()
+    output.unlink()
+
+
 def test_a_failing_rank_ends_the_job_under_slurm(slurm: tuple[Cluster, Slurm]) -> None:
     cluster, _ = slurm
     script = "[ $DISTRUN_RANK = 1 ] && exit 7; sleep 1000"

@@ -137,13 +137,13 @@ def test_a_refusal_is_heard_by_every_rank(pair: Cluster, way: list[str]) -> None
 def test_a_refusal_of_one_rank_is_told_to_the_others(pair: Cluster) -> None:
     """Uses PMI. PMIx needs a thread too, so the rank could not start at all.
 
-    Ranks that are still in init() learn that rank 3 could not take part. The others learn that it was lost.
+    Ranks that are still in init() learn that rank 3 could not take part. The others learn that it failed.
     """
     need("mpiexec.hydra", "mpich")
     done = run(pair.head, *WAYS["hydra"], *WORLD, "refused-one")
     assert done.returncode != 0
     heard = [line for line in done.stdout.splitlines() if line.startswith("heard ")]
-    assert any(re.search(r"rank 3 on h2 (cannot take part|was lost): ", line) for line in heard), (
+    assert any(re.search(r"rank 3 on h2 (cannot take part|failed): ", line) for line in heard), (
         done.stdout + done.stderr
     )
     assert all("cannot start the thread distrun-engine" in line for line in heard), done.stdout

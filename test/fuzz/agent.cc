@@ -30,7 +30,8 @@ constexpr std::array kMessages = {
     &check<launcher::Window>,      &check<launcher::Alive>,       &check<launcher::StartHosts>,
     &check<launcher::Join>,        &check<launcher::HostFailed>,  &check<launcher::InputTaken>,
     &check<launcher::Drained>,     &check<launcher::Beat>,        &check<launcher::HostGone>,
-    &check<launcher::AskStates>,   &check<launcher::RankStates>,
+    &check<launcher::AskStates>,   &check<launcher::RankStates>,  &check<launcher::Resolve>,
+    &check<launcher::Resolved>,
 };
 
 Bytes seed(std::uint8_t which, const Bytes& message) { return net::WireWriter().u8(which).raw(message).take(); }

@@ -1,6 +1,7 @@
 #include "launcher/agent/preflight/preflight.h"
 
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -8,8 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/pasted.h"
@@ -75,6 +78,23 @@ Program check_path(const std::string& name, const std::string& path, const std::
   }
   return refuse(exit_code::kNotExecutable, "program " + name + " on host " + host +
                                                " is not executable. Run chmod +x, or write its interpreter before it");
+}
+
+// Empty: the name is unknown.
+std::vector<std::string> addresses_of(const std::string& name) {
+  std::vector<std::string> out;
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(name.c_str(), nullptr, &wanted, &list) != 0) return out;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+  for (const addrinfo* at = list; at != nullptr && out.size() < kMaxCandidates; at = at->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    if (::getnameinfo(at->ai_addr, at->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0) {
+      out.emplace_back(text.data());
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -149,6 +169,12 @@ std::vector<std::string> take_host_own(JobCommon& common, const Environment& own
     }
     if (use) common.environment.insert(*found);
   }
+  return out;
+}
+
+Resolved resolved(const Resolve& question) {
+  Resolved out;
+  for (const std::string& name : question.names) out.addresses.push_back(addresses_of(name));
   return out;
 }
 

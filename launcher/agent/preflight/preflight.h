@@ -25,6 +25,9 @@ Program find_server(const JobCommon& common, const std::string& host);
 // Returns one line for the user for each folder that does not.
 std::vector<std::string> take_host_own(JobCommon& common, const Environment& own);
 
+// The addresses that names have on this host. May block for seconds, if a name server does not answer.
+Resolved resolved(const Resolve& question);
+
 // Free ports of this host. A socket that is bound but never listens holds each port. With SO_REUSEADDR on both sides a
 // rank can still listen there, but no other process gets the port by chance.
 class HeldPorts {

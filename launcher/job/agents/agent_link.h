@@ -37,6 +37,7 @@ struct AgentLink {
   AgentHandle handle{};
   std::optional<HostFacts> facts{};
   std::optional<std::vector<ProbeResult>> probes{};
+  std::optional<ResolvedNames> names{};
   SignOfLife sign{};
   bool stopped = false;  // its ranks were stopped with this process, and continue when it has answered
   net::BegunRecord begun{};

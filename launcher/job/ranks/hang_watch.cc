@@ -53,6 +53,9 @@ std::vector<int> HangWatch::waits(int reporter, const std::vector<net::RankWait>
 }
 
 std::vector<int> HangWatch::look_at(const std::vector<int>& ranks, TimePoint now) {
+  const bool again = requested_ && now - *requested_ < kTogether;
+  if (again && !looked_last_) return {};
+  requested_ = now;
   by_user_ = true;
   begin(ranks, now);
   return ranks;

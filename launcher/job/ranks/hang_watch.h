@@ -23,7 +23,10 @@ class HangWatch {
   // `reporter` says which ranks wait for long. An empty list ends its earlier report. Returns the ranks to ask where
   // they are. Each wait is examined once.
   std::vector<int> waits(int reporter, const std::vector<net::RankWait>& waits, TimePoint now);
-  // The user asks where these ranks are. Returns the ranks to ask.
+  // A scheduler sends SIGQUIT to the launcher and many agents at once. All these together are one request.
+  static constexpr Duration kTogether = std::chrono::seconds(1);
+
+  // The user asks where these ranks are. Returns the ranks to ask: none if this belongs to the last request.
   std::vector<int> look_at(const std::vector<int>& ranks, TimePoint now);
 
   // True once: the last look before the job ends because of its time limit.
@@ -58,6 +61,7 @@ class HangWatch {
   std::set<int> open_;             // ranks of the round that have not answered
   std::map<int, RankView> views_;  // answers of the round
   std::optional<TimePoint> until_;
+  std::optional<TimePoint> requested_;  // by the user
 };
 
 }  // namespace distrun::launcher

@@ -12,10 +12,16 @@
 namespace distrun::launcher {
 namespace {
 
-void ask_where(const std::vector<int>& ranks, HangWatch& hangs, Survey& survey, net::StoreServer& store) {
+void ask_where(const std::vector<int>& ranks, const Sessions& sessions, HangWatch& hangs, Survey& survey,
+               net::StoreServer& store) {
   // A process that cannot run does not answer. Its agent reports the state that explains this.
   if (!ranks.empty()) survey.ask_states();
   for (const int rank : ranks) {
+    // Such a rank reads no question before its session has begun.
+    if (const std::vector<int> awaited = sessions.awaited_by(rank); !awaited.empty()) {
+      hangs.cannot(rank, "in init(), which waits for " + rank_list(awaited));
+      continue;
+    }
     if (store.tell(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
     hangs.cannot(rank, "in no session: before init(), or after shutdown()");
   }
@@ -184,7 +190,8 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kLeftEarly:
       return carry_out(verdict_.left_early(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kWaits:
-      return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()), hangs_, survey_, *store_);
+      return ask_where(hangs_.waits(notice.rank, notice.waits, Clock::now()), verdict_.sessions(), hangs_, survey_,
+                       *store_);
     case net::StoreNotice::Kind::kState:
       return hangs_.answered(notice.rank, notice.state);
     case net::StoreNotice::Kind::kRefused:
@@ -200,12 +207,12 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
       return;
     case net::StoreNotice::Kind::kDisconnected:
       // Ignored once the job ends: the rank may know of the end.
-      if (verdict_.in_session(notice.rank) && !verdict_.ending()) disconnected(notice);
+      if (verdict_.sessions().has(notice.rank) && !verdict_.ending()) disconnected(notice);
   }
 }
 
 bool RankMonitor::time_out(TimePoint now) {
-  if (verdict_.any_in_session() && hangs_.is_last_look()) show_stacks(now);
+  if (verdict_.sessions().any() && hangs_.is_last_look()) show_stacks(now);
   if (hangs_.deadline()) return false;
   carry_out(verdict_.timed_out());
   return true;
@@ -216,7 +223,7 @@ void RankMonitor::show_stacks(TimePoint now) {
   for (int rank = 0; rank < members_.size(); ++rank) {
     if (!verdict_.end_of(rank)) ranks.push_back(rank);
   }
-  ask_where(hangs_.look_at(ranks, now), hangs_, survey_, *store_);
+  ask_where(hangs_.look_at(ranks, now), verdict_.sessions(), hangs_, survey_, *store_);
 }
 
 void RankMonitor::disconnected(const net::StoreNotice& notice) {
@@ -240,6 +247,11 @@ void RankMonitor::signal_ranks(int signal, const std::vector<int>& ranks) {
 void RankMonitor::carry_out(const JobActions& actions) {
   if (actions.publish) store_->publish(*actions.publish);
   if (actions.interrupt_ranks) {
+    std::vector<int> starting;
+    for (int rank = 0; rank < members_.size(); ++rank) {
+      if (!verdict_.sessions().has(rank)) starting.push_back(rank);
+    }
+    output_.fold_interrupts(starting);
     agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGINT, .whole_group = true});
     // A stopped process handles the signal only when it is continued.
     agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});

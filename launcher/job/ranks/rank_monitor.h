@@ -47,7 +47,7 @@ class RankMonitor {
   [[nodiscard]] const Membership& members() const { return members_; }
   [[nodiscard]] bool ending() const { return verdict_.ending(); }
   [[nodiscard]] Notice::State state() const {
-    return {.ending = verdict_.ending(), .any_in_session = verdict_.any_in_session(), .stopping = stop_.has_value()};
+    return {.ending = verdict_.ending(), .any_in_session = verdict_.sessions().any(), .stopping = stop_.has_value()};
   }
   [[nodiscard]] const std::string& store_address() const { return store_->address(); }
 

@@ -20,6 +20,10 @@ class RankOutput {
   // Keeps back the standard error of all ranks but this one; -1: of all.
   virtual void keep_back_all_but(int rank) = 0;
   virtual void show_kept_back(int rank, TimePoint now) = 0;
+  // Ctrl-C has interrupted these ranks before they used the runtime.
+  virtual void fold_interrupts(const std::vector<int>& ranks) = 0;
+  // Those of them that were loading libraries.
+  [[nodiscard]] virtual std::vector<int> interrupted() const = 0;
   [[nodiscard]] virtual std::vector<std::string> last_lines(int rank) const = 0;
   [[nodiscard]] virtual std::string last_word(int rank) const = 0;
   [[nodiscard]] virtual std::optional<RaisedException> last_exception(int rank) const = 0;

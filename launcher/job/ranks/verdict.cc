@@ -23,7 +23,10 @@ bool among(const List& list, const Item& item) {
 }  // namespace
 
 Verdict::Verdict(Config config)
-    : config_(std::move(config)), ranks_(config_.hosts.size()), order_(config_.hosts.size()) {}
+    : config_(std::move(config)),
+      ranks_(config_.hosts.size()),
+      sessions_(config_.hosts.size()),
+      order_(config_.hosts.size()) {}
 
 std::uint32_t Verdict::grace_ms() const { return static_cast<std::uint32_t>(config_.grace * 1000); }
 
@@ -40,13 +43,16 @@ const std::optional<RankExited>& Verdict::end_of(int rank) const {
 Stop Verdict::stop_after_failure() const {
   Stop out{.term_after = grace_ms() / 2, .kill_after = grace_ms()};
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (!ranks_[i].in_session() && !ranks_[i].end) out.term_now.push_back(static_cast<int>(i));
+    const int rank = static_cast<int>(i);
+    if (!sessions_.has(rank) && !ranks_[i].end) out.term_now.push_back(rank);
   }
   return out;
 }
 
 JobActions Verdict::fail(int rank, Cause cause, const net::RankFailure& reported) {
+  using Kind = net::JobEvent::Kind;
   const bool left = cause.kind == CauseKind::kLeftEarly;
+  const auto& end = end_of(rank);
   failure_ = FailureReport{.rank = rank,
                            .host = config_.hosts[static_cast<std::size_t>(rank)],
                            .pid = at(rank).pid,
@@ -55,52 +61,43 @@ JobActions Verdict::fail(int rank, Cause cause, const net::RankFailure& reported
                            .place = reported.place};
   ending_ = true;
   loss_published_ = !left;
-  JobActions out{
-      .publish = net::JobEvent{.kind = left ? net::JobEvent::Kind::kRankLeft : net::JobEvent::Kind::kRankFailed,
-                               .rank = rank,
-                               .signal = cause.signal,
-                               .exit_code = cause.kind == CauseKind::kRaised ? 1 : cause.exit_code,
-                               .host = failure_->host,
-                               .cause = text_of(cause)},
-      .stop = stop_after_failure(),
-      .failure_known = true};
+  JobActions out{.publish = net::JobEvent{.kind = left                               ? Kind::kRankLeft
+                                                  : cause.kind == CauseKind::kRaised ? Kind::kRankRaised
+                                                                                     : Kind::kRankFailed,
+                                          .rank = rank,
+                                          .signal = cause.signal,
+                                          .exit_code = cause.kind == CauseKind::kRaised ? 1 : cause.exit_code,
+                                          .host = failure_->host,
+                                          .cause = text_of(cause),
+                                          .explained_by_output = end && end->wrote && output_may_explain(cause)},
+                 .stop = stop_after_failure(),
+                 .failure_known = true};
   // A rank that has reported its error is already ending. It gets no TERM now.
   std::erase(out.stop->term_now, rank);
   return out;
 }
 
-// Finds a rank that has exited with 0 although others need it: some rank is in a session that this rank never joined,
-// joined one time less, or joined and did not leave.
+// Finds a rank that has exited with 0 although others need it.
 JobActions Verdict::look_for_early_leaver() {
-  if (ending_) return {};
-  int session = 0;  // the latest session that some rank is in
-  for (const Rank& rank : ranks_) {
-    if (rank.in_session()) session = std::max(session, rank.joins);
-  }
-  if (session == 0) return {};
-  for (std::size_t gone = 0; gone < ranks_.size(); ++gone) {
-    const Rank& rank = ranks_[gone];
-    if (!rank.end || rank.end->exit_code != 0 || rank.end->signal != 0) continue;
-    if (order_.is_missing(static_cast<int>(gone))) continue;
-    if (rank.joins <= rank.leaves && rank.joins >= session) continue;
-    return fail(static_cast<int>(gone), left_early_cause());
+  const int session = ending_ ? 0 : sessions_.latest();
+  for (std::size_t i = 0; i < ranks_.size() && session != 0; ++i) {
+    const int rank = static_cast<int>(i);
+    const auto& end = ranks_[i].end;
+    if (!end || end->exit_code != 0 || end->signal != 0 || order_.is_missing(rank)) continue;
+    if (sessions_.needs(rank, session)) return fail(rank, left_early_cause());
   }
   return {};
 }
 
-bool Verdict::any_in_session() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.in_session(); });
-}
-
 JobActions Verdict::joined(int rank) {
   if (!known(rank)) return {};
-  ++at(rank).joins;
+  sessions_.joined(rank);
   JobActions out = look_for_early_leaver();
   return ending_ ? out : runs_on(rank);
 }
 
 JobActions Verdict::left(int rank) {
-  if (known(rank)) at(rank).leaves = at(rank).joins;
+  if (known(rank)) sessions_.left(rank);
   return {};
 }
 
@@ -163,6 +160,7 @@ JobActions Verdict::exited(const RankExited& event, std::uint64_t round) {
   Rank& rank = at(event.rank);
   order_.exited(event.rank, round);
   rank.end = event;
+  sessions_.ended(event.rank);
   rank.pid = event.pid;
   // The rank left its session, others missed it, and only now its exit shows that it had failed: sys.exit(3) leaves
   // first.

@@ -12,6 +12,7 @@
 #include "launcher/job/ranks/blame.h"
 #include "launcher/job/ranks/exit_order.h"
 #include "launcher/job/ranks/interrupts.h"
+#include "launcher/job/ranks/sessions.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/report/failure_report.h"
 #include "runtime/base/clock.h"
@@ -74,19 +75,14 @@ class Verdict {
   [[nodiscard]] std::vector<int> servers_left() const;  // that still run
   // True if it was interrupted again while it was ending. The job must then end now.
   [[nodiscard]] bool interrupted_again() const { return interrupts_.repeated(); }
-  [[nodiscard]] bool in_session(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).in_session(); }
+  [[nodiscard]] const Sessions& sessions() const { return sessions_; }
   // The pid of the process that was started for it.
   [[nodiscard]] int pid_of(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).pid; }
-  // True if some rank uses the runtime now.
-  [[nodiscard]] bool any_in_session() const;
 
  private:
   struct Rank {
     int pid = 0;
-    int joins = 0;
-    int leaves = 0;
     std::optional<RankExited> end;
-    [[nodiscard]] bool in_session() const { return joins > leaves && !end; }
   };
   Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
   [[nodiscard]] bool known(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size(); }
@@ -102,6 +98,7 @@ class Verdict {
 
   Config config_;
   std::vector<Rank> ranks_;
+  Sessions sessions_;
   ExitOrder order_;
   std::optional<FailureReport> failure_;  // its exit code is set if no rank gives it
   bool ending_ = false;

@@ -60,7 +60,8 @@ JobStart::JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& 
              .log = &log},
             agents, queue_, spawner),
       probes_(key, config.plan.job_id, config.options().hosts.network),
-      logins_(agents, spawner) {
+      logins_(agents, spawner),
+      naming_(agents) {
   tree_.open();
 }
 
@@ -177,6 +178,10 @@ Result<bool> JobStart::on(AgentLink& agent, const Frame& frame) {
       return with(decode<Refused>(frame.payload), [&](const Refused& why) { refused(agent, why); });
     case FromAgent::kProbed:
       return with(decode<Probed>(frame.payload), [&](const Probed& answer) { probed(agent, answer); });
+    case FromAgent::kResolved:
+      return with(decode<Resolved>(frame.payload), [&](const Resolved& answer) {
+        if (auto chosen = naming_.answered(agent, answer)) named(*std::move(chosen));
+      });
     case FromAgent::kHostFailed:
       return with(decode<HostFailed>(frame.payload), [&](const HostFailed& fault) { tree_.host_failed(agent, fault); });
     default:
@@ -290,7 +295,8 @@ void JobStart::open_probes() {
 }
 
 bool JobStart::has_answered(const AgentLink& agent) const {
-  return agent.state >= AgentLink::State::kAnswered && (phase_ != Phase::kProbing || agent.probes.has_value());
+  if (agent.state < AgentLink::State::kAnswered) return false;
+  return phase_ == Phase::kProbing ? agent.probes.has_value() : phase_ != Phase::kNaming || agent.names.has_value();
 }
 
 void JobStart::probed(AgentLink& agent, const Probed& answer) {
@@ -317,6 +323,14 @@ void JobStart::choose_addresses() {
   store->host = choice->head->candidate.address;
   reasons.push_back("address of " + choice->head->reason);
   layout_.plan.store = net::to_string(*store);
+  if (!naming_.ask(static_cast<std::size_t>(layout_.plan.assignment.places.front().host))) return make_ready();
+  phase_ = Phase::kNaming;
+}
+
+void JobStart::named(MasterName chosen) {
+  if (outcome_ != Outcome::kNone) return;
+  layout_.plan.master_name = std::move(chosen.name);
+  layout_.plan.assignment.reasons.push_back(std::move(chosen.reason));
   make_ready();
 }
 

@@ -1,6 +1,6 @@
 // The first state of a job. Agents start. If it decides which hosts get ranks, they report what their hosts have. They
-// prepare their hosts, or say why they cannot take part. They try each other's addresses. Then everything is known for
-// the plan.
+// prepare their hosts, or say why they cannot take part. They try each other's addresses. If rank 0's address is an
+// IPv6 address, they resolve the names of its host. Then everything is known for the plan.
 #pragma once
 
 #include <functional>
@@ -13,6 +13,7 @@
 #include "launcher/job/start/agent_tree.h"
 #include "launcher/job/start/job_config.h"
 #include "launcher/job/start/login_check.h"
+#include "launcher/job/start/master_naming.h"
 #include "launcher/job/start/probe_round.h"
 #include "launcher/job/start/start_faults.h"
 #include "launcher/job/start/start_queue.h"
@@ -57,7 +58,7 @@ class JobStart final : public JobState {
   [[nodiscard]] std::optional<TimePoint> deadline() const override;
 
  private:
-  enum class Phase { kAsking, kPreparing, kProbing };
+  enum class Phase { kAsking, kPreparing, kProbing, kNaming };
 
   void start_agents(TimePoint now);
   void start_agent(AgentLink& agent, TimePoint now);
@@ -73,6 +74,7 @@ class JobStart final : public JobState {
   void choose_addresses();
   void give_up(AgentLink& agent, const std::string& why);
   void refuse(Refusal why);
+  void named(MasterName chosen);
   void make_ready();
 
   const JobConfig& config_;
@@ -86,6 +88,7 @@ class JobStart final : public JobState {
   AgentTree tree_;
   ProbeRound probes_;
   LoginCheck logins_;
+  MasterNaming naming_;
   StartFaults faults_;
   LaunchPlan plan_;  // valid when the outcome is kReady
   Outcome outcome_ = Outcome::kNone;

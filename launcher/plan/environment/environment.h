@@ -70,6 +70,7 @@ struct JobFacts {
   std::vector<std::string> address;     // by host: what other ranks connect to
   std::vector<std::string> interface;   // by host: interface with that address; empty if all ranks are on one host
   std::vector<std::uint16_t> tf_ports;  // by rank, empty without TF_CONFIG
+  std::string master_name;              // a name of rank 0's host for MASTER_ADDR; empty: its address
   std::uint16_t master_port = 0;
   std::uint16_t jax_port = 0;
   std::string job_id;

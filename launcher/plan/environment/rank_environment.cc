@@ -82,7 +82,8 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   add("TORCHELASTIC_RUN_ID", facts.job_id);
   add("TORCHELASTIC_RESTART_COUNT", "0");
   add("TORCHELASTIC_MAX_RESTARTS", "0");
-  out.push_back({"MASTER_ADDR", address_of(facts, 0), "PyTorch: the host of rank 0"});
+  const std::string& master = facts.master_name.empty() ? address_of(facts, 0) : facts.master_name;
+  out.push_back({"MASTER_ADDR", master, "PyTorch: the host of rank 0"});
   out.push_back(
       {"MASTER_PORT", port_text(facts.master_port), "PyTorch: a free port on the host of rank 0, or the one of -x"});
 }

@@ -241,6 +241,8 @@ Result<std::vector<int>> parse_slurm_counts(const std::string& text, const std::
   return out;
 }
 
+bool in_slurm_job(const Environment& environment) { return is_set(environment, "SLURM_JOB_ID"); }
+
 Result<std::optional<Allocation>> slurm_allocation(const Environment& environment) {
   const std::vector<std::string> components = suffixes(environment);
   if (!is_set(environment, "SLURM_JOB_NODELIST" + components.front())) return std::optional<Allocation>();

@@ -14,6 +14,9 @@ Result<std::vector<int>> parse_slurm_counts(const std::string& text, const std::
 // variables that are true on this host only.
 Environment environment_of_steps(const Environment& environment);
 
+// True for a process of a Slurm job. scancel can send a signal to all of them, also to the ranks.
+bool in_slurm_job(const Environment& environment);
+
 Result<std::optional<Allocation>> slurm_allocation(const Environment& environment);
 
 // The first component of a heterogeneous job that has all of these hosts, numbered as in srun's --het-group. 0 if the

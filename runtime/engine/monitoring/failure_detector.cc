@@ -15,8 +15,10 @@ TimePoint due_at(LinkEnd end, TimePoint now) { return is_bad_message(end) ? now 
 
 }  // namespace
 
-ErrorInfo FailureDetector::lost(int rank, const std::string& host, const std::string& cause) const {
-  return net::loss_of(rank, host.empty() ? host_of(rank) : host, cause, has_left(rank));
+ErrorInfo FailureDetector::lost(net::LostRank rank) const {
+  if (rank.host.empty()) rank.host = host_of(rank.rank);
+  rank.left = has_left(rank.rank);
+  return net::loss_of(rank);
 }
 
 std::string FailureDetector::host_of(int rank) const {
@@ -31,14 +33,23 @@ void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
     case net::JobEvent::Kind::kStacksAsked:
       return;
     case net::JobEvent::Kind::kRankFailed:
-      certain_ = lost(event.rank, event.host, event.cause);
+      certain_ = lost({.rank = event.rank,
+                       .host = event.host,
+                       .cause = event.cause,
+                       .explained_by_output = event.explained_by_output});
+      return;
+    case net::JobEvent::Kind::kRankRaised:
+      certain_ = net::raised_by(event.rank, event.host.empty() ? host_of(event.rank) : event.host, event.cause);
       return;
     case net::JobEvent::Kind::kHostsFailed:
       certain_ = net::hosts_failed(event.rank, event.host, event.cause);
       return;
     case net::JobEvent::Kind::kRankLeft: {
       // The rank's own message that it leaves may still be on its way through the leader.
-      ErrorInfo error = lost(event.rank, event.host, event.cause.empty() ? "exited with code 0" : event.cause);
+      ErrorInfo error = lost({.rank = event.rank,
+                              .host = event.host,
+                              .cause = event.cause.empty() ? "exited with code 0" : event.cause,
+                              .explained_by_output = event.explained_by_output});
       error.code = Errc::kRankLeft;
       if (!has_left(event.rank)) {
         suspect_until({.rank = event.rank, .error = std::move(error), .until = now + kGrace});
@@ -52,7 +63,7 @@ void FailureDetector::launcher_gone(const Status& why, int own) {
   if (certain_) return;
   // If the ranks were started without distrun, a rank takes the launcher's place.
   if (const auto& ranks = why.info().ranks; !ranks.empty() && ranks.front() != own) {
-    certain_ = lost(ranks.front(), "", why.info().cause);
+    certain_ = lost({.rank = ranks.front(), .host = {}, .cause = why.info().cause});
     return;
   }
   certain_ = ErrorInfo{.code = Errc::kAborted,
@@ -83,7 +94,7 @@ void FailureDetector::suspect_until(Suspicion suspicion) {
 
 void FailureDetector::suspect(int rank, const std::string& sign, LinkEnd end, TimePoint now) {
   if (certain_) return;
-  ErrorInfo error = lost(rank, "", sign);
+  ErrorInfo error = lost({.rank = rank, .host = {}, .cause = sign});
   error.link = end;
   suspect_until({.rank = rank, .error = std::move(error), .until = due_at(end, now)});
 }

@@ -52,7 +52,8 @@ class FailureDetector {
     TimePoint until;
     bool silent = false;  // the rank only does not answer; the end of its connection would say more
   };
-  [[nodiscard]] ErrorInfo lost(int rank, const std::string& host, const std::string& cause) const;
+  // Adds the host and whether the rank has left, as far as this rank knows them.
+  [[nodiscard]] ErrorInfo lost(net::LostRank rank) const;
   [[nodiscard]] std::string host_of(int rank) const;  // empty: not known
   void suspect_until(Suspicion suspicion);
 

@@ -13,14 +13,15 @@ namespace distrun::net {
 // The launcher pushes this to every rank. It sends at most one failure per rank; the first one is the first cause.
 struct JobEvent {
   // kHostsFailed: hosts, or the network to them, have failed. `cause` is a whole sentence, and `rank` is one of the
-  // ranks that cannot be reached.
-  enum class Kind { kRankFailed, kRankLeft, kStopAsked, kStacksAsked, kHostsFailed };
+  // ranks that cannot be reached. kRankRaised: the rank itself has given `cause`.
+  enum class Kind { kRankFailed, kRankLeft, kStopAsked, kStacksAsked, kHostsFailed, kRankRaised };
   Kind kind = Kind::kRankFailed;
   int rank = -1;   // world rank; -1 for kStopAsked and kStacksAsked
   int signal = 0;  // the signal that killed it, or 0
   int exit_code = 0;
   std::string host;
-  std::string cause;  // "killed by signal 9 (SIGKILL)", "ValueError: ...", "exited with code 3"
+  std::string cause;                 // "killed by signal 9 (SIGKILL)", "ValueError: ...", "exited with code 3"
+  bool explained_by_output = false;  // the rank has written text, which may say why it ended
 };
 
 // Why a rank ends the job. Its peers get the cause; the launcher gets all fields.
@@ -38,8 +39,19 @@ struct MissedPeers {
   bool deadlock = false;             // all ranks wait for one another, so none of them is the cause alone
 };
 
-// The error for the other ranks if a rank is gone: lost, or, if it `left` in good order, left too early.
-ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left);
+// A rank that is gone, for the error of the other ranks.
+struct LostRank {
+  int rank = -1;
+  std::string host;  // empty: not known
+  std::string cause;
+  bool left = false;  // it left in good order, but too early
+  bool explained_by_output = false;
+};
+ErrorInfo loss_of(const LostRank& lost);
+// The error's text if a rank has ended the job by an exception, or by abort(). All ranks get the same one.
+std::string raised_text(int rank, const std::string& host, const std::string& cause);
+// The error for the other ranks.
+ErrorInfo raised_by(int rank, const std::string& host, const std::string& cause);
 // The error for the other ranks if hosts, or the network to them, have failed. `rank` is one that cannot be reached.
 ErrorInfo hosts_failed(int rank, const std::string& host, const std::string& cause);
 // The error that ends a wait for other ranks when the event arrives; OK if the event does not end the job.

@@ -21,14 +21,14 @@ std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
       in_session_.erase(notice.rank);
       return std::nullopt;
     case kFailed:
-      return failure(JobEvent::Kind::kRankFailed, notice.failure.cause);
+      return failure(JobEvent::Kind::kRankRaised, notice.failure.cause);
     case kLeftEarly:
       return failure(JobEvent::Kind::kRankLeft, notice.failure.cause);
     case kStalled:
       if (notice.missed.ranks.empty()) return std::nullopt;
       return fail({.kind = JobEvent::Kind::kRankFailed,
                    .rank = notice.missed.ranks.front(),
-                   .cause = "held the others up: " + notice.failure.cause});
+                   .cause = "blocked the other ranks: " + notice.failure.cause});
     case kFollows:  // may arrive before the end of the missed rank's own connection
       if (notice.missed.ranks.empty()) return std::nullopt;
       return fail({.kind = JobEvent::Kind::kRankFailed,

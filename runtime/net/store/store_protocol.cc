@@ -5,7 +5,7 @@
 namespace distrun::net {
 namespace {
 constexpr std::size_t kMaxHostName = 256;
-constexpr int kEventKinds = 5;
+constexpr int kEventKinds = 6;
 constexpr std::size_t kMaxWaitingRanks = 1 << 20;
 constexpr std::size_t kMaxFunction = 256;
 }  // namespace
@@ -13,7 +13,7 @@ constexpr std::size_t kMaxFunction = 256;
 template <class V>
 void fields(V& v, Ref<V, JobEvent> event) {
   v.one_of(event.kind, kEventKinds)(event.rank, event.signal, event.exit_code);
-  v.cut_text(event.host, kMaxHostName).cut_text(event.cause, kMaxCause);
+  v.cut_text(event.host, kMaxHostName).cut_text(event.cause, kMaxCause)(event.explained_by_output);
 }
 
 template <class V>

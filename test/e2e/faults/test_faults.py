@@ -89,7 +89,7 @@ def test_a_rank_that_does_not_come_ends_the_job(faults) -> None:  # type: ignore
     job = faults("absent", "-x", "DISTRUN_START_TIMEOUT=1", "--grace", "1")
     assert job.finish(60) == 1, job.text
     assert re.search(r"raised 0 Timeout usable=False .*rank 1 did not call init\(\) in time", job.text), job.text
-    assert re.search(r"rank 1 on host \S+ \(pid \d+\) held the others up: ", job.text), job.text
+    assert re.search(r"rank 1 on host \S+ \(pid \d+\) blocked the other ranks: ", job.text), job.text
 
 
 def test_giving_up_with_a_code_is_no_early_leave(faults) -> None:  # type: ignore[no-untyped-def]

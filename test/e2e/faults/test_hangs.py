@@ -46,7 +46,7 @@ def test_ranks_that_wait_for_each_other_for_ever_end_the_job(hangs, tmp_path: Pa
     assert re.search(r"^distrun: deadlock: every rank has waited for others for 3.0 s", job.text, re.MULTILINE), (
         job.text
     )
-    assert "held the others up" not in job.text, job.text
+    assert "blocked the other ranks" not in job.text, job.text
     named = job.text.split("no wait can end: ", 1)[1].splitlines()[0]
     for rank in range(size):
         assert re.search(rf"\b{rank} \(\S+\)[^;]* waits? in ", named), named
@@ -194,10 +194,13 @@ def test_ctrl_backslash_shows_all_ranks_and_the_job_goes_on(hangs) -> None:  # t
 
 
 def test_ctrl_backslash_where_ranks_are_in_no_session(hangs, start_job: StartJob) -> None:  # type: ignore[no-untyped-def]
-    job = hangs("late", size=2, seconds=4)
-    job.wait_lines("ready 1")
+    job = hangs("late", size=2, seconds=6)
+    job.ranks(2)
+    time.sleep(1.5)  # by then rank 0 waits in init()
     job.signal(signal.SIGQUIT)
-    assert re.search(r"ranks? (0-)?1 .*in no session: before init\(\)", "\n".join(stacks(job))), job.text
+    shown = "\n".join(stacks(job))
+    assert re.search(r"rank 0 \(\S+\) is in init\(\), which waits for rank 1$", shown, re.MULTILINE), shown
+    assert re.search(r"rank 1 \(\S+\) is in no session: before init\(\)", shown), shown
     assert job.finish() == 0, job.text
     shell = start_job("-np", "2", "--oversubscribe", "sh", "-c", "echo up; sleep 3")
     shell.wait_lines("up")

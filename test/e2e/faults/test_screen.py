@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from ..conftest import launcher_path
+from ..conftest import StartJob, launcher_path
 
 
 def run(program: str, tmp_path: Path, *options: str, stdin: str = "") -> tuple[int, str]:
@@ -80,3 +81,44 @@ def test_a_prompt_without_input_says_how_to_answer_it(tmp_path: Path) -> None:
     for program in ("breakpoint()\n", "input('name? ')\n"):
         code, text = run(program, tmp_path, "-np", "2", "--grace", "2")
         assert code == 1 and text.count("--tty RANK") == 1, text
+
+
+ENDS = """
+import os, sys, numpy as np, distrun.numpy as hvd
+hvd.init()
+if hvd.rank() == 1:
+    {how}
+hvd.allreduce(np.ones(2, np.float32), name="grad")
+"""
+
+
+def test_the_others_are_pointed_to_the_output_of_a_rank_only_if_there_is_some(tmp_path: Path) -> None:
+    points = "see the output of that rank"
+    for how in ("os.kill(os.getpid(), 9)", "print('a line', flush=True); os.kill(os.getpid(), 9)", "os._exit(3)"):
+        _, text = run(ENDS.format(how=how), tmp_path, "-np", "2", "--all-errors")
+        assert "RankLost: rank 1 on localhost was lost: " in text and points not in text, text
+    _, text = run(ENDS.format(how="print('no data', flush=True); os._exit(3)"), tmp_path, "-np", "2", "--all-errors")
+    assert f"rank 1 on localhost was lost: exited with code 3. The job ends; {points}" in text, text
+
+
+def test_one_exception_has_one_name_on_all_ranks(tmp_path: Path) -> None:
+    _, text = run(RAISES, tmp_path, "-np", "4", "--all-errors")
+    told = re.findall(r"RankLost: (.*) \(train.py:\d+\)", text)
+    assert set(told) == {"rank 2 on localhost failed: ValueError: batch 17 has 31 rows, expected 32"}, text
+    assert len(told) == 3, text
+
+
+def test_ctrl_c_while_libraries_load_gives_one_line(tmp_path: Path, start_job: StartJob, python: str) -> None:
+    (tmp_path / "slow_library.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    (tmp_path / "loads.py").write_text("import slow_library\n")
+    (tmp_path / "works.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    for script, *options in (("loads.py",), ("loads.py", "--all-errors"), ("works.py",)):
+        job = start_job("-np", "3", "--oversubscribe", *options, python, tmp_path / script)
+        job.wait_lines("loading", count=3)
+        job.signal(signal.SIGINT)
+        assert job.finish() == 130, job.text
+        line = "distrun: ranks 0-2 were loading libraries when they were interrupted"
+        folded = script == "loads.py" and not options
+        assert job.text.count(line) == int(folded), job.text
+        assert job.text.count("KeyboardInterrupt") == (0 if folded else 3), job.text
+        assert ("Traceback" in job.text) != folded, job.text

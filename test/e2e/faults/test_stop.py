@@ -32,7 +32,7 @@ def assert_named(job: Job, victim: int, told: int, *, leaving: bool = False) -> 
     """
     code = job.finish(60)
     assert code not in (0, 70), job.text
-    stopped = rf"rank {victim} on host \S+ \(pid \d+\) is stopped \(T: by a signal\) and held the others up: "
+    stopped = rf"rank {victim} on host \S+ \(pid \d+\) is stopped \(T: by a signal\) and blocked the other ranks: "
     assert re.search(stopped, job.text), job.text
     raised = [match for match in re.finditer(RAISED, job.text) if int(match[1]) != victim]
     for match in raised:
@@ -83,7 +83,7 @@ def test_stopped_while_a_process_set_is_made(start_job: StartJob, python: str, p
         time.sleep(random.Random(f"{backend}{moment}").uniform(0.0, 0.3))
         os.kill(pids[4], signal.SIGSTOP)
         assert job.finish(60) == 1, job.text
-        stopped = r"rank 4 on host \S+ \(pid \d+\) is stopped \(T: by a signal\) and held the others up: "
+        stopped = r"rank 4 on host \S+ \(pid \d+\) is stopped \(T: by a signal\) and blocked the other ranks: "
         assert re.search(stopped, job.text), job.text
 
     with ThreadPoolExecutor(3) as pool:

@@ -195,8 +195,9 @@ def has_handlers() -> None:
 
 def late() -> None:
     """Rank 1 calls init() late."""
-    if int(os.environ["RANK"]) == 1:
-        print(f"ready 1 {os.getpid()}", flush=True)
+    rank = int(os.environ["RANK"])
+    print(f"ready {rank} {os.getpid()}", flush=True)
+    if rank == 1:
         time.sleep(SECONDS)
     hvd.init()
 

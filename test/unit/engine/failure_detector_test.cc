@@ -36,6 +36,31 @@ TEST_CASE("the launcher's word is certain at once and has the cause") {
   CHECK(has(error->message, "rank 2 on node1 was lost: killed by signal 9"));
 }
 
+TEST_CASE("an error points to the output of a rank only if there is some") {
+  for (const bool wrote : {true, false}) {
+    const net::JobEvent event{
+        .rank = 2, .exit_code = 3, .host = "node1", .cause = "exited with code 3", .explained_by_output = wrote};
+    FailureDetector detector(kHosts);
+    detector.heard(event, kStart);
+    const std::string text = "rank 2 on node1 was lost: exited with code 3. The job ends";
+    CHECK(detector.verdict(kStart)->message == text + (wrote ? "; see the output of that rank" : ""));
+    CHECK(net::end_of_job(event).message() == detector.verdict(kStart)->message);
+  }
+}
+
+TEST_CASE("a rank that gave its reason itself has failed, and was not lost") {
+  const net::JobEvent event{.kind = Kind::kRankRaised, .rank = 2, .cause = "ValueError: bad (train.py:3)"};
+  FailureDetector detector(kHosts);
+  detector.heard(event, kStart);
+  const auto error = detector.verdict(kStart);
+  REQUIRE(error);
+  CHECK(error->code == Errc::kRankLost);
+  CHECK(error->ranks == std::vector<int>{2});
+  CHECK_FALSE(error->usable);
+  CHECK(error->message == "rank 2 on node1 failed: ValueError: bad (train.py:3). The job ends");
+  CHECK(net::end_of_job(event).message() == "rank 2 failed: ValueError: bad (train.py:3). The job ends");
+}
+
 TEST_CASE("where hosts or their network failed, the error blames no rank and points to no rank's output") {
   const net::JobEvent event{.kind = Kind::kHostsFailed, .rank = 2, .host = "node1", .cause = "host node1 is lost"};
   FailureDetector detector(kHosts);

@@ -96,6 +96,16 @@ TEST_CASE("a rank finds what every framework reads") {
         R"({"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.1:7001", "[fd00::2]:7002", "[fd00::2]:7003"]})");
 }
 
+TEST_CASE("MASTER_ADDR may be a name in place of an IPv6 address, and the other variables have the address") {
+  JobFacts facts = four_ranks();
+  facts.address[0] = "fd00::1";
+  CHECK(values(rank_environment(facts, {}, {}, {}, 3))["MASTER_ADDR"] == "fd00::1");
+  facts.master_name = "a.site";
+  auto env = values(rank_environment(facts, {}, {}, {}, 3));
+  CHECK(env["MASTER_ADDR"] == "a.site");
+  CHECK(env["JAX_COORDINATOR_ADDRESS"] == "[fd00::1]:6001");
+}
+
 TEST_CASE("NCCL, Gloo and TensorPipe are told the interface, NCCL not as the beginning of a name") {
   JobFacts facts = four_ranks();
   facts.interface = {"eth1", "eth1"};

@@ -61,6 +61,17 @@ TEST_CASE("a child gets exactly what it is given") {
   CHECK(pid == session);
 }
 
+TEST_CASE("a child starts with all signals as usual, but SIGQUIT may stay ignored") {
+  const auto ignored = [](bool ignore_quit) {
+    ProcessSpec spec{.program = "/bin/grep", .argv = {"grep", "SigIgn", "/proc/self/status"}};
+    spec.ignore_quit = ignore_quit;
+    const std::string text = run(spec).output;
+    return std::stoull(text.substr(text.find('\t')), nullptr, 16);
+  };
+  CHECK(ignored(false) == 0);
+  CHECK(ignored(true) == 1ULL << (SIGQUIT - 1));
+}
+
 TEST_CASE("a script without #! runs in the shell") {
   const test::Sysroot tree;
   tree.write("script", "echo from $1\n");

@@ -59,10 +59,11 @@ TEST_CASE("messages survive encoding, cut ones are refused") {
   CHECK(decode<Start>(encode(start))->key == start.key);
   refuses_prefixes(encode(start), [](auto bytes) { return decode<Start>(bytes); });
 
-  const RankExited exited{.rank = 1, .pid = 2, .exit_code = 3, .signal = 4, .out_of_memory = true};
+  const RankExited exited{.rank = 1, .pid = 2, .exit_code = 3, .signal = 4, .out_of_memory = true, .wrote = true};
   REQUIRE(decode<RankExited>(encode(exited)).ok());
   CHECK(decode<RankExited>(encode(exited))->out_of_memory);
   CHECK_FALSE(decode<RankExited>(encode(exited))->by_agent);
+  CHECK(decode<RankExited>(encode(exited))->wrote);
   refuses_prefixes(encode(exited), [](auto bytes) { return decode<RankExited>(bytes); });
 
   const StartHosts order{.binary = "/bin/distrun",
@@ -173,12 +174,13 @@ TEST_CASE("the bytes of every message of head and agent stay as they are") {
       .gpus = {{0, "0000:3b:00.0", "GPU-1", "H", 1, {1, 2}, {{.gpu_instance = 7, .compute_instance = 0}}}},
       .visible_devices = "0"};
   prepared.facts.machine = "m";
+  prepared.facts.name = "n";
   prepared.facts.ports = {4242};
   prepared.facts.address = "10.0.0.7";
   prepared.facts.candidates = {{"eth0", "10.0.0.7", 1000}};
   prepared.facts.probe_port = 4711;
   prepared.facts.reasons = {"why"};
-  CHECK(digest(encode(prepared)) == 0x9bd574a30bfd4d31);
+  CHECK(digest(encode(prepared)) == 0xb8730beedbb51a36);
   Start start{.plan = {.host = "h", .key_fd = 4}, .tf_cluster = "cl", .no_grpc_proxy = "np", .key = key};
   start.plan.ranks = {{.rank = 1,
                        .local_rank = 1,
@@ -190,6 +192,8 @@ TEST_CASE("the bytes of every message of head and agent stay as they are") {
   CHECK(digest(encode(start)) == 0xa613c55f76bbecf5);
   CHECK(digest(encode(Probe{.key = key, .host = 1, .targets = {{0, 1, "a:1"}}})) == 0xdb6efa1df1a8ed03);
   CHECK(digest(encode(Probed{.results = {{0, 1, "no"}}})) == 0x3086f823beba5dc4);
+  CHECK(digest(encode(Resolve{.names = {"h1"}})) == 0xa09102e7944f461);
+  CHECK(digest(encode(Resolved{.addresses = {{"fd99::1"}, {}}})) == 0x38a1339c72b088c);
   CHECK(digest(encode(StreamBytes{.rank = 1, .stream = 1, .when = 99, .bytes = key})) == 0xda3df6b4b4b4f554);
   CHECK(digest(encode(Credit{.rank = 1, .stream = 1, .bytes = 2})) == 0x1f53b7f660d924ed);
   CHECK(digest(encode(SignalRanks{.signal = 15, .whole_group = true, .ranks = {1}})) == 0x60b7165fc0cff981);
@@ -206,7 +210,7 @@ TEST_CASE("the bytes of every message of head and agent stay as they are") {
   CHECK(digest(encode(HostFailed{.index = 1, .text = "no route"})) == 0x13af0e90ee13b902);
   CHECK(digest(encode(Refused{.exit_code = 64, .text = "no"})) == 0x4cbbf612d145d0ec);
   const RankExited exited{.rank = 1, .pid = 2, .exit_code = 3, .signal = 9, .out_of_memory = true};
-  CHECK(digest(encode(exited)) == 0x9a47879183fd58e5);
+  CHECK(digest(encode(exited)) == 0x24e44143477e0d1f);
 }
 
 TEST_CASE("a fault in the job is told under its own name, not the message's") {

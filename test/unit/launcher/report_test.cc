@@ -48,9 +48,10 @@ TEST_CASE("how a first cause reads depends on what it is, not on what a rank say
   Cause raised = cause_of_end(0, 1);
   raised.exception = "ValueError: bad (train.py:3)";
   CHECK(line(raised) == "rank 1 on host h raised ValueError: bad (train.py:3) and exited with code 1.");
-  CHECK(line({.kind = CauseKind::kStalled, .text = "no answer"}) == "rank 1 on host h held the others up: no answer.");
+  CHECK(line({.kind = CauseKind::kStalled, .text = "no answer"}) ==
+        "rank 1 on host h blocked the other ranks: no answer.");
   CHECK(line({.kind = CauseKind::kStalled, .state = 'T', .text = "no answer"}) ==
-        "rank 1 on host h is stopped (T: by a signal) and held the others up: no answer.");
+        "rank 1 on host h is stopped (T: by a signal) and blocked the other ranks: no answer.");
   CHECK(line({.kind = CauseKind::kStalled, .state = 'D', .text = "no answer"})
             .find("is blocked in the kernel (D: by a disk") != std::string::npos);
   CHECK(line({.kind = CauseKind::kDeadlock, .text = "deadlock: all wait"}) == "deadlock: all wait.");

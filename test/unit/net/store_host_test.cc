@@ -33,8 +33,9 @@ TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
     return judge.hear({.kind = kind, .rank = 3, .failure = {.cause = "why"}, .missed = {.ranks = {3}}});
   };
   CHECK(told(Kind::kFailed)->cause == "why");
+  CHECK(told(Kind::kFailed)->kind == JobEvent::Kind::kRankRaised);
   CHECK(told(Kind::kLeftEarly)->kind == JobEvent::Kind::kRankLeft);
-  CHECK(told(Kind::kStalled)->cause == "held the others up: why");
+  CHECK(told(Kind::kStalled)->cause == "blocked the other ranks: why");
   CHECK_FALSE(told(Kind::kRefused));
   CHECK_FALSE(told(Kind::kNoProgress));
   StoreJudge judge;

@@ -60,8 +60,9 @@ TEST_CASE("the bytes of the store's messages are those of docs/internals/wire.md
   CHECK(digest(encode(swaps)) == 0x45e42f9c24ec8c45);
   CHECK(digest(encode(StoreRequest{.kind = Request::kCount, .id = 5, .key = "k"})) == 0x503c1dadbf4077dc);
   CHECK(digest(encode(StoreReply{.kind = Reply::kAbsent, .id = 5})) == 0x9fd6ba937435ce05);
-  const JobEvent event{.rank = 2, .signal = 9, .exit_code = -1, .host = "n1", .cause = "killed"};
-  CHECK(digest(encode(StoreReply{.kind = Reply::kEvent, .event = event})) == 0xfbd336f44e8d6b42);
+  const JobEvent event{
+      .rank = 2, .signal = 9, .exit_code = -1, .host = "n1", .cause = "killed", .explained_by_output = true};
+  CHECK(digest(encode(StoreReply{.kind = Reply::kEvent, .event = event})) == 0x7551a4217a4d42d9);
 }
 
 TEST_CASE("a value is there for those who come later", "[store_table]") {

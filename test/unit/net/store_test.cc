@@ -117,7 +117,8 @@ TEST_CASE("events reach every rank, also those that join later, in order", "[sto
                   .signal = 9,
                   .exit_code = 137,
                   .host = "node7",
-                  .cause = "killed by signal 9 (SIGKILL)"});
+                  .cause = "killed by signal 9 (SIGKILL)",
+                  .explained_by_output = true});
   server.publish({.kind = JobEvent::Kind::kStopAsked, .cause = "a rank failed"});
   const auto late = server.connect(1);
   for (StoreClient* client : {first.get(), late.get()}) {
@@ -132,7 +133,9 @@ TEST_CASE("events reach every rank, also those that join later, in order", "[sto
     CHECK(events[0].exit_code == 137);
     CHECK(events[0].host == "node7");
     CHECK(events[0].cause == "killed by signal 9 (SIGKILL)");
+    CHECK(events[0].explained_by_output);
     CHECK(events[1].kind == JobEvent::Kind::kStopAsked);
+    CHECK_FALSE(events[1].explained_by_output);
     CHECK(client->receive()->empty());
   }
 }

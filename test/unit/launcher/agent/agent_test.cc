@@ -197,6 +197,40 @@ TEST_CASE("what ranks said last arrives over a slow connection, whatever the hea
   CHECK(head.status() == 0);
 }
 
+TEST_CASE("SIGQUIT at an agent asks the head where the ranks are, and ends nothing") {
+  Head head;
+  Prepare order{.host = "h", .job_id = "j", .grace = 1};
+  order.common = {.command = {"/bin/sleep", "60"}, .cwd = "/"};
+  head.send(ToAgent::kPrepare, order);
+  REQUIRE(head.await(FromAgent::kPrepared));
+  head.send(ToAgent::kStart, start_of_one());
+  REQUIRE(head.await(FromAgent::kStarted));
+  ::kill(head.pid(), SIGQUIT);
+  CHECK(head.await(FromAgent::kStacksAsked));
+  head.send(ToAgent::kStop, Stop{});
+  const auto exited = head.await(FromAgent::kExited);
+  REQUIRE(exited);
+  CHECK_FALSE(decode<RankExited>(exited->payload)->wrote);
+  CHECK(head.await(FromAgent::kDone));
+  head.close();
+  head.status();
+}
+
+TEST_CASE("a rank that writes its only line just before its end has written something") {
+  Head head;
+  Prepare order{.host = "h", .job_id = "j", .grace = 1};
+  order.common = {.command = {"/bin/sh", "-c", "echo no data; exit 3"}, .cwd = "/"};
+  head.send(ToAgent::kPrepare, order);
+  REQUIRE(head.await(FromAgent::kPrepared));
+  head.send(ToAgent::kStart, start_of_one());
+  const auto exited = head.await(FromAgent::kExited);
+  REQUIRE(exited);
+  CHECK(decode<RankExited>(exited->payload)->wrote);
+  CHECK(head.await(FromAgent::kDone));
+  head.close();
+  head.status();
+}
+
 TEST_CASE("looking for a module does not count as silence of the head") {
   const test::Sysroot tree;
   tree.write("python", "#!/bin/sh\n[ \"$1\" != -c ] || sleep 1.5\n");

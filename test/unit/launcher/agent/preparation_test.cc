@@ -50,6 +50,14 @@ TEST_CASE("a program that is missing, and a head of another version, are refused
   CHECK(std::get<Refused>(other).text.find("host h1 has distrun") == 0);
 }
 
+TEST_CASE("a host knows the addresses of localhost, and of no name that does not exist") {
+  const Resolved answer = resolved({.names = {"localhost", "no-such-host.invalid"}});
+  REQUIRE(answer.addresses.size() == 2);
+  REQUIRE_FALSE(answer.addresses[0].empty());
+  for (const std::string& address : answer.addresses[0]) CHECK((address == "127.0.0.1" || address == "::1"));
+  CHECK(answer.addresses[1].empty());
+}
+
 TEST_CASE("probes need a listener, which ends when ranks start") {
   Preparation preparation;
   Probe probe{.host = 0};

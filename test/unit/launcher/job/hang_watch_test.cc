@@ -96,6 +96,18 @@ TEST_CASE("what the user asks for is shown, and is no part of the report of a go
   CHECK(watch.look_at({0}, kHangStart + seconds(5)) == std::vector<int>{0});
 }
 
+TEST_CASE("SIGQUIT to many processes of a job is one request, and the last look does not depend on it") {
+  HangWatch watch;
+  CHECK_FALSE(watch.look_at({0}, kHangStart).empty());
+  watch.answered(0, {});
+  REQUIRE(watch.take(kHangStart, {}).has_value());
+  CHECK(watch.look_at({0}, kHangStart + std::chrono::milliseconds(999)).empty());
+  CHECK_FALSE(watch.take(kHangStart + seconds(1), {}).has_value());
+  CHECK_FALSE(watch.look_at({0}, kHangStart + seconds(1)).empty());
+  CHECK(watch.is_last_look());
+  CHECK_FALSE(watch.look_at({0}, kHangStart + seconds(1)).empty());
+}
+
 TEST_CASE("only the exception of a rank that others wait for explains a wait") {
   HangWatch watch;
   (void)watch.waits(0, {wait_of("x", {1}, {0})}, kHangStart);

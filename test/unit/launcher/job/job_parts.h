@@ -22,6 +22,8 @@ struct FakeOutput final : RankOutput {
   void finish(int rank, TimePoint) override { finished.push_back(rank); }
   void keep_back_all_but(int rank) override { kept_back.push_back(rank); }
   void show_kept_back(int rank, TimePoint) override { shown.push_back(rank); }
+  void fold_interrupts(const std::vector<int>& ranks) override { interrupts = ranks; }
+  [[nodiscard]] std::vector<int> interrupted() const override { return interrupts; }
   [[nodiscard]] std::vector<std::string> last_lines(int rank) const override {
     return {"line of " + std::to_string(rank)};
   }
@@ -32,7 +34,7 @@ struct FakeOutput final : RankOutput {
   }
   std::map<int, RaisedException> exceptions;
   std::vector<std::string> said;
-  std::vector<int> written, finished, kept_back, shown;
+  std::vector<int> written, finished, kept_back, shown, interrupts;
 };
 
 class FakeStore final : public net::StoreServer {

@@ -1,6 +1,7 @@
 // The states of a job, one at a time. The test plays the agents and the rendezvous.
 #include <signal.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "launcher/exit_codes.h"
@@ -61,6 +62,46 @@ TEST_CASE("ranks can start when every host has answered") {
   CHECK_FALSE(has(job.spawner.told("a"), ToAgent::kStart));
   job.start.start_ranks();
   for (const std::string& host : kHosts) CHECK(has(job.spawner.told(host), ToAgent::kStart));
+}
+
+TEST_CASE("hosts are asked for a name of rank 0's host only if its address is an IPv6 address") {
+  JobConfig config = Starting::config_of(kHosts);
+  config.several_machines = true;
+  const auto probed = [](int to, const std::string& failure) {
+    return frame_of(FromAgent::kProbed, Probed{.results = {{.host = kHeadHost, .candidate = 0},
+                                                           {.host = to, .candidate = 0, .failure = failure},
+                                                           {.host = to, .candidate = 1}}});
+  };
+  const auto start = [&](Starting& job, const std::string& failure) {
+    job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+    for (std::size_t host = 0; host < 2; ++host) {
+      const std::string number = std::to_string(host + 1);
+      HostFacts facts{.machine = "m" + number, .ports = {1, 2, 3, 4}, .address = "127.0.0.1"};
+      facts.candidates = {{"eth0", "10.9.9." + number}, {"eth0", "fd99::" + number}};
+      CHECK(taken(job.start.on(job.agents[host], frame_of(FromAgent::kPrepared, Prepared{.facts = facts}))));
+    }
+    for (int host = 0; host < 2; ++host) {
+      const auto& agent = job.agents[static_cast<std::size_t>(host)];
+      CHECK(taken(job.start.on(job.agents[agent.index], probed(1 - host, failure))));
+    }
+  };
+  Starting v4(config);
+  start(v4, "");
+  CHECK(v4.start.outcome() == Outcome::kReady);
+  CHECK_FALSE(has(v4.spawner.told("a"), ToAgent::kResolve));
+
+  Starting v6(config);
+  start(v6, "no way");
+  CHECK(v6.start.outcome() == Outcome::kNone);
+  for (const std::string& host : kHosts) CHECK(has(v6.spawner.told(host), ToAgent::kResolve));
+  const auto answer = frame_of(FromAgent::kResolved, Resolved{.addresses = {{"fd99::1"}}});
+  CHECK(taken(v6.start.on(v6.agents[1], answer)));
+  CHECK(v6.start.has_answered(v6.agents[1]));
+  CHECK_FALSE(v6.start.has_answered(v6.agents[0]));
+  CHECK(v6.start.outcome() == Outcome::kNone);
+  CHECK(taken(v6.start.on(v6.agents[0], answer)));
+  CHECK(v6.start.outcome() == Outcome::kReady);
+  CHECK(v6.start.layout().plan.master_name == "a");
 }
 
 TEST_CASE("a job cannot start for the reasons of all its hosts") {
@@ -235,6 +276,18 @@ TEST_CASE("a rank's last word to the rendezvous is read before its end counts") 
   CHECK(failure.cause.text == "ValueError: x");
   CHECK(failure.tensor == "grad");
   CHECK((failure.place.file == "train.py" && failure.place.line == 8));
+}
+
+TEST_CASE("Ctrl-C folds the tracebacks of ranks that use the runtime not yet, and one line tells of them") {
+  Started job;
+  job.store->notices = {{.kind = net::StoreNotice::Kind::kJoined, .rank = 1}};
+  CHECK(taken(job.ranks.on(job.agents[0], frame_of(FromAgent::kOutput, StreamBytes{.rank = 0, .stream = 1}))));
+  job.ranks.interrupt(SIGINT, Clock::now());
+  CHECK(job.output.interrupts == std::vector<int>{0, 2, 3});
+  JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
+  ending.report_end(false);
+  const std::string line = "ranks 0,2-3 were loading libraries when they were interrupted";
+  CHECK(std::count(job.output.said.begin(), job.output.said.end(), line) == 1);
 }
 
 TEST_CASE("workers that are in no membership change nothing") {

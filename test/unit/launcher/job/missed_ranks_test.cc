@@ -334,7 +334,7 @@ TEST_CASE("a stall is decided as soon as all agents have answered", "[missed]") 
   const Step found = job.step();
   CHECK(found.blame->failure.rank == 2);
   CHECK(cause_of(found).state == '\0');
-  CHECK(text_of(cause_of(found)) == "held the others up: no answer");
+  CHECK(text_of(cause_of(found)) == "blocked the other ranks: no answer");
   CHECK(found.blame->failure.tensor == "grad");
 }
 

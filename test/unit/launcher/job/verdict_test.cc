@@ -84,12 +84,28 @@ TEST_CASE("the first failing rank gives the exit code, and all are told at once"
   CHECK(job.failure()->rank == 1);
 }
 
+TEST_CASE("the others are pointed to the output of a rank if it wrote some, and had time to say why it ends") {
+  const auto points = [](const RankExited& event) {
+    Verdict job = job_of(2);
+    job.joined(0);
+    return job.exited(event).publish->explained_by_output;
+  };
+  CHECK(points({.rank = 1, .exit_code = 3, .wrote = true}));
+  CHECK_FALSE(points({.rank = 1, .exit_code = 3}));
+  CHECK(points({.rank = 1, .signal = SIGSEGV, .wrote = true}));
+  CHECK_FALSE(points({.rank = 1, .signal = SIGSEGV}));
+  CHECK_FALSE(points({.rank = 1, .signal = SIGKILL, .wrote = true}));
+  CHECK(points({.rank = 1, .wrote = true}));  // left early
+}
+
 TEST_CASE("a rank that says why it fails is the first cause even if another ends sooner") {
   Verdict job = job_of(2);
   job.joined(0);
   job.joined(1);
   const JobActions actions = job.reported(1, {.cause = "ValueError: x", .place = {.file = "train.py", .line = 8}});
   REQUIRE(actions.publish);
+  CHECK(actions.publish->kind == Kind::kRankRaised);
+  CHECK_FALSE(actions.publish->explained_by_output);
   CHECK(actions.publish->cause == "ValueError: x");
   CHECK(actions.stop->term_now.empty());
   CHECK(quiet(job.exited({.rank = 0, .exit_code = 7})));
@@ -123,7 +139,7 @@ TEST_CASE("a rank that holds the others up is the first cause, whatever the othe
   CHECK(job.failure()->rank == 1);
   CHECK(job.failure()->cause.kind == CauseKind::kStalled);
   CHECK(job.failure()->tensor == "grad");
-  CHECK(text_of(job.failure()->cause) == "held the others up: no answer");
+  CHECK(text_of(job.failure()->cause) == "blocked the other ranks: no answer");
   SECTION("distrun ends it") { job.exited({.rank = 1, .signal = 9, .by_agent = true}); }
   SECTION("it dies in its clean-up") { job.exited({.rank = 1, .signal = 6}); }
   CHECK(job.exit_code() == 1);
@@ -435,7 +451,7 @@ TEST_CASE("a rank that misses another and ends well has not left early") {
     CHECK(job.failure()->cause.kind == CauseKind::kLeftEarly);
     CHECK(job.exit_code() == exit_code::kRankLeft);
   }
-  SECTION("it held the others up, and has caught the error of that") {
+  SECTION("it blocked the other ranks, and has caught the error of that") {
     job.misses(1);
     CHECK(quiet(job.exited({.rank = 1})));
     CHECK(job.blame(Blame{.failure = {.rank = 1, .cause = {.kind = CauseKind::kStalled, .text = "deadlock"}}})

@@ -55,6 +55,34 @@ TEST_CASE("no report has more than 15 lines, nor a line of more than 100 columns
   }
 }
 
+TEST_CASE("the line of the program is shown, however many frames of a library wait above it") {
+  RankView deep = view_of(0, 14);
+  auto& frames = deep.state->threads[0].frames;
+  const std::string folder = "/v/lib/python3.11/site-packages/tensorflow/";
+  for (int i = 20; i > 0; --i) {
+    frames.insert(frames.begin(),
+                  {.place = {.file = folder + "f" + std::to_string(i) + ".py", .line = i}, .function = "f"});
+  }
+  const std::string alone = stacks_text({deep});
+  CHECK(alone.find("tensorflow/f1.py:1 in f\n") != std::string::npos);
+  CHECK(alone.find("  ... train.py:14 in step\n  train.py:90 in main\n") != std::string::npos);
+  std::vector<RankView> views;
+  for (int rank = 0; rank < 4; ++rank) {
+    views.push_back(deep);
+    views.back().rank = rank;
+    views.back().state->operation += std::to_string(rank);
+  }
+  const std::string many = stacks_text(views);
+  CHECK(lines_of(many) <= static_cast<long>(kMostStackLines));
+  CHECK(many.find("  tensorflow/f1.py:1 in f\n  ... train.py:14 in step\n") != std::string::npos);
+  // Standard libraries and frozen modules are no part of the program either.
+  frames = {{.place = {.file = "<frozen runpy>", .line = 1}, .function = "g"},
+            {.place = {.file = "/usr/lib/python3.11/threading.py", .line = 2}, .function = "wait"}};
+  for (int i = 0; i < 20; ++i) frames.push_back(frames[1]);
+  frames.push_back({.place = {.file = "<string>", .line = 3}, .function = "<module>"});
+  CHECK(stacks_text({deep}).find("  ... <string>:3 in <module>\n") != std::string::npos);
+}
+
 TEST_CASE("the end of a long line stays: where the code is, how long a wait lasts, the kernel's function") {
   RankView deep = view_of(3, 7, true);
   deep.state->operation = "allreduce 'gradients." + std::string(80, 'l') + ".bias'";

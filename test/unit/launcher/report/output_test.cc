@@ -74,6 +74,29 @@ void flush(Output& output) {
   REQUIRE(poller.wait(Clock::now()).ok());
 }
 
+TEST_CASE("tracebacks of ranks that Ctrl-C interrupts while they load are not shown, and all errors if asked for") {
+  for (const bool all : {false, true}) {
+    Pipes pipes;
+    OutputConfig config{.hosts = {"here", "here"}};
+    config.options.all_errors = all;
+    auto made = made_over(pipes, config);
+    made->errors().fold_interrupts({0, 1});
+    const std::string traceback =
+        "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n"
+        "    import torch\nKeyboardInterrupt\n";
+    for (const int rank : {0, 1}) {
+      StreamBytes bytes{.rank = rank, .stream = 1};
+      for (const char c : traceback) bytes.bytes.push_back(static_cast<std::byte>(c));
+      made->write(bytes, Clock::now());
+    }
+    made->finish_all();
+    flush(*made);
+    const std::string shown = pipes.read(2);
+    CHECK((shown.find("KeyboardInterrupt") != std::string::npos) == all);
+    CHECK(made->errors().interrupted().size() == (all ? 0 : 2));
+  }
+}
+
 TEST_CASE("a reader that takes some of much and then nothing is told of, though nothing else happens") {
   Pipes pipes;
   auto made = made_over(pipes, {.hosts = {"here"}});
