@@ -41,6 +41,22 @@ void report(const LaunchPlan& plan, const JobConfig& config, const JobStart::Say
   }
 }
 
+// A single host probes only the head, so the order is known in advance. That saves a round trip.
+bool probes_head_only(const JobLayout& layout, const AgentLinks& agents) {
+  return layout.several_machines && agents.size() == 1;
+}
+
+void ask_for_probes(const AgentLinks& agents, const ProbeRound& probes) {
+  for (const auto& agent : agents.all()) {
+    agent->send(ToAgent::kProbe, encode(probes.order(static_cast<int>(agent->index))));
+  }
+}
+
+bool all_probed(const AgentLinks& agents) {
+  const auto& all = agents.all();
+  return std::all_of(all.begin(), all.end(), [](const auto& one) { return one->probes.has_value(); });
+}
+
 }  // namespace
 
 JobStart::JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& agents, AgentSpawner& spawner,
@@ -164,7 +180,7 @@ void JobStart::order_preparation(AgentLink& agent) {
     }
   }
   agent.send(ToAgent::kPrepare, encode(order));
-  if (!probes_head_only()) return;
+  if (order.ask || !probes_head_only(layout_, agents_)) return;
   if (const Status status = probes_.listen(); !status.ok())
     return refuse({.code = exit_code::kUnusable, .text = status.message()});
   agent.send(ToAgent::kProbe, encode(probes_.order(static_cast<int>(agent.index))));
@@ -177,11 +193,12 @@ Result<bool> JobStart::on(AgentLink& agent, const Frame& frame) {
     case FromAgent::kRefused:
       return with(decode<Refused>(frame.payload), [&](const Refused& why) { refused(agent, why); });
     case FromAgent::kProbed:
-      return with(decode<Probed>(frame.payload), [&](const Probed& answer) { probed(agent, answer); });
-    case FromAgent::kResolved:
-      return with(decode<Resolved>(frame.payload), [&](const Resolved& answer) {
-        if (auto chosen = naming_.answered(agent, answer)) named(*std::move(chosen));
+      return with(decode<Probed>(frame.payload), [&](const Probed& answer) {
+        agent.probes = answer.results;
+        if (all_probed(agents_) && outcome_ == Outcome::kNone) choose_addresses();
       });
+    case FromAgent::kResolved:
+      return with(decode<Resolved>(frame.payload), [&](const Resolved& answer) { resolved(agent, answer); });
     case FromAgent::kHostFailed:
       return with(decode<HostFailed>(frame.payload), [&](const HostFailed& fault) { tree_.host_failed(agent, fault); });
     default:
@@ -278,32 +295,17 @@ void JobStart::choose_hosts() {
   outcome_ = Outcome::kChosen;
 }
 
-// A single host probes only the head, so the order is known in advance. That saves a round trip.
-bool JobStart::probes_head_only() const {
-  return layout_.several_machines && phase_ != Phase::kAsking && agents_.size() == 1;
-}
-
 void JobStart::open_probes() {
   phase_ = Phase::kProbing;
   if (const Status status = probes_.listen(); !status.ok())
     return refuse({.code = exit_code::kUnusable, .text = status.message()});
   for (const auto& agent : agents_.all()) probes_.add(agent->host, *agent->facts);
-  if (probes_head_only()) return;
-  for (const auto& agent : agents_.all()) {
-    agent->send(ToAgent::kProbe, encode(probes_.order(static_cast<int>(agent->index))));
-  }
+  if (!probes_head_only(layout_, agents_)) ask_for_probes(agents_, probes_);
 }
 
 bool JobStart::has_answered(const AgentLink& agent) const {
   if (agent.state < AgentLink::State::kAnswered) return false;
   return phase_ == Phase::kProbing ? agent.probes.has_value() : phase_ != Phase::kNaming || agent.names.has_value();
-}
-
-void JobStart::probed(AgentLink& agent, const Probed& answer) {
-  agent.probes = answer.results;
-  const bool all =
-      std::all_of(agents_.all().begin(), agents_.all().end(), [](const auto& one) { return one->probes.has_value(); });
-  if (all && outcome_ == Outcome::kNone) choose_addresses();
 }
 
 void JobStart::choose_addresses() {
@@ -327,10 +329,11 @@ void JobStart::choose_addresses() {
   phase_ = Phase::kNaming;
 }
 
-void JobStart::named(MasterName chosen) {
-  if (outcome_ != Outcome::kNone) return;
-  layout_.plan.master_name = std::move(chosen.name);
-  layout_.plan.assignment.reasons.push_back(std::move(chosen.reason));
+void JobStart::resolved(AgentLink& agent, const Resolved& answer) {
+  auto chosen = naming_.answered(agent, answer);
+  if (!chosen || outcome_ != Outcome::kNone) return;
+  layout_.plan.master_name = std::move(chosen->name);
+  layout_.plan.assignment.reasons.push_back(std::move(chosen->reason));
   make_ready();
 }
 

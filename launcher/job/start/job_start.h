@@ -66,15 +66,13 @@ class JobStart final : public JobState {
   void order_preparation(AgentLink& agent);
   void answered(AgentLink& agent, const Prepared& answer);
   void refused(AgentLink& agent, const Refused& why);
-  void probed(AgentLink& agent, const Probed& answer);
   void advance();
   void choose_hosts();
-  [[nodiscard]] bool probes_head_only() const;
   void open_probes();
   void choose_addresses();
   void give_up(AgentLink& agent, const std::string& why);
   void refuse(Refusal why);
-  void named(MasterName chosen);
+  void resolved(AgentLink& agent, const Resolved& answer);
   void make_ready();
 
   const JobConfig& config_;
