@@ -245,7 +245,7 @@ def _assigned(copied: Any, state: State) -> bool:
 
 
 def _outside_of_graphs() -> Any:
-    """A context in which an assignment runs once, and not in every run of the tf.function that is being traced."""
+    """Inside this context an assignment runs once, and not in every run of the tf.function that is being traced."""
     if keras.backend.backend() != "tensorflow":
         return contextlib.nullcontext()
     return importlib.import_module("tensorflow").init_scope()

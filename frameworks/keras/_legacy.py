@@ -79,7 +79,7 @@ class Passes:
         self._sums: dict[tuple[int, ...], _Sums] = {}
 
     def options(self) -> tuple[int, bool]:
-        """Returns the arguments with which this was made."""
+        """Returns the arguments that made this object."""
         return self._count, self._average
 
     def sums(self, variables: Sequence[Any]) -> _Sums:
