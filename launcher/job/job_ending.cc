@@ -141,7 +141,7 @@ void JobEnding::report_end(bool keep_back) {
   const bool host_lost =
       failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork ||
                   failure->cause.kind == CauseKind::kNetworkBroken || failure->cause.kind == CauseKind::kCarrierLost);
-  output_.say(interrupted_text(output_.interrupted()));
+  if (const auto folded = output_.interrupted(); !folded.empty()) output_.say(interrupted_text(folded));
   if (ranks_.verdict().rank_failed()) report_first_cause();
   if (!ranks_.verdict().rank_failed()) output_.say(exceptions_text(ranks_.hangs().facts()));
   if (!ranks_.verdict().rank_failed() && !host_lost) return;

@@ -207,7 +207,7 @@ TEST_CASE("_ may stand for - in every long option, and in nothing else") {
   CHECK(options.hosts.ssh.options == std::vector<std::string>{"--a_b"});
   CHECK(options.environment.forwarded == std::vector<std::string>{"A_B"});
   CHECK(options.program == std::vector<std::string>{"./a_b", "--c_d"});
-  CHECK(host_check_job({"-H", "h1", "--nproc_per_node", "2"}).text.find("leave out --nproc_per_node") !=
+  CHECK(host_check_job({"-H", "h1", "--nproc_per_node", "2"}, {}).text.find("leave out --nproc_per_node") !=
         std::string::npos);
 }
 

@@ -65,7 +65,7 @@ TEST_CASE("where PATH and a variable name different Pythons, PATH counts, and on
   }
   const Command command = on.choose({{"CONDA_PREFIX", on.conda}}, on.module);
   CHECK(command.words.front() == on.module + "/python");
-  CHECK(test::has(command.note, "CONDA_PREFIX=" + on.conda + " is not first in PATH"));
+  CHECK(distrun::test::has(command.note, "CONDA_PREFIX=" + on.conda + " is not first in PATH"));
   // The user's own Python needs no line.
   const Environment typed = {{"VIRTUAL_ENV", on.venv}, {"PATH", on.module}};
   CHECK(resolve_command(parse_arguments({"python", "train.py"}).options, typed, "distrun").note.empty());
@@ -77,14 +77,14 @@ TEST_CASE("a Python that cannot be used is named, with the reason") {
   const Pythons on;
   Command command = on.choose({{"VIRTUAL_ENV", on.root + "gone"}}, on.module);
   CHECK(command.words.front() == on.module + "/python");
-  CHECK(test::has(command.note, "VIRTUAL_ENV=" + on.root + "gone cannot be used: " + on.root +
-                                    "gone/bin/python: No such file or directory"));
+  CHECK(distrun::test::has(command.note, "VIRTUAL_ENV=" + on.root + "gone cannot be used: " + on.root +
+                                             "gone/bin/python: No such file or directory"));
   command = on.choose({{"VIRTUAL_ENV", on.root + "broken"}}, on.root + "broken/bin:" + on.module);
   CHECK(command.words.front() == on.module + "/python");
-  CHECK(test::has(command.note, on.root + "broken/bin/python: Permission denied"));
+  CHECK(distrun::test::has(command.note, on.root + "broken/bin/python: Permission denied"));
   command = resolve_command(parse_arguments({"train.py"}).options, {{"PATH", on.module}}, on.root + "old/bin/distrun");
-  CHECK(test::has(command.note, "The one beside the distrun command cannot be used: " + on.root +
-                                    "old/bin/python: No such file or directory"));
+  CHECK(distrun::test::has(command.note, "The one beside the distrun command cannot be used: " + on.root +
+                                             "old/bin/python: No such file or directory"));
 }
 
 TEST_CASE("distrun with its path means the Python beside it") {
@@ -92,7 +92,7 @@ TEST_CASE("distrun with its path means the Python beside it") {
   const Environment venv = {{"VIRTUAL_ENV", on.venv}};
   const Command command = on.choose(venv, on.module, on.root + "bin/distrun");
   CHECK(command.words.front() == on.root + "bin/python");
-  CHECK(test::has(command.note, "the Python beside the distrun command. VIRTUAL_ENV="));
+  CHECK(distrun::test::has(command.note, "the Python beside the distrun command. VIRTUAL_ENV="));
   CHECK(on.choose(venv, on.module, on.venv + "/bin/distrun").note.empty());
   CHECK(on.choose(venv, on.venv + "/bin", on.root + "bin/distrun").words.front() == on.venv + "/bin/python");
 }

@@ -74,6 +74,7 @@ TEST_CASE("hosts are asked for a name of rank 0's host only if its address is an
   };
   const auto start = [&](Starting& job, const std::string& failure) {
     job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+    job.hear();
     for (std::size_t host = 0; host < 2; ++host) {
       const std::string number = std::to_string(host + 1);
       HostFacts facts{.machine = "m" + number, .ports = {1, 2, 3, 4}, .address = "127.0.0.1"};
