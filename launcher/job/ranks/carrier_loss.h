@@ -53,8 +53,12 @@ class CarrierLoss {
     switch (news.kind) {
       case CarrierNews::kToldToEnd:
         told_.push_back({.part = {.where = where, .name = news.name, .pid = news.pid}, .at = now});
+        // The daemon may have killed that wrapper. This is known when MPI's launcher ends the other hosts.
+        if (wrapper_ && wrapper_->where.host == where.host && !daemon_ && !launcher_) by_.reset();
         return wait(now + kOfRank);
       case CarrierNews::kDaemonEnded:
+        // A daemon that is told to end first tells its agents, and then goes.
+        if (told_by(where.host, news.pid)) return;
         if (!daemon_) daemon_ = Part{.where = where, .name = news.name, .pid = news.pid};
         return wait(now + kOfDaemon);
       case CarrierNews::kGuardEnded:
@@ -68,7 +72,9 @@ class CarrierLoss {
   void wrapper_lost(const Where& where, int pid, TimePoint now) {
     // MPI's launcher first tells a wrapper to end, and then kills it.
     if (was_told(where.agent)) return wait(now + kOfRank);
-    // Or the message of that did not get away in time.
+    // Or the message of that was overtaken by TERM and KILL. Another agent of the daemon has sent it.
+    if (told_on(where.host)) return wait(now + kOfRank);
+    // No agent of this host could send the message.
     if (const Part* const daemon = ended_by(where.agent, now)) {
       told_.push_back({.part = *daemon, .at = now});
       return wait(now + kOfRank);
@@ -92,8 +98,10 @@ class CarrierLoss {
     by_.reset();
     const bool killed = launcher_ && WIFSIGNALED(launcher_->wait_status);
     if (!killed && daemon_) return loss_of(*daemon_);
-    if (!killed && wrapper_) return loss_of(*wrapper_);
-    if (const Part* const ended = ended_alone(); !killed && ended != nullptr && !kept_own_end()) {
+    const Part* const ended = ended_alone();
+    const bool by_daemon = ended != nullptr && wrapper_ && ended->where.host == wrapper_->where.host;
+    if (!killed && wrapper_ && !by_daemon) return loss_of(*wrapper_);
+    if (!killed && ended != nullptr && !kept_own_end()) {
       return Loss{
           .where = ended->where,
           .text = (ended->name.empty() ? "the daemon of MPI's launcher" : process_name(ended->name, ended->pid)) +
@@ -126,6 +134,14 @@ class CarrierLoss {
   [[nodiscard]] bool was_told(int agent) const {
     return std::any_of(told_.begin(), told_.end(),
                        [agent](const Told& told) { return told.part.where.agent == agent; });
+  }
+  [[nodiscard]] bool told_on(const std::string& host) const {
+    return std::any_of(told_.begin(), told_.end(), [&host](const Told& told) { return told.part.where.host == host; });
+  }
+  // True if this daemon has told an agent to end.
+  [[nodiscard]] bool told_by(const std::string& host, int pid) const {
+    return std::any_of(told_.begin(), told_.end(),
+                       [&host, pid](const Told& told) { return told.part.where.host == host && told.part.pid == pid; });
   }
   // The daemon that sent SIGCONT to this agent a short time ago. Null: none did.
   [[nodiscard]] const Part* ended_by(int agent, TimePoint now) const {

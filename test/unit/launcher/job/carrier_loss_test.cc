@@ -1,6 +1,7 @@
 #include "launcher/job/ranks/carrier_loss.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <csignal>
 
 namespace distrun::launcher {
@@ -76,6 +77,44 @@ TEST_CASE("a daemon that ends its own ranks a while before the others are ended 
   } else {
     CHECK(found->text == "mpirun (pid 7) exited with code 205 on host head");
   }
+}
+
+TEST_CASE("a daemon that tells one agent to end, and kills another one before its message has left, is the cause",
+          "[carrier_loss]") {
+  using std::chrono::milliseconds;
+  const CarrierNews told_by_orted{.kind = CarrierNews::kToldToEnd, .name = "orted", .pid = 9};
+  const CarrierLoss::Where other{.agent = 3, .rank = 3, .host = "h2"};
+  const CarrierNews guard{.kind = CarrierNews::kGuardEnded, .name = "dr-guard", .pid = 5};
+  CarrierLoss loss("head");
+  if (GENERATE(true, false)) {  // which message comes first
+    loss.heard(told_by_orted, other, kStart);
+    loss.heard(guard, kOnH2, kStart + milliseconds(4));
+  } else {
+    loss.heard(guard, kOnH2, kStart);
+    loss.heard(told_by_orted, other, kStart + milliseconds(4));
+  }
+  loss.heard(daemon("orted"), kOnH2, kStart + milliseconds(12));
+  CHECK_FALSE(loss.decide(kStart + milliseconds(1005)));
+  // MPI's launcher has missed the daemon and ends the others.
+  loss.heard({.kind = CarrierNews::kToldToEnd, .name = "orted", .pid = 8}, kOnH1, kStart + milliseconds(1010));
+  loss.heard({.kind = CarrierNews::kDaemonEnded, .name = "orted", .pid = 8}, kOnH1, kStart + milliseconds(1020));
+  const auto found = loss.decide(kStart + milliseconds(4) + CarrierLoss::kOfRank);
+  REQUIRE(found);
+  CHECK(found->text ==
+        "orted (pid 9) on host h2 ended its ranks before MPI's launcher ended the others: was it killed?");
+  CHECK(found->where.host == "h2");
+}
+
+TEST_CASE("a wrapper that has gone before MPI's launcher ends all others together is the cause", "[carrier_loss]") {
+  using std::chrono::milliseconds;
+  CarrierLoss loss("head");
+  loss.wrapper_lost(kOnH2, 5, kStart);
+  loss.heard({.kind = CarrierNews::kToldToEnd, .name = "orted", .pid = 9}, {.agent = 3, .rank = 3, .host = "h2"},
+             kStart + milliseconds(20));
+  loss.heard({.kind = CarrierNews::kToldToEnd, .name = "orted", .pid = 8}, kOnH1, kStart + milliseconds(30));
+  const auto found = loss.decide(kStart + milliseconds(20) + CarrierLoss::kOfRank);
+  REQUIRE(found);
+  CHECK(found->text.starts_with("distrun's wrapper (pid 5)"));
 }
 
 TEST_CASE("a wrapper that gets SIGCONT and then ends was ended by its daemon", "[carrier_loss]") {
