@@ -24,7 +24,7 @@ Array: TypeAlias = NDArray
 
 _NAMES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType}
 # MXNet has NumPy's numbers, and no others.
-_CODES = {name: code for name, code in _NAMES.items() if hasattr(np, name) and np.dtype(name).kind in "biuf"}
+_CODES = {name: code for name, code in _NAMES.items() if hasattr(np, name) and np.dtype(name).kind in tuple("biuf")}
 
 
 def _code_of(tensor: Array) -> int:

@@ -71,9 +71,9 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     std::string name = arguments[i];
     if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
-    static const std::vector<std::string> kNames = {"--connect", "--key-file", "--host", "--timeout"};
-    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
-      return wrong(arguments[i] + " is not an option of distrun agent" + did_you_mean(name, kNames));
+    static const std::vector<std::string> names = {"--connect", "--key-file", "--host", "--timeout"};
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      return wrong(arguments[i] + " is not an option of distrun agent" + did_you_mean(name, names));
     }
     if (i + 1 == arguments.size()) return wrong(name + " needs a value");
     given[name] = arguments[i + 1];
