@@ -136,5 +136,6 @@ def test_a_rank_that_is_stopped_while_a_process_set_is_made(cluster: Cluster, ba
     kill(cluster["h3"], next(each for each in cluster["h3"].processes() if str(SETS) in each.argv), signal.SIGSTOP)
     assert job.finish(90) == 1, job.text
     first = cause_in(job)
-    assert re.match(r"distrun: rank 4 on host h3 \(pid \d+\) is stopped \(T: by a signal\) and blocked", first), job.text
+    stopped = r"distrun: rank 4 on host h3 \(pid \d+\) is stopped \(T: by a signal\) and blocked"
+    assert re.match(stopped, first), job.text
     assert_nothing_left(cluster.head, *cluster.hosts)
