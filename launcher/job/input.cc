@@ -126,7 +126,8 @@ void Input::take_from_pipe(std::uint64_t bytes) const {
     const ssize_t moved = ::splice(0, nullptr, copy_in_.get(), nullptr, bytes, SPLICE_F_NONBLOCK);
     if (moved <= 0) return;
     for (ssize_t left = moved; left > 0;) {
-      const ssize_t n = ::read(copy_out_.get(), dropped.data(), std::min(static_cast<std::size_t>(left), dropped.size()));
+      const ssize_t n =
+          ::read(copy_out_.get(), dropped.data(), std::min(static_cast<std::size_t>(left), dropped.size()));
       if (n <= 0) return;
       left -= n;
     }

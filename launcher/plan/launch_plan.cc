@@ -148,7 +148,9 @@ Status fit_tf_config(const FrameworkOptions& frameworks, JobFacts& job, LaunchPl
 template <class V>
 void fields(V& v, net::Ref<V, JobCommon> common) {
   v.texts(common.command, kMaxItems, kMaxText).texts(common.server, kMaxItems, kMaxText);
-  v.text(common.script, kMaxText).text(common.choice, kMaxText).text(common.cwd, kMaxText)(common.umask, common.open_files);
+  v.text(common.script, kMaxText)
+      .text(common.choice, kMaxText)
+      .text(common.cwd, kMaxText)(common.umask, common.open_files);
   NamedValues environment(common.environment.begin(), common.environment.end());
   variables(v, environment);
   if constexpr (V::kReads) common.environment = {environment.begin(), environment.end()};
