@@ -12,8 +12,8 @@ namespace distrun::bridge {
 // Does nothing if there is no memory for it. The framework reports the failure anyway.
 void remember_failure(const distrun_error& error) noexcept;
 
-// Returns the error for the exception that is being handled. It allocates no memory, so it can also report that there
-// is none.
+// Returns the error for the exception that is being handled. It allocates no memory, so it can also report that no
+// memory is left.
 distrun_error failure_of_exception() noexcept;
 
 // Fills `error` with the last failure whose message occurs in `text`. Returns false if there is none. The pointers stay

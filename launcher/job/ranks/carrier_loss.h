@@ -57,7 +57,7 @@ class CarrierLoss {
         if (wrapper_ && wrapper_->where.host == where.host && !daemon_ && !launcher_) by_.reset();
         return wait(now + kOfRank);
       case CarrierNews::kDaemonEnded:
-        // A daemon that is told to end first tells its agents, and then goes.
+        // A daemon that ends in good order first tells its agents.
         if (told_by(where.host, news.pid)) return;
         if (!daemon_) daemon_ = Part{.where = where, .name = news.name, .pid = news.pid};
         return wait(now + kOfDaemon);
@@ -70,9 +70,8 @@ class CarrierLoss {
   }
   // The wrapper, or its connection, has ended without a message.
   void wrapper_lost(const Where& where, int pid, TimePoint now) {
-    // MPI's launcher first tells a wrapper to end, and then kills it.
-    if (was_told(where.agent)) return wait(now + kOfRank);
-    // Or the message of that was overtaken by TERM and KILL. Another agent of the daemon has sent it.
+    // MPI's launcher first tells a wrapper to end, and then kills it. KILL may be faster than the wrapper's message,
+    // but another agent of the host has sent one.
     if (told_on(where.host)) return wait(now + kOfRank);
     // No agent of this host could send the message.
     if (const Part* const daemon = ended_by(where.agent, now)) {
@@ -131,10 +130,6 @@ class CarrierLoss {
     TimePoint at;
   };
 
-  [[nodiscard]] bool was_told(int agent) const {
-    return std::any_of(told_.begin(), told_.end(),
-                       [agent](const Told& told) { return told.part.where.agent == agent; });
-  }
   [[nodiscard]] bool told_on(const std::string& host) const {
     return std::any_of(told_.begin(), told_.end(), [&host](const Told& told) { return told.part.where.host == host; });
   }

@@ -180,7 +180,7 @@ bool reads_program_from_input(const std::vector<std::string>& command) {
   const std::string_view first = command.empty() ? "" : base_name(command.front());
   std::size_t at = 0;
   if (has_name(kRunners, first)) {
-    // `uv run -` runs the program with a Python of its own.
+    // uv finds the Python for `uv run -` itself.
     if (first == "uv" && command.back() == "-") return true;
     ++at;
     while (at < command.size() && interpreter(command[at]) == nullptr) ++at;

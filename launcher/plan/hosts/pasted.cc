@@ -67,7 +67,7 @@ constexpr Pasted kPasted[] = {
     {0xFF1D, "fullwidth equals sign", "="},
 };
 
-// The code of a character of two or three bytes; 0 for others, none of which is in the table.
+// The code of a character of two or three bytes; 0 for others, which are not in the table.
 char32_t code_of(std::string_view character) {
   const auto bits = [character](std::size_t at, unsigned mask) {
     return static_cast<char32_t>(static_cast<unsigned char>(character[at]) & mask);

@@ -36,7 +36,7 @@ std::string table_of(const std::vector<HostSlots>& hosts, const Counts& counts, 
   return table(rows);
 }
 
-// True if nobody asked for these slots. The user may then say how many ranks the host gets.
+// True if distrun has chosen these slots. The user may then say how many ranks the host gets.
 bool replaceable(const HostSlots& host) { return !host.slots || host.counted; }
 
 // "give more slots (-H a:3,b:3)", or the advice that came with the source of the hosts.
@@ -124,7 +124,7 @@ Result<Counts> share_evenly(const AssignRequest& request, const Counts& slots, i
 
 int at_most(int max_slots, int count) { return max_slots > 0 ? std::min(max_slots, count) : count; }
 
-// A host whose slots nobody asked for gets those of --nproc-per-node. A host without a slot count gets the default.
+// A host with replaceable() slots gets those of --nproc-per-node. A host without a slot count gets the default.
 Counts slots_of(const AssignRequest& request, std::vector<std::string>& reasons) {
   const bool typed = request.placement.ranks_per_host > 0;
   const int otherwise = typed ? request.placement.ranks_per_host : request.default_slots;

@@ -47,8 +47,7 @@ std::optional<Fault> read_pair(std::string_view line, std::size_t& column, std::
 
 constexpr char kByGpus[] = "one per GPU, or 1 without GPUs";
 
-// Schedulers and MPI's launchers give one slot to a host for which nobody asked for a number. There the host's GPUs
-// count.
+// Schedulers and MPI's launchers give one slot to a host if the user asked for no number. There the host's GPUs count.
 void count_gpus(HostSlots& host) {
   host.slots.reset();
   host.without_gpus = 1;

@@ -63,7 +63,7 @@ __device__ T truncated(double value) {
   return static_cast<T>(value);
 }
 
-// The type in which an average divides.
+// The type that divides, for an average.
 template <class T>
 struct DividedAs {
   using Type = std::int64_t;

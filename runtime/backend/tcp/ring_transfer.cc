@@ -65,7 +65,7 @@ Status RingTransfer::reserve() {
 
 bool RingTransfer::reduces() const { return traits_of(operation_.kind).reduces; }
 
-// An allgather's output is a row of blocks of its own. For other operations, output and input have the same elements.
+// An allgather's output is a separate row of blocks. For other operations, output and input have the same elements.
 bool RingTransfer::in_blocks() const { return operation_.kind == OpKind::kAllgather; }
 
 std::size_t RingTransfer::bytes_of(const Transfer& transfer) const { return transfer.count * layout_.element_bytes(); }

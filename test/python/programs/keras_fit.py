@@ -72,6 +72,16 @@ def alone(optimizer: Any) -> Any:
     return made
 
 
+def trained_embedding(rows: tuple[Any, Any], optimizer: Any, batch: int) -> Any:
+    """A model with an embedding after one epoch. Its gradients are tf.IndexedSlices in TensorFlow."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.Input((6,), dtype="int32"), keras.layers.Embedding(8, 2), keras.layers.Flatten()]
+    made = keras.Sequential([*layers, keras.layers.Dense(1)])
+    made.compile(optimizer=optimizer, loss="mse")
+    fit(made, np.abs(rows[0] * 4).astype("int32") % 8, rows[1], batch, epochs=1)
+    return made
+
+
 def same(one: Any, other: Any, tolerance: float = 1e-5) -> None:
     for mine_, its in zip(one.get_weights(), other.get_weights(), strict=True):
         np.testing.assert_allclose(mine_, its, rtol=tolerance, atol=tolerance)

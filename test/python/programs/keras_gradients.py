@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from checks import raises, run
-from keras_fit import BATCH, data, fit, mine, same
+from keras_fit import BATCH, data, fit, mine, same, trained_embedding
 
 import distrun.keras as hvd
 from distrun._abi import ReduceOp
@@ -184,18 +184,9 @@ def check_rows_of_a_table() -> None:
 
 def check_an_embedding() -> None:
     """It learns as in one process."""
-
-    def trained(rows: tuple[Any, Any], optimizer: Any, batch: int) -> Any:
-        keras.utils.set_random_seed(0)
-        layers = [keras.Input((6,), dtype="int32"), keras.layers.Embedding(8, 2), keras.layers.Flatten()]
-        made = keras.Sequential([*layers, keras.layers.Dense(1)])
-        made.compile(optimizer=optimizer, loss="mse")
-        fit(made, np.abs(rows[0] * 4).astype("int32") % 8, rows[1], batch, epochs=1)
-        return made
-
-    single = trained(data(), keras.optimizers.SGD(0.5), BATCH)
+    single = trained_embedding(data(), keras.optimizers.SGD(0.5), BATCH)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5))
-    same(trained(mine(), optimizer, BATCH // hvd.size()), single)
+    same(trained_embedding(mine(), optimizer, BATCH // hvd.size()), single)
 
 
 if __name__ == "__main__":

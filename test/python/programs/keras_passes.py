@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from checks import raises, run
-from keras_fit import BATCH, ROWS, alone, data, distributed, fit, mine, model, same, start
+from keras_fit import BATCH, ROWS, alone, data, distributed, fit, mine, model, same, start, trained_embedding
 
 import distrun.keras as hvd
 from distrun.keras._keras import LEGACY, OPTIMIZER, keras
@@ -200,19 +200,10 @@ def check_an_optimizer_class_of_the_program() -> None:
 
 def check_rows_of_a_table_in_passes() -> None:
     """tf.IndexedSlices of several passes are added up."""
-
-    def trained(rows: tuple[Any, Any], optimizer: Any, batch: int) -> Any:
-        keras.utils.set_random_seed(0)
-        layers = [keras.Input((6,), dtype="int32"), keras.layers.Embedding(8, 2), keras.layers.Flatten()]
-        made = keras.Sequential([*layers, keras.layers.Dense(1)])
-        made.compile(optimizer=optimizer, loss="mse")
-        fit(made, np.abs(rows[0] * 4).astype("int32") % 8, rows[1], batch, epochs=1)
-        return made
-
     for kind in KINDS:
-        single = trained(data(), kind.SGD(0.5), BATCH)
+        single = trained_embedding(data(), kind.SGD(0.5), BATCH)
         optimizer = hvd.DistributedOptimizer(kind.SGD(0.5), **PASSES)
-        same(trained(mine(), optimizer, BATCH // hvd.size() // 2), single)
+        same(trained_embedding(mine(), optimizer, BATCH // hvd.size() // 2), single)
 
 
 def check_variables_without_gradients_and_other_variables() -> None:

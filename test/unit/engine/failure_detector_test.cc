@@ -48,8 +48,8 @@ TEST_CASE("an error points to the output of a rank only if there is some") {
   }
 }
 
-TEST_CASE("a rank that gave its reason itself has failed, and was not lost") {
-  const net::JobEvent event{.kind = Kind::kRankRaised, .rank = 2, .cause = "ValueError: bad (train.py:3)"};
+// The error after the launcher's message, which is about rank 2.
+std::optional<ErrorInfo> error_about_rank_2(const net::JobEvent& event) {
   FailureDetector detector(kHosts);
   detector.heard(event, kStart);
   const auto error = detector.verdict(kStart);
@@ -57,19 +57,19 @@ TEST_CASE("a rank that gave its reason itself has failed, and was not lost") {
   CHECK(error->code == Errc::kRankLost);
   CHECK(error->ranks == std::vector<int>{2});
   CHECK_FALSE(error->usable);
+  return error;
+}
+
+TEST_CASE("a rank that gave its reason itself has failed, and was not lost") {
+  const net::JobEvent event{.kind = Kind::kRankRaised, .rank = 2, .cause = "ValueError: bad (train.py:3)"};
+  const auto error = error_about_rank_2(event);
   CHECK(error->message == "rank 2 on node1 failed: ValueError: bad (train.py:3). The job ends");
   CHECK(net::end_of_job(event).message() == "rank 2 failed: ValueError: bad (train.py:3). The job ends");
 }
 
 TEST_CASE("where hosts or their network failed, the error blames no rank and points to no rank's output") {
   const net::JobEvent event{.kind = Kind::kHostsFailed, .rank = 2, .host = "node1", .cause = "host node1 is lost"};
-  FailureDetector detector(kHosts);
-  detector.heard(event, kStart);
-  const auto error = detector.verdict(kStart);
-  REQUIRE(error);
-  CHECK(error->code == Errc::kRankLost);
-  CHECK(error->ranks == std::vector<int>{2});
-  CHECK_FALSE(error->usable);
+  const auto error = error_about_rank_2(event);
   CHECK(error->message == "host node1 is lost. The job ends");
   CHECK(net::end_of_job(event).message() == error->message);
 }

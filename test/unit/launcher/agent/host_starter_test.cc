@@ -32,15 +32,20 @@ struct FakeSsh {
   std::filesystem::path folder;
 };
 
-TEST_CASE("an ssh that fails is reported with the host's number and what it printed", "[host_starter]") {
-  const FakeSsh ssh("echo 'ssh: no route to host' >&2; exit 255");
-  HostStarter starter = ssh.start("far");
-  REQUIRE(starter.carriers().size() == 1);
+// Waits for the end of the first ssh.
+auto failures_after_end(HostStarter& starter) {
   const pid_t pid = starter.carriers().front();
   int status = 0;
   REQUIRE(::waitpid(pid, &status, 0) == pid);
   CHECK(starter.ended(pid, status));
-  const auto failures = starter.take_failures();
+  return starter.take_failures();
+}
+
+TEST_CASE("an ssh that fails is reported with the host's number and what it printed", "[host_starter]") {
+  const FakeSsh ssh("echo 'ssh: no route to host' >&2; exit 255");
+  HostStarter starter = ssh.start("far");
+  REQUIRE(starter.carriers().size() == 1);
+  const auto failures = failures_after_end(starter);
   REQUIRE(failures.size() == 1);
   CHECK(failures[0].index == 7);
   CHECK(failures[0].text.find("no route to host") != std::string::npos);
@@ -69,11 +74,7 @@ TEST_CASE("the order to join waits until the agent has greeted", "[host_starter]
 TEST_CASE("a login shell that ends before the agent is named", "[host_starter]") {
   const FakeSsh ssh("exit 0");
   HostStarter starter = ssh.start("far");
-  const pid_t pid = starter.carriers().front();
-  int status = 0;
-  REQUIRE(::waitpid(pid, &status, 0) == pid);
-  CHECK(starter.ended(pid, status));
-  const auto failures = starter.take_failures();
+  const auto failures = failures_after_end(starter);
   REQUIRE(failures.size() == 1);
   CHECK(failures[0].text.find("start-up files of the login shell") != std::string::npos);
 }

@@ -52,6 +52,12 @@ struct Waiting {
     REQUIRE(poller.wait(Clock::now()).ok());
     return check.look(begin + duration_of(after));
   }
+  // The second agent is started.
+  void look_until_second() {
+    look(0);
+    look(5);
+    REQUIRE(spawner.started.size() == 2);
+  }
   const TimePoint begin = Clock::now();
   Shells spawner;
   AgentLinks agents{assignment_of({"a"}), spawner, false, {}};
@@ -82,9 +88,7 @@ TEST_CASE("a shell that reads input is found, and nothing is sent to it") {
 
 TEST_CASE("a shell that another program has replaced is found") {
   Waiting job;
-  job.look(0);
-  job.look(5);
-  REQUIRE(job.spawner.started.size() == 2);
+  job.look_until_second();
   job.spawner.started.pop_back();
   CHECK(job.look(1).empty());
   const auto faults = job.look(60);
@@ -94,9 +98,7 @@ TEST_CASE("a shell that another program has replaced is found") {
 
 TEST_CASE("a second ssh that does not log in shows nothing about the first") {
   Waiting job;
-  job.look(0);
-  job.look(5);
-  REQUIRE(job.spawner.started.size() == 2);
+  job.look_until_second();
   constexpr std::string_view kText = "kex_exchange_identification: read: Connection reset by peer\n";
   CHECK(::write(job.spawner.started[1].errors.get(), kText.data(), kText.size()) > 0);
   job.spawner.started.pop_back();
@@ -107,9 +109,7 @@ TEST_CASE("a second ssh that does not log in shows nothing about the first") {
 
 TEST_CASE("an agent that was only slow is not given up") {
   Waiting job;
-  job.look(0);
-  job.look(5);
-  REQUIRE(job.spawner.started.size() == 2);
+  job.look_until_second();
   job.spawner.started[1].pipe->greet(kAgentGreeting);
   CHECK(job.look(1).empty());
   job.spawner.started[0].pipe->greet(kAgentGreeting);
