@@ -45,11 +45,8 @@ class Part:
         return max(self.values[who][case])
 
     def ratio(self, who: str, others: Iterable[str], case: str) -> float:
-        """Returns the median over the rounds of the smallest of the others' values, divided by the contender's."""
-        there = [self.values[other][case] for other in others if self.has(other, case)]
-        best = [min(of_round) for of_round in zip(*there, strict=True)]
-        own = self.values[who][case]
-        return float(statistics.median(left / right for left, right in zip(best, own, strict=True)))
+        """Returns the smallest of the others' medians, divided by the contender's: both are in the tables."""
+        return min(self.median(other, case) for other in others if self.has(other, case)) / self.median(who, case)
 
 
 def collect(rounds: Iterable[Mapping[tuple[str, str], float]]) -> Values:

@@ -73,6 +73,18 @@ def record(session: Path) -> None:
     session.write_text(f"{prompt}\n{PROCESS.sub('(pid 4711)', output)}")
 
 
+def breaks(line: str) -> list[int]:
+    """Returns where a line is broken for the picture. A terminal breaks inside words, which a picture must not."""
+    found: list[int] = []
+    start = 0
+    while len(line) - start > COLUMNS:
+        start = line.rfind(" ", start, start + COLUMNS + 1) + 1
+        if start <= (found[-1] if found else 0):
+            raise ValueError(f"a word has more than {COLUMNS} columns: {line}")
+        found.append(start)
+    return found
+
+
 def draw(session: Path) -> str:
     from rich.console import Console
     from rich.text import Text
@@ -81,8 +93,8 @@ def draw(session: Path) -> str:
     prompt, _, output = session.read_text().rstrip().partition("\n")
     lines = [Text(prompt, style="bold"), *Text.from_ansi(output).split("\n")]
     for line in lines:
-        # As a terminal does it: at the last column, not between words.
-        for part in line.divide(range(COLUMNS, len(line), COLUMNS)):
+        for part in line.divide(breaks(line.plain)):
+            part.rstrip()
             console.print(part)
     return console.export_svg(title="", code_format=TEMPLATE, unique_id="terminal")
 

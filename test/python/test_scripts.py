@@ -549,3 +549,15 @@ def test_ranks_share_a_gpu_only_where_nccl_can(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == ""
     assert choose_ranks(0, 1, 22003) == (1, {})
     assert "ranks cannot share a GPU before NCCL 2.30" in capsys.readouterr().out
+
+
+def test_a_picture_of_a_terminal_breaks_lines_at_spaces_only() -> None:
+    terminal = load("lib/terminal.py")
+    words = "".join(f"{'x' * (3 + n % 7)} " for n in range(60)).rstrip()
+    ends = [*terminal.breaks(words), len(words)]
+    parts = [words[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    assert len(parts) > 3 and [word for part in parts for word in part.split()] == words.split()
+    assert max(len(part.rstrip()) for part in parts) <= terminal.COLUMNS
+    assert terminal.breaks("x" * terminal.COLUMNS) == [] and terminal.breaks(f"{'x' * terminal.COLUMNS} y") == [111]
+    with pytest.raises(ValueError, match="a word has more than 110 columns"):
+        terminal.breaks("x " + "y" * 111)
