@@ -37,18 +37,31 @@ def lines_of(text: str) -> list[str]:
     return [line.rpartition("\r")[2] for line in plain.split("\n") if line.strip() and not BY_CHANCE.match(line)]
 
 
+def has_parts(line: str, printed: str) -> bool:
+    """True if ` ... ` in the page's line stands for words of the printed line, which is masked, or for none."""
+    parts = [re.escape(masked(part)) for part in line.split(f" {LEFT_OUT} ")]
+    return len(parts) > 1 and re.fullmatch(" (?:.+ )?".join(parts), printed) is not None
+
+
 def differences(expected: Iterable[str], output: str) -> list[str]:
     """Returns a line for each difference: "- " the page shows it, "+ " the command has printed it."""
     expected = list(expected)
     shown = [line for line in expected if line.strip() and line.strip() != LEFT_OUT]
     printed = lines_of(output)
     left = Counter(masked(line) for line in printed)
-    found = []
+    missing = []
     for line in shown:
         if left[masked(line)] > 0:
             left[masked(line)] -= 1
         else:
+            missing.append(line)
+    found = []
+    for line in missing:
+        fits = next((candidate for candidate, count in left.items() if count and has_parts(line, candidate)), None)
+        if fits is None:
             found.append(f"- {line}")
+        else:
+            left[fits] -= 1
     if not any(line.strip() == LEFT_OUT for line in expected):
         for line in printed:
             if left[masked(line)] > 0:

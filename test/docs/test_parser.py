@@ -114,6 +114,14 @@ def test_lines_left_out() -> None:
     assert differences(["a", "..."], "b\n") == ["- a"]
 
 
+def test_words_left_out_of_a_line() -> None:
+    assert differences(["a 1 ... b", "a ..."], "a  2 x y b\na\n") == ["- a ...", "+ a"]
+    assert differences(["a ... b"] * 2, "a b\na c b\n") == []
+    assert differences(["a ... b"], "a ... b\n") == []
+    assert differences(["a ... b"], "ax b\n") == ["- a ... b", "+ ax b"]
+    assert differences(["a ... b"], "a xb\n") == ["- a ... b", "+ a xb"]
+
+
 def test_a_bar_is_what_it_shows_in_the_end() -> None:
     assert differences(["100 %"], "10 %\r50 %\r100 %\n") == []
 
