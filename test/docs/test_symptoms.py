@@ -1,7 +1,7 @@
 """Every message of distrun in docs/troubleshooting/ is in the sources, and every page that `distrun help` names exists.
 
-A message is a line that is one code span. `...` in it stands for words that vary, so the parts between must be in
-string literals. The texts in other-tools.md belong to other programs.
+The messages are the code spans below a heading, before its cause. Placeholders in them stand for words that vary, so
+the parts between must be in string literals. The texts in other-tools.md belong to other programs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ PAGES = ROOT / "docs/troubleshooting"
 SOURCES = ("runtime", "launcher", "bindings", "frameworks")
 LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*')
 LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
-SYMPTOM = re.compile(r"^(?:`([^`]+)`|`` (.+) ``)$", re.MULTILINE)
+SECTION = re.compile(r"^### (.+)\n\n((?:(?!\*\*|#).*\n)+)", re.MULTILINE)
+SPAN = re.compile(r"(?<!`)(`+)(?!`) ?(.+?) ?(?<!`)\1(?!`)", re.DOTALL)
+ROW = re.compile(r"^\| (.+) \| \[(.+)\]\((.+\.md)#.+\) \|$", re.MULTILINE)
+PLACEHOLDER = re.compile(r"\b(?:NAME|HOST|RANK|FILE|TEXT|ERROR|VALUE|TIME|N)\b")
+CUT = " ..."  # ends a text of the table that goes on
+MOST_JOINED = 3  # literals in one part
 FEWEST = 40
 
 
@@ -46,8 +51,28 @@ def all_texts() -> str:
     return "\n".join(found)
 
 
+def is_composed(part: str, joined: int = 1) -> bool:
+    """True if the part is in a literal, or a join of a literal's end, whole literals and another one's beginning."""
+    texts = f"\n{all_texts()}\n"
+    before = "\n" if joined > 1 else ""
+    if before + part in texts:
+        return True
+    return joined < MOST_JOINED and any(
+        f"{before}{part[:i]}\n" in texts and is_composed(part[i:], joined + 1) for i in range(1, len(part))
+    )
+
+
+def spans(text: str) -> list[str]:
+    return [" ".join(span.split()) for _, span in SPAN.findall(text)]
+
+
+def sections(page: Path) -> dict[str, list[str]]:
+    """Returns the symptoms of each section of a page."""
+    return {title: spans(text) for title, text in SECTION.findall(page.read_text())}
+
+
 def symptoms(page: Path) -> list[str]:
-    return [plain or quoted for plain, quoted in SYMPTOM.findall(page.read_text())]
+    return [symptom for of_section in sections(page).values() for symptom in of_section]
 
 
 def own_pages() -> list[Path]:
@@ -56,9 +81,15 @@ def own_pages() -> list[Path]:
 
 @pytest.mark.parametrize("page", own_pages(), ids=lambda page: page.stem)
 def test_messages_are_in_the_sources(page: Path) -> None:
-    texts = all_texts()
-    parts = [part.strip() for symptom in symptoms(page) for part in symptom.split("...")]
-    assert [part for part in parts if len(part) > 2 and part not in texts] == []
+    parts = [part.strip() for symptom in symptoms(page) for part in PLACEHOLDER.split(symptom)]
+    assert [part for part in parts if len(part) > 2 and not is_composed(part)] == []
+
+
+@pytest.mark.parametrize("page", [*own_pages(), PAGES / "other-tools.md"], ids=lambda page: page.stem)
+def test_each_section_begins_with_whole_messages(page: Path) -> None:
+    headings = re.findall(r"^### (.+)$", page.read_text(), re.M)
+    assert [title for title in headings if not sections(page).get(title)] == []
+    assert [symptom for symptom in symptoms(page) if "..." in symptom] == []
 
 
 def test_help_names_pages() -> None:
@@ -72,8 +103,14 @@ def test_there_are_enough() -> None:
     assert sum(len(symptoms(page)) for page in own_pages()) >= FEWEST
 
 
-def test_each_section_is_in_the_table() -> None:
-    index = (PAGES / "index.md").read_text()
+def test_the_table_has_the_symptoms_of_each_section() -> None:
+    rows: dict[tuple[str, str], list[str]] = {}
+    for cell, title, name in ROW.findall((PAGES / "index.md").read_text()):
+        rows.setdefault((name, title), []).extend(spans(cell))
     pages = [*own_pages(), PAGES / "other-tools.md"]
-    titles = [(page.name, title) for page in pages for title in re.findall(r"^### (.+)$", page.read_text(), re.M)]
-    assert [each for each in titles if f"[{each[1]}]({each[0]}#" not in index] == []
+    expected = {(page.name, title): found for page in pages for title, found in sections(page).items()}
+    assert rows.keys() == expected.keys()
+    for section, shown in rows.items():
+        assert len(shown) == len(expected[section]), section
+        for text, whole in zip(shown, expected[section], strict=True):
+            assert text == whole or (text.endswith(CUT) and whole.startswith(text.removesuffix(CUT))), section
