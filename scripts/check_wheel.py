@@ -144,8 +144,10 @@ def check_hardening(_: Path, folder: Path) -> None:
 
 def check_paths(_: Path, folder: Path) -> None:
     here = str(ROOT).encode()
-    told = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and here in path.read_bytes()]
-    assert not told, f"the folder of this build stands in {told}"
+    copied = [
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and here in path.read_bytes()
+    ]
+    assert not copied, f"the folder of this build stands in {told}"
 
 
 def check_sbom(_: Path, folder: Path) -> None:

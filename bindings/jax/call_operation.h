@@ -95,18 +95,18 @@ class CallOperation::Later {
   void tell(Outcome outcome) {
     const std::lock_guard lock(mutex_);  // held to the end: the waiting thread frees this object
     outcome_ = std::move(outcome);
-    told_.notify_one();
+    ready_.notify_one();
   }
   Outcome wait() {
     std::unique_lock lock(mutex_);
     // condition_variable::wait needs GLIBCXX_3.4.30, which is newer than the wheel may require.
-    told_.wait_until(lock, std::chrono::steady_clock::time_point::max(), [this] { return outcome_.has_value(); });
+    ready_.wait_until(lock, std::chrono::steady_clock::time_point::max(), [this] { return outcome_.has_value(); });
     return *std::move(outcome_);
   }
 
  private:
   std::mutex mutex_;
-  std::condition_variable told_;
+  std::condition_variable ready_;
   std::optional<Outcome> outcome_;
 };
 

@@ -127,7 +127,7 @@ void KernelOperation::launch(std::unique_ptr<KernelOperation> operation) {
   if (operation->wait_here_) {
     if (operation->wait()) return operation.release()->complete();
     operation->fail(DISTRUN_INTERRUPTED, "interrupted by a signal. The operation stays in flight");
-    operation->told_ = true;
+    operation->done_ran_ = true;
     operation->done_.run();
   } else {
     core.distrun_wait_all(handles.data(), handles.size(), kSoonSeconds, nullptr);
@@ -138,10 +138,10 @@ void KernelOperation::launch(std::unique_ptr<KernelOperation> operation) {
 
 void KernelOperation::complete() noexcept {
   const std::unique_ptr<KernelOperation> self(this);
-  if (!told_) finish();
+  if (!done_ran_) finish();
   for (const Part& part : parts_) core.distrun_release(part.handle);
   parts_.clear();
-  if (!told_) done_.run();
+  if (!done_ran_) done_.run();
 }
 
 bool KernelOperation::prepare(const bridge::Attachment::Lease& lease) {

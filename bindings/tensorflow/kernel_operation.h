@@ -85,7 +85,7 @@ class KernelOperation final : public bridge::PendingOperation {
   TF_OpKernelContext* context_;
   Done done_;
   bool wait_here_;
-  bool told_ = false;  // done_ has run
+  bool done_ran_ = false;  // done_ has run
   std::vector<Part> parts_;
   std::vector<distrun_handle*> handles_;  // of the parts, in the order of submission
   std::vector<std::int64_t> splits_;

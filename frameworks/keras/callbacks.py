@@ -119,13 +119,13 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         shapes = {name: None if value is None else list(value.shape) for name, value in values.items()}
         # Ranks that have joined send nothing. The name is the same in all epochs, so that ranks in different epochs
         # exchange them here, and raise.
-        told = allgather_object((basics.rank(), epoch, shapes), "MetricAverageCallback")
-        _refuse_other_epochs({rank: its for rank, its, _ in told})
-        averaged = _averaged({rank: its for rank, _, its in told})
+        received = allgather_object((basics.rank(), epoch, shapes), "MetricAverageCallback")
+        _refuse_other_epochs({rank: its for rank, its, _ in received})
+        averaged = _averaged({rank: its for rank, _, its in received})
         what = batch_call(Kind.ALLREDUCE, [f"MetricAverageCallback.{name}" for name in averaged], global_process_set)
         sums = collective.same_size([values[name] for name in averaged], what, in_place=False).wait()
         for name, one in zip(averaged, sums, strict=True):
-            logs[name] = one / len(told) if one.ndim else float(one) / len(told)
+            logs[name] = one / len(received) if one.ndim else float(one) / len(received)
 
 
 def _refuse_other_epochs(everybodys: dict[int, Any]) -> None:

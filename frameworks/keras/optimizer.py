@@ -278,7 +278,7 @@ def _with_scaled_loss(optimizer: Any, config: dict[str, Any], reduction: Reducti
     return made
 
 
-def _amend_scaling() -> None:
+def _patch_scaling() -> None:
     """Patches LossScaleOptimizer to refuse a distributed optimizer. In mixed_float16, compile() would wrap one.
 
     The wrapper would check only this rank's gradients, and skip steps that the other ranks make.
@@ -307,7 +307,7 @@ def _class(base: Any, reduction: Reduction) -> Any:
 
     Keras's trainers call apply, and on JAX stateless_apply. That of a LossScaleOptimizer does not call its own apply.
     """
-    _amend_scaling()
+    _patch_scaling()
 
     class Distributed(base):  # type: ignore[misc]
         distrun_reduction, distrun_base = reduction, base

@@ -112,7 +112,7 @@ void Agent::handle(const Frame& frame) {
     case ToAgent::kStartHosts:
       return use(decode<StartHosts>(frame.payload), [this](const StartHosts& order) { start_hosts(order); });
     case ToAgent::kAskStates:
-      return use(decode<AskStates>(frame.payload), [this](const AskStates& question) { tell_states(question); });
+      return use(decode<AskStates>(frame.payload), [this](const AskStates& question) { report_states(question); });
     case ToAgent::kResolve:
       // Comes when all probes have ended and no rank has started, so that the agent has time for name servers.
       return use(decode<Resolve>(frame.payload),
@@ -142,7 +142,7 @@ void Agent::probe(const Probe& order) {
   if (const Status status = preparation_.probe(order); !status.ok()) refuse(kInternal, status.message());
 }
 
-void Agent::tell_states(const AskStates& question) {
+void Agent::report_states(const AskStates& question) {
   RankStates answer = ranks_.states(question);
   if (question.round != AskStates::kStatesOnly) answer.probe_port = preparation_.listen_again(question.listen);
   head_.send(FromAgent::kRankStates, answer);
@@ -193,14 +193,14 @@ void Agent::start_hosts(const StartHosts& order) {
   if (starter_ || ending_.stopping()) return;
   starter_ = std::make_unique<HostStarter>(order, process_environment());
   below_.any_child = below_.any_child || !starter_->carriers().empty();
-  tell_failed_hosts();
+  report_failed_hosts();
 }
 
 void Agent::end_host(const HostGone& host) {
   if (starter_) starter_->end(host.index);
 }
 
-void Agent::tell_failed_hosts() {
+void Agent::report_failed_hosts() {
   if (!starter_) return;
   for (const HostFailed& fault : starter_->take_failures()) head_.send(FromAgent::kHostFailed, fault);
 }
@@ -239,7 +239,7 @@ void Agent::reap() {
   below_.any_child = !none_left;
   const std::vector<pid_t> carrying = carriers();
   below_.carriers_only = below_.any_child && !carrying.empty() && descendants(carrying).empty();
-  tell_failed_hosts();
+  report_failed_hosts();
 }
 
 void Agent::rank_ended(RankProcess& rank, int status, bool out_of_memory) {
@@ -300,7 +300,7 @@ void Agent::refuse(int exit_code, std::string text) {
 // A process other than the head ends this agent.
 void Agent::terminate() {
   if (below_.started) {
-    if (mpi_.above.any()) head_.send(FromAgent::kCarrierNews, mpi_.above.news_of_daemon(CarrierNews::kToldToEnd));
+    if (mpi_.above.any()) head_.send(FromAgent::kCarrierNews, mpi_.above.news_of_daemon(CarrierNews::kAskedToEnd));
     const auto grace = static_cast<std::uint32_t>(preparation_.job().grace * 1000);
     return ending_.stop({.kill_after = grace}, Clock::now());
   }
@@ -324,7 +324,7 @@ void Agent::act(const Ending::Actions& actions) {
                  seconds_text(preparation_.job().grace) + " s they get TERM, then KILL: " + describe(rest));
     }
   }
-  if (actions.term_rest) signal_processes(ranks_.left_behind(carriers()), SIGTERM);
+  if (actions.term_leftovers) signal_processes(ranks_.left_behind(carriers()), SIGTERM);
   if (actions.kill_all) {
     kill_everything();
     // Some processes cannot be killed at once. This message tells the head that the agent still tries.

@@ -50,12 +50,12 @@ class Agent {
   void handle(const Frame& frame);
   void prepare(const Prepare& order);
   void probe(const Probe& order);
-  void tell_states(const AskStates& question);
+  void report_states(const AskStates& question);
   void start(const Start& order);
   void start_ranks(const Start& order);
   void start_hosts(const StartHosts& order);
   void end_host(const HostGone& host);
-  void tell_failed_hosts();
+  void report_failed_hosts();
   void on_signals();
   void reap();
   void rank_ended(RankProcess& rank, int status, bool out_of_memory);

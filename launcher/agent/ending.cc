@@ -11,7 +11,7 @@ namespace {
 // them.
 constexpr Duration kQuietly = std::chrono::seconds(1);
 // After TERM, leftover processes of a successful job get at most this time.
-constexpr Duration kTermOfRest = std::chrono::seconds(2);
+constexpr Duration kTermOfLeftovers = std::chrono::seconds(2);
 // KILL does not end a process in an uninterruptible system call. After this time the agent names it and leaves it.
 constexpr Duration kUnkillable = std::chrono::seconds(5);
 // While it kills, the agent looks for newly forked processes at this interval, and at each child's end.
@@ -34,14 +34,14 @@ void Ending::kill_now(TimePoint now) {
 void Ending::leftovers(const View& view, Actions& out) {
   if (!kill_at_) {
     // The job ended by itself. A leftover process may still be writing a file, so it gets the grace period first.
-    tell_at_ = view.now + std::min(grace_, kQuietly);
+    report_at_ = view.now + std::min(grace_, kQuietly);
     term_at_ = view.now + grace_;
-    kill_at_ = *term_at_ + std::min(grace_, kTermOfRest);
+    kill_at_ = *term_at_ + std::min(grace_, kTermOfLeftovers);
   }
-  if (tell_at_ && view.now >= *tell_at_ && !std::exchange(reported_, true)) out.left_behind = true;
+  if (report_at_ && view.now >= *report_at_ && !std::exchange(reported_, true)) out.left_behind = true;
   // If the job is being ended, leftover processes get TERM at once.
-  const bool term = !tell_at_ || view.now >= *term_at_;
-  if (term && !std::exchange(termed_rest_, true)) out.term_rest = true;
+  const bool term = !report_at_ || view.now >= *term_at_;
+  if (term && !std::exchange(leftovers_termed_, true)) out.term_leftovers = true;
 }
 
 Ending::Actions Ending::next(const View& view) {
@@ -54,8 +54,8 @@ Ending::Actions Ending::next(const View& view) {
   if (view.carriers_only && !view.ranks_alive && !ordered_) {
     // The leftover processes have ended in time. The deadlines were for them, not for the ssh processes that carry
     // other hosts' agents.
-    term_at_ = kill_at_ = tell_at_ = std::nullopt;
-    termed_rest_ = false;
+    term_at_ = kill_at_ = report_at_ = std::nullopt;
+    leftovers_termed_ = false;
     return out;
   }
   if (view.started && !view.ranks_alive) leftovers(view, out);
@@ -75,7 +75,7 @@ Ending::Actions Ending::next(const View& view) {
   }
   wake_ = kill_at_;
   if (term_at_ && view.now < *term_at_) wake_ = earlier(wake_, term_at_);
-  if (tell_at_ && view.now < *tell_at_) wake_ = earlier(wake_, tell_at_);
+  if (report_at_ && view.now < *report_at_) wake_ = earlier(wake_, report_at_);
   return out;
 }
 

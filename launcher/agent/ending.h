@@ -30,7 +30,7 @@ class Ending {
     std::set<int> term_ranks;     // TERM for the process groups of these ranks
     bool term_all_ranks = false;  // TERM for the process groups of all ranks
     bool left_behind = false;     // tell the user that the agent waits for leftover processes of ranks
-    bool term_rest = false;       // TERM for everything below this process except the ranks
+    bool term_leftovers = false;  // TERM for everything below this process except the ranks
     bool kill_all = false;        // KILL for everything below this process; set in every round until nothing is left
     bool give_up = false;         // some process cannot be killed
     bool done = false;            // nothing is left
@@ -52,9 +52,9 @@ class Ending {
   std::optional<TimePoint> wake_;
   bool ordered_ = false;  // the head, or another process, ends the job
   bool termed_all_ = false;
-  std::optional<TimePoint> tell_at_;  // set if ranks ended without an order and left processes behind
+  std::optional<TimePoint> report_at_;  // set if ranks ended without an order and left processes behind
   bool reported_ = false;
-  bool termed_rest_ = false;
+  bool leftovers_termed_ = false;
 };
 
 }  // namespace distrun::launcher

@@ -36,7 +36,7 @@ bool HeadConnection::beat(BootTime now) {
     over_ = now;  // perhaps much later, if this process was stopped
     return true;
   }
-  if (const auto sign = lease_.speak(now)) send(FromAgent::kAlive, *sign);
+  if (const auto sign = lease_.send_sign(now)) send(FromAgent::kAlive, *sign);
   return false;
 }
 

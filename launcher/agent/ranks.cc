@@ -61,7 +61,7 @@ void Ranks::signal(const SignalRanks& order) {
   const auto& only = order.ranks;
   for (auto& [number, rank] : ranks_) {
     if (!only.empty() && std::find(only.begin(), only.end(), number) == only.end()) continue;
-    if (!only.empty() && order.signal == SIGKILL) dismissed_.insert(number);
+    if (!only.empty() && order.signal == SIGKILL) not_needed_.insert(number);
     order.whole_group ? rank.process().signal_group(order.signal) : rank.process().signal(order.signal);
   }
 }
@@ -133,20 +133,20 @@ void Ranks::end_input() {
 std::optional<InputTaken> Ranks::input_taken() {
   if (input_received_ == 0) return std::nullopt;
   const InputTaken now = input_state();
-  const auto at_end = [this](std::uint64_t count, std::uint64_t told) {
-    return count == input_received_ && count != told;
+  const auto at_end = [this](std::uint64_t count, std::uint64_t known) {
+    return count == input_received_ && count != known;
   };
-  const bool news =
-      now.more != input_told_.more || at_end(now.most, input_told_.most) || at_end(now.least, input_told_.least);
+  const bool news = now.more != input_reported_.more || at_end(now.most, input_reported_.most) ||
+                    at_end(now.least, input_reported_.least);
   if (!news) return std::nullopt;
-  input_told_ = now;
+  input_reported_ = now;
   return now;
 }
 
 std::optional<InputTaken> Ranks::input_left() {
   for (auto& [number, rank] : ranks_) rank.count_input();
   const InputTaken now = input_state();
-  return now.most != input_told_.most ? std::optional(now) : std::nullopt;
+  return now.most != input_reported_.most ? std::optional(now) : std::nullopt;
 }
 
 InputTaken Ranks::input_state() const {

@@ -31,7 +31,7 @@ class Ranks {
   // Marks the rank of this process as ended and returns it. Null if the process is no rank.
   RankProcess* reaped(pid_t pid);
   // True if the head killed this rank alone, because the job does not need it any more.
-  [[nodiscard]] bool dismissed(int rank) const { return dismissed_.contains(rank); }
+  [[nodiscard]] bool dismissed(int rank) const { return not_needed_.contains(rank); }
 
   void signal(const SignalRanks& order);
   void kill();
@@ -62,10 +62,10 @@ class Ranks {
  private:
   std::map<int, RankProcess> ranks_;  // by rank
   std::set<int> undrained_;           // ranks that have ended and may still have unread output
-  std::set<int> dismissed_;
+  std::set<int> not_needed_;
   [[nodiscard]] InputTaken input_state() const;
-  std::uint64_t input_received_ = 0;     // bytes from the head
-  InputTaken input_told_{.more = true};  // the last report
+  std::uint64_t input_received_ = 0;         // bytes from the head
+  InputTaken input_reported_{.more = true};  // the last report
 };
 
 // Why the rank could not execute its program. Nothing: it could, or this is not known yet.

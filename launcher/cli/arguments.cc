@@ -279,7 +279,7 @@ Status check_once_with_value(const CLI::Option& option, const std::string& name,
 // `typed` gets the options before it. Writes them into `words` in distrun's own spelling.
 Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>& words, std::set<std::string>& typed) {
   std::string unknown;
-  const auto tell = [&unknown](const std::string& name, std::string_view instead) {
+  const auto add_hint = [&unknown](const std::string& name, std::string_view instead) {
     unknown += (unknown.empty() ? "" : "\ndistrun: ") + name + " is not an option of distrun" + std::string(instead);
   };
   std::set<const CLI::Option*> seen;
@@ -291,7 +291,7 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
     const std::string& word = words[i];
     if (const OtherLaunchersOption* other = find_other_launchers_option(word)) {
       const std::size_t end = typed_word.find('=');
-      tell(typed_word.substr(0, end), ": " + std::string(other->instead));
+      add_hint(typed_word.substr(0, end), ": " + std::string(other->instead));
       // Intel MPI's -genv takes a name and a value, or NAME=VALUE.
       const bool joined = other->values == 2 && i + 1 < words.size() && words[i + 1].find('=') != std::string::npos;
       if (end == word.npos) i += joined ? 1 : static_cast<std::size_t>(other->values);
@@ -301,7 +301,7 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
     const std::string name = spelt ? word.substr(0, word.find('=')) : word.substr(0, 2);
     const CLI::Option* option = app.get_option_no_throw(name);
     if (option == nullptr) {
-      tell(typed_word, did_you_mean(word.substr(0, word.find('=')), long_options(app)));
+      add_hint(typed_word, did_you_mean(word.substr(0, word.find('=')), long_options(app)));
       break;  // it is unknown whether the next word is its value
     }
     typed.insert(name);
@@ -325,7 +325,7 @@ Result<std::size_t> program_start(const CLI::App& app, std::vector<std::string>&
 }
 
 // mpirun starts several programs as one job with `-np 1 ./a : -np 3 ./b`. A lone `:` may also be a program's argument.
-bool goes_on_as_for_mpirun(const std::vector<std::string>& program) {
+bool continues_as_for_mpirun(const std::vector<std::string>& program) {
   static constexpr std::array<std::string_view, 7> kOfMpirun = {"-n", "-np", "--np", "-c", "-H", "-host", "--host"};
   for (std::size_t i = 0; i + 1 < program.size(); ++i) {
     const bool option = std::find(kOfMpirun.begin(), kOfMpirun.end(), program[i + 1]) != kOfMpirun.end();
@@ -339,7 +339,7 @@ ParseOutcome take_program(std::vector<std::string> rest, Options options) {
   if (!rest.empty() && begins_with_pasted_dash(rest.front())) {
     return wrong(in_quotes(rest.front()) + " is no option, and no program has such a name");
   }
-  if (!as_it_is && goes_on_as_for_mpirun(rest)) {
+  if (!as_it_is && continues_as_for_mpirun(rest)) {
     return wrong(
         "a job runs one program; distrun does not join several with : as mpirun does. Start a script that chooses "
         "by its rank: sh -c 'case $RANK in 0) exec ./a;; *) exec ./b;; esac'. If : is an argument of your program, "

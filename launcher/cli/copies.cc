@@ -65,15 +65,15 @@ AmongCopies among_copies(const Options& options, const Environment& environment)
   if (!copy) return as_for_torchrun(options, environment);
   const std::string count = std::to_string(copy->size);
   if (copy->rank == 0) {
-    return {.text = "type distrun only once: " + copy->told_by + " shows up to " + count +
+    return {.text = "type distrun only once: " + copy->asked_by + " shows up to " + count +
                     " copies of this command. This copy starts the job; the others exit with code 64"};
   }
   const std::string this_is = "this is copy " + std::to_string(copy->rank) + " of " + count +
-                              " copies of this command (" + copy->told_by + "). Copy 0 starts the job; ";
+                              " copies of this command (" + copy->asked_by + "). Copy 0 starts the job; ";
   if (copy->rank > 1)
     return {.starts = false,
             .text = this_is + "the message of copy 1 says what to do (--no-detect starts a job of its own)"};
-  const std::string variable = copy->told_by.substr(0, copy->told_by.find('='));
+  const std::string variable = copy->asked_by.substr(0, copy->asked_by.find('='));
   return {
       .starts = false,
       .text = this_is +

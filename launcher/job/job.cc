@@ -50,10 +50,10 @@ Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
     : config_(config),
       signals_(std::move(signals)),
       // The screen adds "distrun: ", so the one of the log is cut off.
-      log_("warning", -1, [this](const std::string& line) { screen_.say(line.substr(line.find(' ') + 1)); }),
+      log_("warning", -1, [this](const std::string& line) { screen_.print(line.substr(line.find(' ') + 1)); }),
       agents_(
           config.plan.assignment, spawner, !config.options().hosts.mpi.empty(),
-          [&screen = screen_](const std::string& text) { screen.say(text); }, duration_of(config_.host_timeout)),
+          [&screen = screen_](const std::string& text) { screen.print(text); }, duration_of(config_.host_timeout)),
       ranks_(agents_, screen_),
       spawner_(spawner) {}
 
@@ -120,7 +120,7 @@ JobResult Job::run() {
   terminal_.leave();
   ending_->report_end(!config_.output.options.all_errors);
   if (ranks_.verdict().rank_failed()) {
-    screen_->say(hint_at_early_ends(config_.plan.script.strategies, ended_well(ranks_)));
+    screen_->print(hint_at_early_ends(config_.plan.script.strategies, ended_well(ranks_)));
   }
   screen_.flush(poller_, signals_);
   JobResult out{.exit_code = ranks_.verdict().exit_code(), .failure = ending_->failure()};
@@ -134,10 +134,10 @@ JobResult Job::run() {
 void Job::begin() {
   // This comes before the first child is started. Children that exist now do not belong to the job and must never be
   // touched.
-  not_ours_ = current_children();
+  existing_children_ = current_children();
   become_subreaper();
   start_ = std::make_unique<JobStart>(config_, key_, agents_, spawner_, log_,
-                                      [&screen = screen_](const std::string& text) { screen.say(text); });
+                                      [&screen = screen_](const std::string& text) { screen.print(text); });
   state_ = start_.get();
   if (config_.assign) {
     start_->ask(Clock::now());
@@ -188,7 +188,7 @@ void Job::start_ranks() {
 
 void Job::enter_ending() {
   if (ending_) return;
-  ending_ = std::make_unique<JobEnding>(agents_, ranks_, input_, screen_, running_ != nullptr, not_ours_);
+  ending_ = std::make_unique<JobEnding>(agents_, ranks_, input_, screen_, running_ != nullptr, existing_children_);
   state_ = ending_.get();
 }
 
@@ -251,7 +251,7 @@ void Job::after_round() {
   if (screen_->reader_gone()) ranks_.reader_gone();
   if (config_.end_by && now >= *config_.end_by && !ranks_.ending()) {
     const std::string text = text_of_timeout();
-    if (ranks_.time_out(now)) screen_.say(text);
+    if (ranks_.time_out(now)) screen_.print(text);
   }
   advance();
   if (state_ != start_.get()) start_.reset();
@@ -297,7 +297,7 @@ bool Job::finished() {
 
 void Job::receive(AgentLink& agent) {
   const std::vector<Frame> frames = agent.handle.pipe.receive();
-  if (!frames.empty() || !agent.handle.pipe.closed()) agent.heard(Clock::now());
+  if (!frames.empty() || !agent.handle.pipe.closed()) agent.count_as_alive(Clock::now());
   for (const Frame& frame : frames) handle(agent, frame);
   if (!agent.handle.pipe.closed() || agent.done()) return;
   if (const auto loss = agents_.ended(agent, Clock::now())) return lose_silent(*loss);
@@ -312,11 +312,11 @@ void Job::handle(AgentLink& agent, const Frame& frame) {
       return agent.answer(*beat);
     }
     case FromAgent::kNote:
-      return screen_.say(printable_lines(net::as_text(frame.payload)));
+      return screen_.print(printable_lines(net::as_text(frame.payload)));
     case FromAgent::kCarrierNews:
       if (CarrierLoss* const parts = ranks_.carrier(); parts != nullptr) {
         const auto news = decode<CarrierNews>(frame.payload);
-        if (news.ok()) parts->heard(*news, place_of(agent, ranks_.members()), Clock::now());
+        if (news.ok()) parts->add_news(*news, place_of(agent, ranks_.members()), Clock::now());
       }
       return;
     case FromAgent::kPreempted: {
@@ -384,12 +384,12 @@ void Job::give_up(TimePoint now) {
     agent->handle.pipe.abandon();
   }
   if (screen_->behind()) {
-    for (const auto& agent : agents_.all()) agent->end_deadline.heard(now);
+    for (const auto& agent : agents_.all()) agent->end_deadline.alive(now);
   }
   for (AgentLink* const agent : agents_.overdue(now, ranks_.kill_by())) {
     if (!agent->done()) {
       agent->silence = "it has not ended its ranks when it was told to, and says nothing (is it stopped?)";
-      screen_.say("the agent on host " + agent->host + " is given up: " + agent->silence);
+      screen_.print("the agent on host " + agent->host + " is given up: " + agent->silence);
       lose(*agent);
     }
     agent->handle.process.signal(SIGKILL);

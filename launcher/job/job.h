@@ -84,8 +84,8 @@ class Job {
   Input input_;
   TerminalRank terminal_;
   AgentSpawner& spawner_;
-  std::vector<pid_t> not_ours_;      // children that existed before this process became distrun
-  std::unique_ptr<JobStart> start_;  // the three states; the last one that exists is the current one
+  std::vector<pid_t> existing_children_;  // children that existed before this process became distrun
+  std::unique_ptr<JobStart> start_;       // the three states; the last one that exists is the current one
   std::unique_ptr<JobRunning> running_;
   std::unique_ptr<JobEnding> ending_;
   JobState* state_ = nullptr;

@@ -19,7 +19,7 @@ JobEnding::JobEnding(AgentLinks& agents, RankMonitor& ranks, Input& input, RankO
       input_(input),
       output_(output),
       started_(started),
-      not_ours_(std::move(not_ours)) {}
+      existing_children_(std::move(not_ours)) {}
 
 Result<bool> JobEnding::on(AgentLink& agent, const Frame& frame) {
   if (!started_) return on_before_start(frame);
@@ -60,7 +60,7 @@ void JobEnding::on_lost(AgentLink& agent) {
 void JobEnding::on_explained(AgentLink& agent) {
   if (!started_ || agent.state == AgentLink::State::kLostInEnding) return;
   const HostLoss loss = loss_of(agent);
-  output_.say(loss_report(loss, ranks_.members()));
+  output_.print(loss_report(loss, ranks_.members()));
   ranks_.hosts_lost(loss);  // again, now with the reason
 }
 
@@ -82,13 +82,13 @@ void JobEnding::drop_unanswered() {
 // Normally no process is left. When an agent has died, the kernel has made its processes children of this one (a
 // subreaper). They are ended here.
 bool JobEnding::finished(TimePoint now) {
-  if (!agents_.all_over() || !agents_.mpi_has_spoken(now)) return false;
+  if (!agents_.all_over() || !agents_.mpi_has_printed(now)) return false;
   if (swept_) return true;
-  const std::vector<ProcessInfo> rest = descendants(not_ours_);
+  const std::vector<ProcessInfo> rest = descendants(existing_children_);
   sweep_.kill_now(now);
   const Ending::Actions actions = sweep_.next({.started = true, .any_child = !rest.empty(), .now = now});
   if (actions.kill_all) signal_processes(rest, SIGKILL);
-  if (actions.give_up) output_.say(unkillable(rest));
+  if (actions.give_up) output_.print(unkillable(rest));
   swept_ = actions.done || actions.give_up;
   if (swept_ && agents_.any_lost()) end_abandoned_cgroups("/");
   return swept_;
@@ -119,7 +119,7 @@ void JobEnding::report_first_cause() {
   add_output(report);
   report.exit_code = ranks_.verdict().exit_code();
   report.hang = ranks_.hangs().facts();
-  output_.say(first_cause_report(report));
+  output_.print(first_cause_report(report));
 }
 
 std::vector<Follower> JobEnding::followers() const {
@@ -141,16 +141,16 @@ void JobEnding::report_end(bool keep_back) {
   const bool host_lost =
       failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork ||
                   failure->cause.kind == CauseKind::kNetworkBroken || failure->cause.kind == CauseKind::kCarrierLost);
-  if (const auto folded = output_.interrupted(); !folded.empty()) output_.say(interrupted_text(folded));
+  if (const auto folded = output_.interrupted(); !folded.empty()) output_.print(interrupted_text(folded));
   if (ranks_.verdict().rank_failed()) report_first_cause();
-  if (!ranks_.verdict().rank_failed()) output_.say(exceptions_text(ranks_.hangs().facts()));
+  if (!ranks_.verdict().rank_failed()) output_.print(exceptions_text(ranks_.hangs().facts()));
   if (!ranks_.verdict().rank_failed() && !host_lost) return;
   for (int rank = 0; rank < ranks_.members().size(); ++rank) {
     const auto& end = ranks_.verdict().end_of(rank);
     if (rank == failure->rank || !end || end->signal != 0 || end->exit_code != 0) continue;
     output_.show_kept_back(rank, Clock::now());
   }
-  output_.say(follow_up_report(followers(), keep_back, failure->cause.link.has_value()));
+  output_.print(follow_up_report(followers(), keep_back, failure->cause.link.has_value()));
 }
 
 }  // namespace distrun::launcher

@@ -52,7 +52,7 @@ class JobEnding final : public JobState {
   Input& input_;
   RankOutput& output_;
   const bool started_;
-  const std::vector<pid_t> not_ours_;
+  const std::vector<pid_t> existing_children_;
   Ending sweep_{Duration::zero()};  // ends the processes that are left when the agents are gone
   bool swept_ = false;
   bool reported_ = false;  // the first cause has been shown

@@ -24,9 +24,9 @@ JobRunning::JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std
 
 void JobRunning::give_grace(const std::string& why, TimePoint now) {
   if (stop_limit_) stop_by_ = now + duration_of(*stop_limit_);
-  output_.say(why + ": all ranks are to stop at the same step, and have " +
-              (stop_limit_ ? seconds_text(*stop_limit_) + " s to end (--grace)"
-                           : "as long to end as its sender gives them (--grace would set a limit)"));
+  output_.print(why + ": all ranks are to stop at the same step, and have " +
+                (stop_limit_ ? seconds_text(*stop_limit_) + " s to end (--grace)"
+                             : "as long to end as its sender gives them (--grace would set a limit)"));
 }
 
 Result<bool> JobRunning::on(AgentLink& agent, const Frame& frame) {
@@ -53,17 +53,17 @@ void JobRunning::on_lost(AgentLink& agent) {
   output_.keep_back_all_but(kNoRank);
 }
 
-void JobRunning::on_explained(AgentLink& agent) { output_.say(loss_report(loss_of(agent), ranks_.members())); }
+void JobRunning::on_explained(AgentLink& agent) { output_.print(loss_report(loss_of(agent), ranks_.members())); }
 
 void JobRunning::on_silent(const HostLoss& loss) {
   ranks_.hosts_lost(loss);
   output_.keep_back_all_but(kNoRank);
-  output_.say(loss_report(loss, ranks_.members()));
+  output_.print(loss_report(loss, ranks_.members()));
 }
 
 void JobRunning::tick(TimePoint now) {
   if (!stop_by_ || now < *stop_by_) return;
-  output_.say("ranks that were to stop have not ended within " + seconds_text(*stop_limit_) + " s; ending the job");
+  output_.print("ranks that were to stop have not ended within " + seconds_text(*stop_limit_) + " s; ending the job");
   stop_by_.reset();
   constexpr std::uint32_t kAfterTerm = 2000;
   ranks_.interrupt_soon(preempt_signal_, now, kAfterTerm);

@@ -22,7 +22,7 @@ void Job::on_signals() {
         break;
       case SIGQUIT:
         if (!running_) {
-          screen_.say("Ctrl-\\ shows where the ranks are; none has started yet");
+          screen_.print("Ctrl-\\ shows where the ranks are; none has started yet");
         } else {
           ranks_.show_stacks(Clock::now());
         }
@@ -31,7 +31,7 @@ void Job::on_signals() {
         suspend();
         break;
       case SIGWINCH:
-        terminal_.tell_window();
+        terminal_.send_window();
         break;
       case SIGCONT:
         resume();
@@ -46,15 +46,15 @@ void Job::on_signals() {
 void Job::interrupt(int number, const std::string& who) {
   const bool first = !ranks_.ending();
   ranks_.interrupt(number, Clock::now());
-  if (ranks_.verdict().interrupted_again()) screen_->hurry();
+  if (ranks_.verdict().interrupted_again()) screen_->end_soon();
   advance();
   if (!first) return;
   const std::string grace = seconds_text(config_.options().end.grace) + " s to end";
   if (number == SIGINT) {
-    return screen_.say("interrupted; ranks get INT and " + grace +
-                       ", TERM after half of it (Ctrl-C again kills them now)");
+    return screen_.print("interrupted; ranks get INT and " + grace +
+                         ", TERM after half of it (Ctrl-C again kills them now)");
   }
-  screen_.say(who + " got " + signal_name(number) + "; ranks get TERM and " + grace);
+  screen_.print(who + " got " + signal_name(number) + "; ranks get TERM and " + grace);
 }
 
 // --preempt-signal, sent to this process or an agent. True if ranks only stop by themselves, or already do so.
@@ -74,7 +74,7 @@ void Job::suspend() {
   terminal_.leave();
   stop_as_asked();
   // Nothing was read while this process was stopped.
-  agents_.heard_all(Clock::now());
+  agents_.count_all_as_alive(Clock::now());
   // Called at once, whether this process was stopped or not: without a stop there is no SIGCONT.
   resume();
 }

@@ -12,7 +12,7 @@ void Screen::flush(Poller& poller, SignalSource& signals) {
     poller.clear();
     poller.watch(signals.fd(), POLLIN, [this, &signals](short) {
       for (const int number : signals.take()) {
-        if (number == SIGINT || number == SIGTERM || number == SIGHUP) output_->hurry();
+        if (number == SIGINT || number == SIGTERM || number == SIGHUP) output_->end_soon();
       }
     });
     output_->watch(poller);

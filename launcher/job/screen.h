@@ -30,7 +30,7 @@ class Screen final : public RankOutput {
   Output* operator->() { return output_.get(); }
   const Output* operator->() const { return output_.get(); }
 
-  void say(const std::string& text) override { output_->say(text); }
+  void print(const std::string& text) override { output_->print(text); }
   void write(const StreamBytes& bytes, TimePoint now) override { output_->write(bytes, now); }
   void finish(int rank, TimePoint now) override { output_->finish(rank, now); }
   void keep_back_all_but(int rank) override { output_->errors().keep_back_all_but(rank); }
@@ -38,7 +38,7 @@ class Screen final : public RankOutput {
   void fold_interrupts(const std::vector<int>& ranks) override { output_->errors().fold_interrupts(ranks); }
   [[nodiscard]] std::vector<int> interrupted() const override { return output_->errors().interrupted(); }
   [[nodiscard]] std::vector<std::string> last_lines(int rank) const override { return output_->last_lines().of(rank); }
-  [[nodiscard]] std::string last_word(int rank) const override { return output_->last_lines().most_telling(rank); }
+  [[nodiscard]] std::string last_word(int rank) const override { return output_->last_lines().most_informative(rank); }
   [[nodiscard]] std::optional<RaisedException> last_exception(int rank) const override {
     return output_->last_lines().exception(rank);
   }

@@ -14,14 +14,14 @@ class TerminalRank {
   void open(AgentLink& agent) {
     agent_ = &agent;
     enter();
-    tell_window();
+    send_window();
   }
   void enter() {
     if (agent_ != nullptr) raw_.enter();
   }
   void leave() { raw_.leave(); }
   // Sends the size of the user's terminal.
-  void tell_window() {
+  void send_window() {
     const auto window = agent_ == nullptr ? std::nullopt : RawTerminal::window();
     if (window) agent_->send(ToAgent::kWindow, encode(*window));
   }

@@ -95,8 +95,8 @@ constexpr ScriptHint kTensorFlowHints[] = {
 // Clusters with a chief or a ps need roles.
 void hint_at_roles(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
   const Strategies& uses = request.script.strategies;
-  const bool told = !request.tf_roles.empty() || !request.options.frameworks.tf_config || uses.by_slurm;
-  if (told || uses.sets_tf_config || uses.multi_worker || request.script.imports.distrun) return;
+  const bool known = !request.tf_roles.empty() || !request.options.frameworks.tf_config || uses.by_slurm;
+  if (known || uses.sets_tf_config || uses.multi_worker || request.script.imports.distrun) return;
   const std::size_t ranks = plan.places.size();
   if (uses.parameter_server) {
     out.push_back("the script uses ParameterServerStrategy, which needs a chief, workers and a ps: add " +

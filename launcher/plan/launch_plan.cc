@@ -89,7 +89,7 @@ JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& fac
   return follows(std::move(out));
 }
 
-void tell_servers(const PlanRequest& request, const std::set<int>& servers, LaunchPlan& out) {
+void report_to_servers(const PlanRequest& request, const std::set<int>& servers, LaunchPlan& out) {
   if (servers.empty()) return;
   const TfServers kind = request.options.frameworks.tf_servers;
   const std::string serving = "ranks " + ranges({servers.begin(), servers.end()});
@@ -111,7 +111,7 @@ void tell_servers(const PlanRequest& request, const std::set<int>& servers, Laun
 
 // Tells the user which variables of -x or --env-file have no effect, because distrun sets them for each rank.
 // CUDA_VISIBLE_DEVICES is not among them: it says which GPUs distrun may give out.
-void tell_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
+void report_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
   std::set<std::string> names;
   for (const Variable& own : out.variables.front()) {
     const bool named = std::find(base.named.begin(), base.named.end(), own.name) != base.named.end();
@@ -222,7 +222,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   out.hints = request.assignment.hints;
   const FrameworkOptions& frameworks = request.options.frameworks;
   const std::set<int> servers = server_ranks(request.tf_roles, frameworks.tf_servers);
-  tell_servers(request, servers, out);
+  report_to_servers(request, servers, out);
   for (std::string& hint : hints_for(request, facts, out)) out.hints.push_back(std::move(hint));
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(frameworks, job, out));
   if (auto direct = no_grpc_proxy(job, request.base.variables)) {
@@ -248,7 +248,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
     }
     out.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(std::move(rank));
   }
-  tell_overwritten(request.base, out);
+  report_overwritten(request.base, out);
   return out;
 }
 

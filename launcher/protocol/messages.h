@@ -195,15 +195,15 @@ struct HostFailed {
 // Reports about MPI's launcher, from an agent that it has started.
 struct CarrierNews {
   enum Kind : std::uint8_t {
-    kToldToEnd,    // a process other than the head told this agent to end
+    kAskedToEnd,   // a process other than the head told this agent to end
     kDaemonEnded,  // the process that started the agent: mpirun, orted, hydra's proxy
     kGuardEnded,   // the process between the daemon and the agent
     // A process sent SIGCONT to this agent. Open MPI does so a second before it ends the agent. Its TERM and KILL come
     // within 20 ms, so this may be the last message.
     kContinued
   };
-  std::uint8_t kind = kToldToEnd;
-  std::string name;  // of the process that ended; for kToldToEnd and kContinued of the daemon
+  std::uint8_t kind = kAskedToEnd;
+  std::string name;  // of the process that ended; for kAskedToEnd and kContinued of the daemon
   std::int32_t pid = 0;
 };
 

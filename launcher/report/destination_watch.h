@@ -25,11 +25,11 @@ class DestinationWatch {
  public:
   // Above this backlog the destination counts as slow.
   static constexpr std::size_t kHighWater = std::size_t{256} * 1024;
-  // `finished`: all ranks have ended. `hurried`: the user wants an end, so distrun waits only a moment for a reader or
-  // a disk.
+  // `finished`: all ranks have ended. `ending_soon`: the user wants an end, so distrun waits only a moment for a reader
+  // or a disk.
   struct Phase {
     bool finished = false;
-    bool hurried = false;
+    bool ending_soon = false;
   };
   struct SlowText {
     std::string text;      // for the user; empty: nothing to say
@@ -52,9 +52,9 @@ class DestinationWatch {
 
   std::string name_;
   std::string gone_;
-  bool said_loss_ = false;
-  bool said_gone_ = false;
-  bool said_stuck_ = false;
+  bool loss_reported_ = false;
+  bool gone_reported_ = false;
+  bool stuck_reported_ = false;
   std::size_t taken_ = 0;           // at the last call
   std::optional<TimePoint> since_;  // since then it has taken nothing although the backlog is large
 };

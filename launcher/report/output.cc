@@ -18,7 +18,7 @@ constexpr Duration kBar = std::chrono::seconds(10);
 constexpr Duration kPrompt = std::chrono::milliseconds(500);
 constexpr Duration kPause = std::chrono::seconds(1);
 
-std::string lines_of_ours(const std::string& text) {
+std::string distrun_lines(const std::string& text) {
   std::string lines;
   std::size_t start = 0;
   while (start < text.size()) {
@@ -174,13 +174,13 @@ void Output::show(std::vector<Fold::Line> lines, TimePoint now) {
   }
 }
 
-void Output::say(const std::string& text) { say_to(1, text, Clock::now()); }
+void Output::print(const std::string& text) { print_to(1, text, Clock::now()); }
 
-void Output::say_to(int stream, const std::string& text, TimePoint now) {
+void Output::print_to(int stream, const std::string& text, TimePoint now) {
   show(fold_.take_all(), now);
   if (text.empty()) return;
   const std::string stamp = tags_.stamp(Duration::zero());
-  const std::string lines = lines_of_ours(text);
+  const std::string lines = distrun_lines(text);
   screen_.sink(stream).add(kOwnStream, stamp, {.text = lines}, now);
   logs_.add(now, {.stream = kOwnStream, .tag = stamp, .piece = {.text = lines}});
 }
@@ -198,8 +198,8 @@ std::size_t Output::largest_backlog() const {
   return std::max({state(0).backlog, state(1).backlog, state(kFiles).backlog});
 }
 
-void Output::tell(int place, const std::string& text, TimePoint now) {
-  say_to(screen_.shared() || place == 1 ? 0 : 1, text, now);
+void Output::print_for(int place, const std::string& text, TimePoint now) {
+  print_to(screen_.shared() || place == 1 ? 0 : 1, text, now);
 }
 
 void Output::tick(TimePoint now) {
@@ -212,7 +212,7 @@ void Output::tick(TimePoint now) {
     logs_.finish();
   }
   for (auto& [place, watch] : watches_) {
-    for (const std::string& text : watch.faults(state(place), phase_)) tell(place, text, now);
+    for (const std::string& text : watch.faults(state(place), phase_)) print_for(place, text, now);
   }
   show_unfinished(now);
   show(fold_.take(now), now);
@@ -223,7 +223,7 @@ void Output::tick(TimePoint now) {
   for (auto& [place, watch] : watches_) {
     const DestinationWatch::SlowText slow = watch.slow(state(place), phase_, now);
     if (slow.give_up) place == kFiles ? logs_.give_up() : screen_.give_up(place);
-    if (!slow.text.empty()) tell(place, slow.text, now);
+    if (!slow.text.empty()) print_for(place, slow.text, now);
   }
 }
 

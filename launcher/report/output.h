@@ -43,7 +43,7 @@ class Output {
   // This rank writes no more. Shows its unterminated last line.
   void finish(int rank, TimePoint now);
   // Shows a message of distrun itself. It has one or more lines, and each is shown as "distrun: ...".
-  void say(const std::string& text);
+  void print(const std::string& text);
 
   // Which lines of standard error are shown.
   ErrorLines& errors() { return errors_; }
@@ -66,7 +66,7 @@ class Output {
   // True if text waits for its reader or the disk.
   [[nodiscard]] bool pending() const { return largest_backlog() != 0; }
   // The user wants an end. From now on distrun waits only a moment for a reader or a disk that takes nothing.
-  void hurry() { phase_.hurried = true; }
+  void end_soon() { phase_.ending_soon = true; }
   // Takes over the unwritten text of `earlier`, which ends.
   void follow(Output& earlier);
 
@@ -89,9 +89,9 @@ class Output {
   void draw(int rank, int stream, std::vector<std::string> lines);
   void draw_again(int rank, int stream, TimePoint now);
   void show_paused(int rank, int stream, TimePoint now);
-  void say_to(int stream, const std::string& text, TimePoint now);
+  void print_to(int stream, const std::string& text, TimePoint now);
   // Shows a message about one destination on another one.
-  void tell(int place, const std::string& text, TimePoint now);
+  void print_for(int place, const std::string& text, TimePoint now);
 
   const OutputConfig config_;
   const LineTags tags_;

@@ -63,7 +63,7 @@ std::string_view kind_name(CauseKind kind) {
 // Ranks may write any bytes.
 std::string json_text(std::string_view text) { return json_quote(valid_utf8(text)); }
 std::string text_or_null(const std::string& text) { return text.empty() ? "null" : json_text(text); }
-std::string truth(bool value) { return value ? "true" : "false"; }
+std::string json_bool(bool value) { return value ? "true" : "false"; }
 
 template <class Item, class ToJson>
 std::string list_json(const std::vector<Item>& items, ToJson to_json) {
@@ -115,7 +115,7 @@ std::string cause_json(const Cause& cause) {
          ", \"exit_code\": " + (exited ? std::to_string(cause.exit_code) : "null") +
          ", \"signal\": " + (by_signal ? std::to_string(cause.signal) : "null") +
          ", \"signal_name\": " + (by_signal ? json_text(signal_name(cause.signal)) : "null") +
-         ", \"out_of_memory\": " + truth(cause.out_of_memory) + ", \"by_other\": " + truth(cause.by_other) +
+         ", \"out_of_memory\": " + json_bool(cause.out_of_memory) + ", \"by_other\": " + json_bool(cause.by_other) +
          ", \"exception\": " + text_or_null(cause.exception) +
          ", \"process_state\": " + (cause.state == '\0' ? "null" : json_text(std::string_view(&cause.state, 1))) +
          ", \"link\": " + link_json(cause.link) + "}";
@@ -124,7 +124,7 @@ std::string cause_json(const Cause& cause) {
 std::string follower_json(const Follower& follower) {
   return "{\"rank\": " + std::to_string(follower.rank) + ", \"cause\": " + cause_json(follower.cause) +
          ", \"last_line\": " + text_or_null(follower.last_line) +
-         ", \"ended_by_distrun\": " + truth(follower.ended_by_us) + "}";
+         ", \"ended_by_distrun\": " + json_bool(follower.ended_by_us) + "}";
 }
 
 std::string place_json(const net::CodePlace& place) {
@@ -154,7 +154,7 @@ std::string thread_json(const net::ThreadStack& thread) {
 // Ranks at the same place share one object.
 std::string stack_json(const ViewGroup& group) {
   const net::ProgramState state = group.view.state.value_or(net::ProgramState{});
-  return "{\"ranks\": " + ranks_json(group.ranks) + ", \"missed\": " + truth(group.view.missed) +
+  return "{\"ranks\": " + ranks_json(group.ranks) + ", \"missed\": " + json_bool(group.view.missed) +
          ", \"operation\": " + text_or_null(state.operation) + ", \"exception\": " + text_or_null(state.exception) +
          ", \"raised_at\": " + place_json(state.raised_at) + ", \"kernel\": " + text_or_null(state.kernel) +
          ", \"threads\": " + list_json(state.threads, thread_json) + ", \"note\": " + text_or_null(group.view.note) +

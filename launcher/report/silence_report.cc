@@ -93,8 +93,8 @@ std::string silent_report(const std::vector<std::string>& hosts, std::size_t all
   return hosts_are(hosts, " has" + time + "it is", share(hosts.size(), all) + " have" + time + "they are") + end;
 }
 
-std::string back_report(const std::vector<std::string>& hosts, Duration away) {
-  return hosts_are(hosts, " is", " are") + " back after " + whole_seconds_of(away);
+std::string back_report(const std::vector<std::string>& hosts, Duration silent_for) {
+  return hosts_are(hosts, " is", " are") + " back after " + whole_seconds_of(silent_for);
 }
 
 std::string lost_report(const std::vector<std::string>& hosts, std::size_t all, const std::string& why) {

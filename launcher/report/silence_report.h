@@ -15,7 +15,7 @@ std::string host_list(const std::vector<std::string>& hosts);
 // `hosts` are some of `all` hosts. "host h2 has been silent for 3.5 s; it is given up after 30 s (--host-timeout)"
 std::string silent_report(const std::vector<std::string>& hosts, std::size_t all, Duration silence, Duration limit);
 // "host h2 is back after 6 s"
-std::string back_report(const std::vector<std::string>& hosts, Duration away);
+std::string back_report(const std::vector<std::string>& hosts, Duration silent_for);
 // "host h2 is lost: " or "hosts h6 to h10 are silent (5 of 10): ", and then the reason.
 std::string lost_report(const std::vector<std::string>& hosts, std::size_t all, const std::string& why);
 

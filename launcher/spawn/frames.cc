@@ -71,13 +71,13 @@ std::uint64_t FramePipe::begun() const {
 }
 
 void FramePipe::send(std::uint8_t type, std::span<const std::byte> payload) {
-  if (closed_ || deaf_ || (!connection_ && !out_.valid())) return;
+  if (closed_ || reads_no_more_ || (!connection_ && !out_.valid())) return;
   DISTRUN_CHECK(payload.size() <= kMaxFramePayload, "a frame is too large");
   if (connection_) {
     std::vector<std::byte> frame = {static_cast<std::byte>(type)};
     frame.insert(frame.end(), payload.begin(), payload.end());
     // Messages that the other side sent before it ended can still be read. The end of that input sets closed().
-    deaf_ = !connection_->send_frame(frame).ok();
+    reads_no_more_ = !connection_->send_frame(frame).ok();
     return flush();
   }
   std::vector<std::byte> frame(kHeader + payload.size());
@@ -90,7 +90,7 @@ void FramePipe::send(std::uint8_t type, std::span<const std::byte> payload) {
 
 void FramePipe::flush() {
   if (connection_) {
-    deaf_ = !connection_->flush().ok() || deaf_;
+    reads_no_more_ = !connection_->flush().ok() || reads_no_more_;
     return;
   }
   if (awaits_greeting()) return;
@@ -101,7 +101,7 @@ void FramePipe::flush() {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) return;
       // The other side reads no more, but its earlier messages can still be read. The end of file sets closed().
-      deaf_ = true;
+      reads_no_more_ = true;
       queue_.clear();
       return;
     }

@@ -82,7 +82,7 @@ class FramePipe {
   std::string awaited_;
   std::string noise_;
   bool closed_ = false;
-  bool deaf_ = false;  // the other side reads no more
+  bool reads_no_more_ = false;  // the other side reads no more
   Status fault_;
 };
 

@@ -29,7 +29,7 @@ constexpr Duration kTimeOfTerm = std::chrono::seconds(3);
 // With a lost host it does not end by itself. It only tells its other daemons to end.
 constexpr Duration kTimeOfTermWithoutHost = std::chrono::milliseconds(500);
 // The time for agents on this host, among other leftover processes, to end their ranks and to clean up.
-constexpr Duration kTimeOfRest = std::chrono::seconds(2);
+constexpr Duration kTimeOfLeftovers = std::chrono::seconds(2);
 // Processes that KILL does not end within this time are held by the kernel.
 constexpr Duration kTimeOfKill = std::chrono::seconds(5);
 // While it kills, the guard looks for newly forked processes at this interval.
@@ -42,20 +42,22 @@ struct Word {
   int wait_status = 0;
 };
 
-void say(const Word& word) { [[maybe_unused]] const ssize_t n = ::send(kControl, &word, sizeof word, MSG_NOSIGNAL); }
+void send_word(const Word& word) {
+  [[maybe_unused]] const ssize_t n = ::send(kControl, &word, sizeof word, MSG_NOSIGNAL);
+}
 
 class Guard {
  public:
   Guard(Process mpi, SignalSource signals, Environment environment)
       : mpi_(std::move(mpi)), signals_(std::move(signals)), environment_(std::move(environment)) {
     seen_.insert(mpi_.pid());
-    say({.pid = mpi_.pid()});
+    send_word({.pid = mpi_.pid()});
   }
 
   void run() {
     while (!over_) {
       poller_.clear();
-      if (!orphan_) poller_.watch(kControl, POLLIN, [this](short) { take_orders(); });
+      if (!leftover_) poller_.watch(kControl, POLLIN, [this](short) { take_orders(); });
       poller_.watch(signals_.fd(), POLLIN, [this](short) { (void)signals_.take(); });
       if (!poller_.wait(deadline_).ok()) break;
       reap();
@@ -73,18 +75,18 @@ class Guard {
     const ssize_t n = ::read(kControl, words, sizeof words);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (n <= 0) {
-      orphan_ = true;
-      return hurry(Stage::kTerm);
+      leftover_ = true;
+      return end_soon(Stage::kTerm);
     }
     for (const char word : std::string_view(words, static_cast<std::size_t>(n))) {
       if (word == 'h') look();
-      if (word == 'f') hurry(Stage::kByItself);
+      if (word == 'f') end_soon(Stage::kByItself);
       if (word == 'l') {
         time_of_term_ = kTimeOfTermWithoutHost;
-        hurry(Stage::kTerm);
+        end_soon(Stage::kTerm);
       }
-      if (word == 't') hurry(Stage::kTerm);
-      if (word == 'k') hurry(Stage::kKill);
+      if (word == 't') end_soon(Stage::kTerm);
+      if (word == 'k') end_soon(Stage::kKill);
     }
   }
 
@@ -95,7 +97,7 @@ class Guard {
     return out;
   }
 
-  void hurry(Stage stage) {
+  void end_soon(Stage stage) {
     if (stage <= stage_) return;
     enter(stage, Clock::now());
   }
@@ -117,7 +119,7 @@ class Guard {
       case Stage::kRest:
         signal_processes(rest, SIGTERM);
         signal_processes(rest, SIGCONT);
-        next_ = now + kTimeOfRest;
+        next_ = now + kTimeOfLeftovers;
         break;
       case Stage::kKill:
         next_ = now + kTimeOfKill;
@@ -131,7 +133,7 @@ class Guard {
       const pid_t pid = ::waitpid(-1, &status, WNOHANG);
       if (pid == mpi_.pid()) {
         mpi_.reaped();
-        say({.pid = pid, .ended = true, .wait_status = status});
+        send_word({.pid = pid, .ended = true, .wait_status = status});
       }
       if (pid > 0) continue;
       childless_ = pid < 0 && errno == ECHILD;
@@ -166,7 +168,7 @@ class Guard {
   TimePoint next_{};  // when the stage is over
   Duration time_of_term_ = kTimeOfTerm;
   std::optional<TimePoint> deadline_;
-  bool orphan_ = false;
+  bool leftover_ = false;
   bool childless_ = false;
   bool over_ = false;
 };

@@ -16,7 +16,7 @@ Status CompletionWatch::add(std::vector<engine::HandlePtr> handles, void* tag) {
     added_.notify_one();
   }
   // For handles that complete later, the engine calls look() by itself.
-  if (complete_already) engine_.look_again();
+  if (complete_already) engine_.check_again();
   return {};
 }
 
@@ -26,7 +26,7 @@ void CompletionWatch::end() {
     ended_ = true;
     added_.notify_one();
   }
-  engine_.look_again();
+  engine_.check_again();
 }
 
 Status CompletionWatch::next(TimePoint deadline, void** tag) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kNames = {"trace", "debug", "info", "warning", "error", "off"};
 
-constexpr int kPatienceMs = 100;
+constexpr int kTimeLimitMs = 100;
 
 // poll() also returns for a closed descriptor. It counts as ready, because there is no way to report it.
 bool has_room(int fd, int wait_ms) {
@@ -63,7 +63,7 @@ Log::Sink lines_to(int fd) {
     const long missing = lost->load(std::memory_order_relaxed);
     const std::string before =
         missing == 0 ? "" : "distrun: lines that nobody read are lost here: " + std::to_string(missing) + "\n";
-    if (!written(fd, before + line, missing == 0 ? kPatienceMs : 0)) {
+    if (!written(fd, before + line, missing == 0 ? kTimeLimitMs : 0)) {
       lost->fetch_add(1, std::memory_order_relaxed);
     } else {
       lost->fetch_sub(missing, std::memory_order_relaxed);

@@ -147,11 +147,11 @@ void expand_homes(const Environment& environment, Settings& settings) {
 // Warns about options of init that the launcher and its agents use too. These processes read only their own
 // environment, so they never see an option of init. If all ranks are on the launcher's host, host_timeout has no use;
 // such ranks have no DISTRUN_ADDRESS.
-void find_unheard_options(const Environment& environment, const Settings& heard, SettingsReport& report) {
+void find_unused_options(const Environment& environment, const Settings& from_launcher, SettingsReport& report) {
   if (!environment.contains("DISTRUN_RANK")) return;
   for (const std::string name : {"host_timeout", "preempt_signal"}) {
     const std::string value = value_of(report.settings, name);
-    const std::string launchers = value_of(heard, name);
+    const std::string launchers = value_of(from_launcher, name);
     if (value == launchers || (name == "host_timeout" && !environment.contains("DISTRUN_ADDRESS"))) continue;
     report.warnings.push_back("type distrun " + flag_of(name) + " " + value +
                               ": the launcher does not see the option " + name + "=" + value + " of init, and uses " +
@@ -200,9 +200,9 @@ Result<SettingsReport> read_settings(const Environment& environment, const std::
     }
     report.sources[name] = "env";
   }
-  const Settings heard = report.settings;
+  const Settings from_launcher = report.settings;
   if (Status status = apply_overrides(overrides, report); !status.ok()) return status;
-  find_unheard_options(environment, heard, report);
+  find_unused_options(environment, from_launcher, report);
   expand_homes(environment, report.settings);
   return report;
 }

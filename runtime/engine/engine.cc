@@ -39,7 +39,7 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override {
     stopping_.store(true, std::memory_order_seq_cst);
     token_.stop();
-    loop_.poke();
+    loop_.wake();
     if (thread_.joinable()) thread_.join();
     loop_.close({Errc::kAborted, "the session was closed without shutdown, so operations in flight did not complete"});
     finish_timeline();
@@ -61,7 +61,7 @@ class EngineImpl final : public Engine {
 
   Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions) override {
     auto handles = table_.submit(submissions, Clock::now());
-    if (handles.ok()) loop_.poke();
+    if (handles.ok()) loop_.wake();
     return handles;
   }
 
@@ -85,20 +85,20 @@ class EngineImpl final : public Engine {
   Status wait_for(const std::function<bool()>& satisfied, TimePoint deadline) override {
     return wait_until(satisfied, deadline);
   }
-  void look_again() override {
+  void check_again() override {
     token_.news().change_and_wake();
-    loop_.poke();
+    loop_.wake();
   }
 
   Status shutdown(TimePoint deadline) override;
   void abort(const Status& why) override {
     requests_.put({.kind = Request::Kind::kAbort, .why = why});
-    loop_.poke();
+    loop_.wake();
   }
 
   void request_stop(const std::string& cause) override {
     requests_.put({.kind = Request::Kind::kStop, .cause = cause});
-    loop_.poke();
+    loop_.wake();
   }
   Result<bool> should_stop(bool request) override;
 
@@ -182,7 +182,7 @@ Status EngineImpl::wait_with_token(const std::function<bool()>& satisfied, TimeP
       const HeldToken held(token_);
       return loop_.drive(ProgressToken::Holder::kCaller, satisfied, deadline);
     }
-    loop_.poke();  // the engine's thread gives the token back when it sees a waiting caller
+    loop_.wake();  // the engine's thread gives the token back when it sees a waiting caller
     for (int i = 0; options_.spin && i < kSpinsForToken; ++i) {
       if (token_.news().value() != seen) break;
     }
@@ -196,7 +196,7 @@ Status EngineImpl::shutdown(TimePoint deadline) {
   if (!left_.exchange(true)) {
     table_.close({Errc::kShutDown, "this rank has called shutdown, so it cannot submit tensors any more"});
     requests_.put({.kind = Request::Kind::kLeave});
-    loop_.poke();
+    loop_.wake();
   }
   Status waited = wait_until([this] { return loop_.over(); }, deadline);
   if (waited.code() == Errc::kTimeout) waited = go_before_others();
@@ -208,7 +208,7 @@ Status EngineImpl::shutdown(TimePoint deadline) {
 Status EngineImpl::go_before_others() {
   auto ticket = std::make_shared<CallTicket>();
   requests_.put({.kind = Request::Kind::kGo, .ticket = ticket});
-  loop_.poke();
+  loop_.wake();
   const Status waited = wait_until([&] { return ticket->done() || loop_.over(); }, deadline_after(kConfirmSeconds));
   if (waited.code() == Errc::kTimeout) {
     return {Errc::kTimeout,
@@ -229,7 +229,7 @@ std::shared_ptr<CallTicket> EngineImpl::ask(Request request) {
   auto ticket = std::make_shared<CallTicket>();
   request.ticket = ticket;
   requests_.put(std::move(request));
-  loop_.poke();
+  loop_.wake();
   return ticket;
 }
 

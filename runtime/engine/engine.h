@@ -90,10 +90,10 @@ class Engine {
   virtual Status wait_all(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
   virtual Status wait_any(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
   // The same for a condition of the caller: kOk once `satisfied` returns true. The calling thread evaluates it again
-  // whenever an operation is done, and after look_again(). Call look_again() from any thread when other data has
+  // whenever an operation is done, and after check_again(). Call check_again() from any thread when other data has
   // changed that `satisfied` reads.
   virtual Status wait_for(const std::function<bool()>& satisfied, TimePoint deadline) = 0;
-  virtual void look_again() = 0;
+  virtual void check_again() = 0;
 
   // Leaves the job. Returns when all ranks have left and the operations in flight are done. At the deadline a warning
   // names the ranks that have not left. A member then leaves alone, and the leader stays until all have left. kTimeout:

@@ -16,16 +16,17 @@ void LauncherLink::unwatch() {
   if (std::exchange(watched_, false)) wait_set_.remove(channel_->fd());
 }
 
-Status LauncherLink::watch(Heard heard) {
+Status LauncherLink::watch(OnEvents on_events) {
   if (channel_ == nullptr) return {};
-  DISTRUN_RETURN_IF_ERROR(wait_set_.add(channel_->fd(), EPOLLIN, [this, heard = std::move(heard)](std::uint32_t) {
-    auto events = channel_->receive();
-    // Removes the descriptor, because its end of file would be reported repeatedly. That may destroy this lambda, so
-    // `heard` is copied first.
-    const Heard tell = heard;
-    if (!events.ok()) unwatch();
-    tell(std::move(events));
-  }));
+  DISTRUN_RETURN_IF_ERROR(
+      wait_set_.add(channel_->fd(), EPOLLIN, [this, on_events = std::move(on_events)](std::uint32_t) {
+        auto events = channel_->receive();
+        // Removes the descriptor, because its end of file would be reported repeatedly. That may destroy this lambda,
+        // so `on_events` is copied first.
+        const OnEvents call = on_events;
+        if (!events.ok()) unwatch();
+        call(std::move(events));
+      }));
   watched_ = true;
   return {};
 }
@@ -48,12 +49,12 @@ void LauncherLink::report_failure(const std::string& cause, const std::string& t
   }
 }
 
-void LauncherLink::report_loss(const Status& why, int own, bool heard) {
+void LauncherLink::report_loss(const Status& why, int own, bool by_other) {
   const ErrorInfo& info = why.info();
-  if (channel_ == nullptr || (info.ranks.empty() && !heard)) return;
+  if (channel_ == nullptr || (info.ranks.empty() && !by_other)) return;
   // The others have given this rank up, and it ends because of that. Its end is not the first cause.
-  if (!heard && !info.ranks.empty() && info.ranks.front() == own) return;
-  note(channel_->report_loss({.ranks = info.ranks, .link = info.link, .heard = heard},
+  if (!by_other && !info.ranks.empty() && info.ranks.front() == own) return;
+  note(channel_->report_loss({.ranks = info.ranks, .link = info.link, .by_other = by_other},
                              {.cause = info.cause, .tensor = info.tensor}));
 }
 

@@ -27,8 +27,8 @@ class LauncherLink {
 
   // Starts to pass the launcher's events to `heard`, which runs inside the wait set's poll(). An error arrives once,
   // and means that the launcher is gone.
-  using Heard = std::function<void(Result<std::vector<net::JobEvent>>)>;
-  Status watch(Heard heard);
+  using OnEvents = std::function<void(Result<std::vector<net::JobEvent>>)>;
+  Status watch(OnEvents on_events);
 
   // Reports the end of the job if a rank left while others need it (kRankLeft), or stalls the others (kTimeout). Only
   // the ranks know these two causes; the launcher sees all others itself. The launcher prints the report and sets the
@@ -37,7 +37,7 @@ class LauncherLink {
   void report_failure(const std::string& cause, const std::string& tensor);  // a failure of this rank; never throws
   // This rank, `own`, ends its session because of the ranks in `why`. `heard`: another rank has reported this, and this
   // rank has noticed nothing itself. Does nothing if the failure is this rank's own.
-  void report_loss(const Status& why, int own, bool heard);
+  void report_loss(const Status& why, int own, bool by_other);
   // The same for a failed operation of a library. The cause may be a rank that the error does not name.
   void report_operation(const Status& why);
   // An operation makes no progress. `tensor`: its tensor, if it has one.

@@ -36,20 +36,21 @@ Leader::Leader(CoordinatorOptions options, Links links)
 // --- messages ---
 
 // The leader is a member too. It passes its messages to itself, without a connection.
-LeaderLink::Heard Leader::tell(Message message) {
+LeaderLink::Effects Leader::submit(Message message) {
   coordinator_.has_read(0, read_);
   return take(0, message);
 }
 
-void Leader::say(int rank, Message message) { links_.outbox.say(rank, std::move(message)); }
+void Leader::queue(int rank, Message message) { links_.outbox.queue(rank, std::move(message)); }
 
-LeaderLink::Heard Leader::hear(int from, std::uint64_t index, Message& message) {
-  if (const auto* abort = std::get_if<message::Abort>(&message)) return {.failure = abort->why, .tell_others = true};
+LeaderLink::Effects Leader::take_message(int from, std::uint64_t index, Message& message) {
+  if (const auto* abort = std::get_if<message::Abort>(&message))
+    return {.failure = abort->why, .report_to_others = true};
   coordinator_.has_read(from, index);
   return take(from, message);
 }
 
-LeaderLink::Heard Leader::take(int rank, Message& message) {
+LeaderLink::Effects Leader::take(int rank, Message& message) {
   const TimePoint now = Clock::now();
   if (const auto* ready = std::get_if<message::Ready>(&message)) {
     for (const TensorId id : ready->ids) coordinator_.ready(rank, id, now);
@@ -71,8 +72,8 @@ LeaderLink::Heard Leader::take(int rank, Message& message) {
   } else if (const auto* count = std::get_if<message::StopCount>(&message)) {
     stopping_.counted(rank, count->calls);
     return decide_stop();
-  } else if (auto* told = std::get_if<message::WaitTold>(&message)) {
-    return {.wait_of = rank, .wait = std::move(*told)};
+  } else if (auto* answer = std::get_if<message::WaitAnswer>(&message)) {
+    return {.wait_of = rank, .wait = std::move(*answer)};
   }
   return {};
 }
@@ -83,7 +84,7 @@ void Leader::drained(int rank) {
   if (rank != 0) links_.plane->may_go(rank);
 }
 
-LeaderLink::Heard Leader::left(int rank) {
+LeaderLink::Effects Leader::left(int rank) {
   stopping_.left(rank);
   return decide_stop();
 }
@@ -141,17 +142,17 @@ void Leader::warn(const std::string& text) const {
 
 // --- stopping all ranks at the same call of should_stop() ---
 
-LeaderLink::Heard Leader::stop_asked(int rank, const std::string& cause) {
+LeaderLink::Effects Leader::stop_asked(int rank, const std::string& cause) {
   if (!stopping_.asked(cause)) return {};
   if (links_.log != nullptr) links_.log->info("rank " + std::to_string(rank) + " asks all ranks to stop");
-  say(-1, message::StopHold{});
+  queue(-1, message::StopHold{});
   return {.hold_stop = true};
 }
 
-LeaderLink::Heard Leader::decide_stop() {
+LeaderLink::Effects Leader::decide_stop() {
   const auto first = stopping_.take();
   if (!first) return {};
-  say(-1, message::StopAt{.call = *first});
+  queue(-1, message::StopAt{.call = *first});
   links_.launcher.report_stop(stopping_.cause());
   return {.stop_at = first};
 }
@@ -164,7 +165,7 @@ void Leader::measure_clock(int rank) {
   ask_clock(rank);
 }
 
-void Leader::ask_clock(int rank) { say(rank, Liveness::clock_question(Clock::now())); }
+void Leader::ask_clock(int rank) { queue(rank, Liveness::clock_question(Clock::now())); }
 
 void Leader::clock_answered(int rank, const message::Pong& pong) {
   auto& clock = clocks_.at(static_cast<std::size_t>(rank));

@@ -30,17 +30,17 @@ class Leader final : public LeaderLink {
   };
   Leader(CoordinatorOptions options, Links links);
 
-  Heard tell(Message message) override;
-  void say(int rank, Message message) override;
+  Effects submit(Message message) override;
+  void queue(int rank, Message message) override;
   void has_read(int rank, std::uint64_t index) override { coordinator_.has_read(rank, index); }
-  Heard hear(int from, std::uint64_t index, Message& message) override;
+  Effects take_message(int from, std::uint64_t index, Message& message) override;
   Entry* next_entry() override;
 
   Decided decide(std::span<ProcessSet* const> active) override;
   [[nodiscard]] std::optional<TimePoint> next_tick() const override { return coordinator_.next_tick(); }
   void tick(TimePoint now) override;
   void suspended(const Suspension& gap) override { coordinator_.suspended(gap); }
-  Heard left(int rank) override;
+  Effects left(int rank) override;
   void died(const Status& why) override { coordinator_.died(why); }
   [[nodiscard]] std::vector<net::RankWait> waits() override { return coordinator_.waits(); }
   void clock_answered(int rank, const message::Pong& pong) override;
@@ -49,9 +49,9 @@ class Leader final : public LeaderLink {
   void stop_timeline() override;
 
  private:
-  Heard take(int rank, Message& message);
-  Heard stop_asked(int rank, const std::string& cause);
-  Heard decide_stop();
+  Effects take(int rank, Message& message);
+  Effects stop_asked(int rank, const std::string& cause);
+  Effects decide_stop();
   void drained(int rank);
   void send_log();
   void write_events(int rank, std::vector<TimelineEvent> events);

@@ -20,27 +20,27 @@ namespace distrun::engine {
 class LeaderLink {
  public:
   // Actions for this rank, as the result of a message.
-  struct Heard {
-    Status failure{};          // not ok: the job ends
-    bool tell_others = false;  // send the failure to the other ranks
-    bool follow = false;       // there are log entries to follow
-    bool hold_stop = false;    // hold calls of should_stop(), and send their count to the leader
+  struct Effects {
+    Status failure{};               // not ok: the job ends
+    bool report_to_others = false;  // send the failure to the other ranks
+    bool follow = false;            // there are log entries to follow
+    bool hold_stop = false;         // hold calls of should_stop(), and send their count to the leader
     std::optional<std::uint64_t> stop_at{};
     int drained = -1;  // the rank that has drained: no rank waits for it any more
     int wait_of = -1;  // this rank has reported how it waits
-    message::WaitTold wait{};
-    std::optional<std::uint64_t> tell_wait{};  // report how this rank waits, as the answer to this round
+    message::WaitAnswer wait{};
+    std::optional<std::uint64_t> report_wait{};  // report how this rank waits, as the answer to this round
   };
 
   virtual ~LeaderLink() = default;
   // Sends a message from this rank to the leader. Messages must come in the order of their events.
-  virtual Heard tell(Message message) = 0;
+  virtual Effects submit(Message message) = 0;
   // Sends a message to one rank (-1: all ranks that this rank may talk to). Members may only talk to the leader.
-  virtual void say(int rank, Message message) = 0;
+  virtual void queue(int rank, Message message) = 0;
   // Called for each received frame. From a member, `index` is how many log entries `rank` had read. From the leader, it
   // is the position of its first entry in the log.
   virtual void has_read(int /*rank*/, std::uint64_t /*index*/) {}
-  virtual Heard hear(int from, std::uint64_t index, Message& message) = 0;
+  virtual Effects take_message(int from, std::uint64_t index, Message& message) = 0;
   // The next entry of the log for this rank to follow. Null: there is none yet. Valid until the next call.
   virtual Entry* next_entry() = 0;
 
@@ -54,7 +54,7 @@ class LeaderLink {
   [[nodiscard]] virtual std::optional<TimePoint> next_tick() const { return std::nullopt; }
   virtual void tick(TimePoint /*now*/) {}
   virtual void suspended(const Suspension& /*gap*/) {}
-  virtual Heard left(int /*rank*/) { return {}; }  // the log has this entry
+  virtual Effects left(int /*rank*/) { return {}; }  // the log has this entry
   virtual void died(const Status& /*why*/) {}
   // Lists which ranks wait, and for which ranks.
   [[nodiscard]] virtual std::vector<net::RankWait> waits() { return {}; }
@@ -70,9 +70,9 @@ class RemoteLeader final : public LeaderLink {
  public:
   explicit RemoteLeader(Outbox& outbox) : outbox_(outbox) {}
 
-  Heard tell(Message message) override;
-  void say(int rank, Message message) override;
-  Heard hear(int from, std::uint64_t index, Message& message) override;
+  Effects submit(Message message) override;
+  void queue(int rank, Message message) override;
+  Effects take_message(int from, std::uint64_t index, Message& message) override;
   Entry* next_entry() override;
 
  private:

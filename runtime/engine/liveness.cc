@@ -42,7 +42,7 @@ TimePoint Liveness::next_look() const { return seen_ + kHeartbeat; }
 
 Liveness::Check Liveness::check(const Work& work, TimePoint now) {
   Watchdog::Actions actions = watchdog_.check(work, now);
-  const std::uint64_t purpose = !actions.overdue ? kPingAlive : actions.patient ? kPingPatient : kPingOverdue;
+  const std::uint64_t purpose = !actions.overdue ? kPingAlive : actions.waits_only ? kPingWaitsOnly : kPingOverdue;
   Check found{.pings = {},
               .warnings = std::move(actions.warnings),
               .wait = std::move(actions.wait),
@@ -51,9 +51,9 @@ Liveness::Check Liveness::check(const Work& work, TimePoint now) {
               .abort = std::move(actions.abort),
               .deadlock = actions.deadlock};
   const std::string what = work ? work->what : "";
-  found.wait_over = told_ && *told_ != what;
-  if (found.wait_over) told_.reset();
-  if (found.wait) told_ = what;
+  found.wait_over = warned_work_ && *warned_work_ != what;
+  if (found.wait_over) warned_work_.reset();
+  if (found.wait) warned_work_ = what;
   for (const int rank : actions.ping) {
     found.pings.emplace_back(rank, message::Ping{.number = purpose, .sent_ns = nanoseconds(now)});
   }
@@ -71,14 +71,14 @@ message::Pong Liveness::answer(const message::Ping& ping, const Work& work, Time
   if (rank_ != 0 || ping.number == kPingClock) return pong;
   if (watchdog_.warns_itself(work, now)) pong.number = kPongWarns;
   using Asked = Watchdog::Asked;
-  watchdog_.asked(now, ping.number == kPingOverdue   ? Asked::kOverdue
-                       : ping.number == kPingPatient ? Asked::kPatient
-                                                     : Asked::kAlive);
+  watchdog_.asked(now, ping.number == kPingOverdue     ? Asked::kOverdue
+                       : ping.number == kPingWaitsOnly ? Asked::kWaitsOnly
+                                                       : Asked::kAlive);
   return pong;
 }
 
 bool Liveness::answered(int from, const message::Pong& pong) {
-  if (rank_ != 0) detector_.forgive(from);
+  if (rank_ != 0) detector_.drop_suspicion(from);
   if (pong.number == kPingClock) return true;
   if (pong.number == kPongWarns) watchdog_.leader_warns();
   watchdog_.answered(from);
@@ -87,7 +87,7 @@ bool Liveness::answered(int from, const message::Pong& pong) {
 
 void Liveness::drained(int rank) {
   watchdog_.left(rank);
-  if (rank != 0) detector_.forgive(rank);
+  if (rank != 0) detector_.drop_suspicion(rank);
 }
 
 bool Liveness::connections_ended(const std::vector<LostPeer>& peers, const std::optional<EndedLink>& control,
@@ -106,7 +106,7 @@ bool Liveness::connections_ended(const std::vector<LostPeer>& peers, const std::
     }
   }
   for (const int rank : gone) {
-    if (!missed.contains(rank)) detector_.forgive(rank);
+    if (!missed.contains(rank)) detector_.drop_suspicion(rank);
   }
   return ask_leader;
 }

@@ -57,7 +57,7 @@ class Liveness {
   void end(const Status& why, bool deadlock = false) { watchdog_.end(why, deadlock); }
   // On the leader: `rank` has reported how it waits. True: all ranks wait for one another, and have done so for too
   // long.
-  bool told(int rank, const message::WaitTold& said) { return deadlock_.told(rank, said); }
+  bool take_answer(int rank, const message::WaitAnswer& answer) { return deadlock_.take_answer(rank, answer); }
   // By rank: the operation that it last reported as its wait.
   [[nodiscard]] std::vector<std::string> operations() const { return deadlock_.operations(); }
 
@@ -75,7 +75,7 @@ class Liveness {
   [[nodiscard]] bool has_left(int rank) const { return detector_.has_left(rank); }
   // No rank waits for this rank any more.
   void drained(int rank);
-  void heard(const net::JobEvent& event, TimePoint now) { detector_.heard(event, now); }
+  void take_event(const net::JobEvent& event, TimePoint now) { detector_.take_event(event, now); }
   void launcher_gone(const Status& why) { detector_.launcher_gone(why, rank_); }
   // An operation or a message failed, and no rank is known as the cause.
   void operation_failed(const Status& failure, TimePoint now) { detector_.suspect_operation(failure, now); }
@@ -98,9 +98,9 @@ class Liveness {
   Watchdog watchdog_;
   LongWait long_wait_;
   DeadlockWatch deadlock_;
-  std::optional<std::string> told_;  // the work that this rank has warned about
-  bool any_left_ = false;            // a rank other than rank 0 has left; rank 0 stays until the others have left
-  TimePoint seen_ = Clock::now();    // when the clock was last read
+  std::optional<std::string> warned_work_;  // the work that this rank has warned about
+  bool any_left_ = false;          // a rank other than rank 0 has left; rank 0 stays until the others have left
+  TimePoint seen_ = Clock::now();  // when the clock was last read
 };
 
 }  // namespace distrun::engine

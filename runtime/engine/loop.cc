@@ -104,7 +104,7 @@ Status EngineLoop::open() {
         shared_.probe.ask(known_state(oldest_work(), shared_.token.main_wait(), now),
                           [this](const net::ProgramState& state) { launcher_.report_state(state); });
       } else {
-        liveness_.heard(event, now);
+        liveness_.take_event(event, now);
       }
     }
   });
@@ -140,7 +140,7 @@ void EngineLoop::take_local() {
   leaving_.failed() ? follower_.forget_new() : follower_.submit(messages);
   for (Request& request : requests) take(request, messages);
   if (leaving_.failed()) return;
-  for (Message& message : messages) act_on(leader_->tell(std::move(message)));
+  for (Message& message : messages) act_on(leader_->submit(std::move(message)));
 }
 
 void EngineLoop::take(Request& request, std::vector<Message>& messages) {
@@ -156,7 +156,7 @@ void EngineLoop::take(Request& request, std::vector<Message>& messages) {
       return ask_to_stop(request.cause);
     case Request::Kind::kGo:
       return leaving_.ask_to_go(std::move(request.ticket));
-    case Request::Kind::kSay:
+    case Request::Kind::kSend:
       messages.push_back(*std::move(request.message));
       return;
     case Request::Kind::kCall:
@@ -182,58 +182,58 @@ bool EngineLoop::receive() {
       continue;
     }
     leader_->has_read(received_.from, frame->index);
-    for (Message& message : frame->messages) hear(received_.from, frame->index, message);
+    for (Message& message : frame->messages) take_message(received_.from, frame->index, message);
   }
   return moved;
 }
 
-void EngineLoop::hear(int from, std::uint64_t index, Message& message) {
+void EngineLoop::take_message(int from, std::uint64_t index, Message& message) {
   if (leaving_.failed()) return;
   if (const auto* ping = std::get_if<message::Ping>(&message)) {
-    leader_->say(from, liveness_.answer(*ping, oldest_work(), Clock::now()));
+    leader_->queue(from, liveness_.answer(*ping, oldest_work(), Clock::now()));
   } else if (const auto* pong = std::get_if<message::Pong>(&message)) {
     if (liveness_.answered(from, *pong)) leader_->clock_answered(from, *pong);
   } else {
-    act_on(leader_->hear(from, index, message));
+    act_on(leader_->take_message(from, index, message));
   }
 }
 
-void EngineLoop::act_on(const LeaderLink::Heard& heard) {
-  if (!heard.failure.ok()) {
+void EngineLoop::act_on(const LeaderLink::Effects& effects) {
+  if (!effects.failure.ok()) {
     // If this rank gave a peer up because of malformed bytes, the peer loses this rank too. The peer's report may
     // arrive first, but this rank knows the cause.
-    const auto own = liveness_.knows_better(heard.failure.info());
-    return own ? fail(Status(*own), heard.tell_others) : fail(heard.failure, heard.tell_others, true);
+    const auto own = liveness_.knows_better(effects.failure.info());
+    return own ? fail(Status(*own), effects.report_to_others) : fail(effects.failure, effects.report_to_others, true);
   }
-  if (heard.follow) follow_log();
-  if (heard.hold_stop) {
+  if (effects.follow) follow_log();
+  if (effects.hold_stop) {
     if (!stopping_since_) stopping_since_ = Clock::now();
-    act_on(leader_->tell(message::StopCount{.calls = shared_.stop.hold()}));
+    act_on(leader_->submit(message::StopCount{.calls = shared_.stop.hold()}));
   }
-  if (heard.stop_at) {
-    shared_.stop.decide(*heard.stop_at);
+  if (effects.stop_at) {
+    shared_.stop.decide(*effects.stop_at);
     stopping_since_.reset();
     shared_.token.news().change_and_wake();
   }
-  if (heard.drained >= 0) liveness_.drained(heard.drained);
-  if (heard.tell_wait) {
+  if (effects.drained >= 0) liveness_.drained(effects.drained);
+  if (effects.report_wait) {
     // The answer is sent when the program has reported its state. A rank in shutdown waits for a limited time. Rank 0
     // stays in shutdown as long as the others need it, and their own limit ends that.
     const bool goes = leaving_.left_at() && options_.world.rank != 0;
-    message::WaitTold told{.round = *heard.tell_wait,
-                           .moves = follower_.executor().moving(),
-                           .changes = follower_.changes(),
-                           .cpu_ns = cpu_used_ns()};
+    message::WaitAnswer answer{.round = *effects.report_wait,
+                               .moves = follower_.executor().moving(),
+                               .changes = follower_.changes(),
+                               .cpu_ns = cpu_used_ns()};
     shared_.probe.ask(known_state(oldest_work(), shared_.token.main_wait(), Clock::now()),
-                      [this, told = std::move(told), goes](net::ProgramState state) mutable {
+                      [this, answer = std::move(answer), goes](net::ProgramState state) mutable {
                         const bool waits = !state.operation.empty();
-                        told.wait = !waits ? net::MainWait::kOutside : goes ? net::MainWait::kLimited : state.wait;
-                        told.operation = std::move(state.operation);
-                        shared_.requests.put({.kind = Request::Kind::kSay, .message = std::move(told)});
-                        poke();
+                        answer.wait = !waits ? net::MainWait::kOutside : goes ? net::MainWait::kLimited : state.wait;
+                        answer.operation = std::move(state.operation);
+                        shared_.requests.put({.kind = Request::Kind::kSend, .message = std::move(answer)});
+                        wake();
                       });
   }
-  if (heard.wait_of >= 0 && liveness_.told(heard.wait_of, heard.wait)) {
+  if (effects.wait_of >= 0 && liveness_.take_answer(effects.wait_of, effects.wait)) {
     std::vector<net::RankWait> waits = leader_->waits();
     const auto limit = duration_of(options_.settings.deadlock_time);
     liveness_.end(Status(deadlock_error(waits, liveness_.operations(), options_.hosts, limit)), true);
@@ -244,7 +244,7 @@ void EngineLoop::act_on(const LeaderLink::Heard& heard) {
 void EngineLoop::ask_to_stop(const std::string& cause) {
   if (leaving_.ended()) return;
   if (!stopping_since_ && !shared_.stop.known()) stopping_since_ = Clock::now();
-  act_on(leader_->tell(message::StopAsked{.cause = cause}));
+  act_on(leader_->submit(message::StopAsked{.cause = cause}));
 }
 
 // --- the log ---
@@ -295,12 +295,12 @@ void EngineLoop::follow(Entry& entry) {
   if (!followed.made) return;
   liveness_.waited(Clock::now());
   everywhere_ = true;
-  act_on(leader_->tell(*std::move(followed.made)));
+  act_on(leader_->submit(*std::move(followed.made)));
 }
 
 void EngineLoop::ship_events() {
   for (auto events = follower_.take_events(); !events.empty(); events = follower_.take_events()) {
-    act_on(leader_->tell(message::Events{.events = std::move(events)}));
+    act_on(leader_->submit(message::Events{.events = std::move(events)}));
   }
 }
 
@@ -339,7 +339,7 @@ Status EngineLoop::turn_until(ProgressToken::Holder who, const std::function<boo
       pacing_.moved();
       continue;
     }
-    if (linger(who, deadline)) continue;
+    if (keep_polling(who, deadline)) continue;
     if (deadline <= Clock::now()) return {Errc::kTimeout, "the deadline passed"};
     if (Status status = block(enough, deadline); status.code() == Errc::kInterrupted) return status;
     pacing_.restart();
@@ -347,7 +347,7 @@ Status EngineLoop::turn_until(ProgressToken::Holder who, const std::function<boo
 }
 
 // Delays blocking while that may pay off. True: run another turn.
-bool EngineLoop::linger(ProgressToken::Holder who, TimePoint deadline) {
+bool EngineLoop::keep_polling(ProgressToken::Holder who, TimePoint deadline) {
   using Kind = Pacing::Pause::Kind;
   if (leaving_.over()) return false;
   const Executor& executor = follower_.executor();
@@ -391,9 +391,9 @@ Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {
   return {};
 }
 
-Result<int> EngineLoop::poll(TimePoint until, const net::WaitSet::LookAgain& look_again) {
+Result<int> EngineLoop::poll(TimePoint until, const net::WaitSet::LookAgain& check_again) {
   everywhere_ = true;  // for the last look before a sleep
-  auto polled = options_.wait_set->poll(until, look_again);
+  auto polled = options_.wait_set->poll(until, check_again);
   everywhere_ = true;
   return polled;
 }
@@ -424,7 +424,7 @@ void EngineLoop::run_timers(TimePoint now) {
   leader_->tick(now);
   const std::optional<OldestWork> work = oldest_work();
   Liveness::Check found = liveness_.check(work, now);
-  for (auto& [rank, ping] : found.pings) leader_->say(rank, ping);
+  for (auto& [rank, ping] : found.pings) leader_->queue(rank, ping);
   for (const std::string& warning : found.warnings) warn(options_.log, warning);
   if (found.long_wait) {
     launcher_.report_no_progress("has waited for " + seconds_text(now - work->since) + " in " + work->what,
@@ -433,8 +433,8 @@ void EngineLoop::run_timers(TimePoint now) {
   if (found.wait_over) launcher_.report_waits({});
   if (found.wait) launcher_.report_waits({*std::move(found.wait)});
   if (found.ask_waits) {
-    leader_->say(-1, message::WaitAsked{.round = *found.ask_waits});
-    act_on({.tell_wait = found.ask_waits});
+    leader_->queue(-1, message::WaitAsked{.round = *found.ask_waits});
+    act_on({.report_wait = found.ask_waits});
   }
   if (!found.abort.ok()) {
     launcher_.report_end(found.abort, found.deadlock);
@@ -459,7 +459,7 @@ bool EngineLoop::check_health() {
   if (lost || !failure.ok() || follower_.has_backend_lost(everywhere_)) {
     const TimePoint now = Clock::now();
     const bool ask_leader = liveness_.connections_ended(follower_.lost_peers(), lost, now);
-    if (ask_leader) leader_->say(0, Liveness::clock_question(now));  // any answer is good enough
+    if (ask_leader) leader_->queue(0, Liveness::clock_question(now));  // any answer is good enough
     if (!failure.ok()) liveness_.operation_failed(failure, now);
   }
   const auto verdict = liveness_.verdict();
@@ -475,13 +475,13 @@ bool EngineLoop::check_health() {
 
 // --- the end ---
 
-void EngineLoop::fail(const Status& why, bool tell_others, bool heard) {
+void EngineLoop::fail(const Status& why, bool report_to_others, bool by_other) {
   if (!leaving_.fail(why)) return;
   const Status& failure = leaving_.failure();
   follower_.fail(failure);
   leader_->died(failure);
-  launcher_.report_loss(failure, options_.world.rank, heard);
-  if (tell_others) leader_->say(-1, message::Abort{.why = failure});
+  launcher_.report_loss(failure, options_.world.rank, by_other);
+  if (report_to_others) leader_->queue(-1, message::Abort{.why = failure});
   shared_.token.news().change_and_wake();
   if (options_.log != nullptr) options_.log->debug("the job ends: " + failure.message());
 }
@@ -520,7 +520,7 @@ bool EngineLoop::end_if_done() {
   if (leaving_.draining() && follower_.nothing_in_flight()) {
     leaving_.drained();
     ship_events();
-    act_on(leader_->tell(message::Drained{}));
+    act_on(leader_->submit(message::Drained{}));
     return true;
   }
   if (leaving_.wants_to_go()) try_to_go();

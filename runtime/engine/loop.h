@@ -52,7 +52,7 @@ class EngineLoop {
 
   // --- any thread ---
   // Wakes the loop if it sleeps. Call this after adding work for it.
-  void poke() { pacing_.wake(); }
+  void wake() { pacing_.wake(); }
   // True when nothing more will happen: all ranks have left, or the job failed and every handle is complete.
   [[nodiscard]] bool over() const { return leaving_.over(); }
   [[nodiscard]] const Status& outcome() const { return leaving_.outcome(); }  // valid once over() is true
@@ -61,14 +61,14 @@ class EngineLoop {
   // --- turns ---
   Status turn_until(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline);
   bool turn();
-  bool linger(ProgressToken::Holder who, TimePoint deadline);
+  bool keep_polling(ProgressToken::Holder who, TimePoint deadline);
   Status block(const std::function<bool()>& enough, TimePoint until);
-  Result<int> poll(TimePoint until, const net::WaitSet::LookAgain& look_again = nullptr);
+  Result<int> poll(TimePoint until, const net::WaitSet::LookAgain& check_again = nullptr);
   void take_local();
   void take(Request& request, std::vector<Message>& messages);
   bool receive();
-  void hear(int from, std::uint64_t index, Message& message);
-  void act_on(const LeaderLink::Heard& heard);
+  void take_message(int from, std::uint64_t index, Message& message);
+  void act_on(const LeaderLink::Effects& effects);
   // --- the log ---
   bool decide();
   bool follow_log();
@@ -84,7 +84,7 @@ class EngineLoop {
   bool check_health();
   // --- the end ---
   // `heard`: another rank reported the failure.
-  void fail(const Status& why, bool tell_others, bool heard = false);
+  void fail(const Status& why, bool report_to_others, bool by_other = false);
   void fail_here(ErrorInfo info);
   void fail_by_exception(Errc code, const std::string& what);
   void try_to_go();

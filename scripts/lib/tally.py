@@ -72,10 +72,10 @@ class Tally:
     def add_left_out(self, cases: int) -> str:
         """Returns the share of these cases among all, as a text. Adds a failure if it is too large."""
         everything = cases + self.passed + len(self.failures) + len(self.skips)
-        told = f"left to --full: {cases} of {everything} cases, {100 * cases / everything:.1f} %"
+        share = f"left to --full: {cases} of {everything} cases, {100 * cases / everything:.1f} %"
         if cases > MOST_LEFT_OUT * everything:
-            self.failures.append(f"{told}: more than {100 * MOST_LEFT_OUT:.0f} %, see test/full_only.txt")
-        return told
+            self.failures.append(f"{share}: more than {100 * MOST_LEFT_OUT:.0f} %, see test/full_only.txt")
+        return share
 
 
 def where(folder: Path, suite: str) -> str:

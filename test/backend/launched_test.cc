@@ -24,7 +24,7 @@ extern const char* const kLaunchedPlugins;
 namespace distrun::test {
 namespace {
 
-constexpr double kPatience = 60;
+constexpr double kTimeLimit = 60;
 
 template <class T>
 T must(Result<T> result) {
@@ -64,7 +64,7 @@ struct Job {
 
  private:
   void join(const Environment& environment) {
-    const TimePoint deadline = deadline_after(kPatience);
+    const TimePoint deadline = deadline_after(kTimeLimit);
     if (environment.contains("DISTRUN_RANK")) {
       world = must(net::world_from_environment(environment));
       insist_on_all(environment);
@@ -146,7 +146,7 @@ std::vector<std::string> gather(const std::string& mine) {
   (void)job().store().set(prefix + std::to_string(job().world.rank), mine);
   std::vector<std::string> all;
   for (int rank = 0; rank < job().world.size; ++rank) {
-    const auto text = job().store().get(prefix + std::to_string(rank), deadline_after(kPatience));
+    const auto text = job().store().get(prefix + std::to_string(rank), deadline_after(kTimeLimit));
     all.push_back(text.ok() ? *text : "");
   }
   return all;
@@ -170,7 +170,7 @@ class Leaving final : public Catch::EventListenerBase {
       }
       (void)job().store().set("all ended", "");
     }
-    (void)job().store().get("all ended", deadline_after(kPatience));
+    (void)job().store().get("all ended", deadline_after(kTimeLimit));
     if (job().channel) (void)job().channel->leave();
   }
 };

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::test {
 

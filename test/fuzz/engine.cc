@@ -11,7 +11,7 @@ namespace {
 
 using namespace distrun::engine;  // NOLINT(google-build-using-namespace)
 
-void hear(Coordinator& coordinator, int rank, const Message& message, TimePoint now) {
+void take_message(Coordinator& coordinator, int rank, const Message& message, TimePoint now) {
   if (const auto* submitted = std::get_if<message::Submitted>(&message)) {
     coordinator.submitted(rank, *submitted, now);
   } else if (const auto* ready = std::get_if<message::Ready>(&message)) {
@@ -39,7 +39,7 @@ void decide(const Frame& frame, int ranks) {
     now += std::chrono::seconds(1);
     const int rank = static_cast<int>(i % static_cast<std::size_t>(ranks));
     coordinator.has_read(rank, frame.index);
-    hear(coordinator, rank, frame.messages[i], now);
+    take_message(coordinator, rank, frame.messages[i], now);
     coordinator.tick(now);
     const bool ended = coordinator.finished();
     const Actions actions = coordinator.act();
@@ -104,7 +104,7 @@ std::vector<Bytes> engine_seeds() {
           seed(2, {append, message::Ping{.number = 1}, message::Pong{}, message::Events{.events = {{.tensor = "x"}}},
                    message::StopAsked{.cause = "x"}, message::StopCount{}, message::StopHold{},
                    message::StopAt{.call = 1}, message::WaitAsked{.round = 1},
-                   message::WaitTold{.round = 1, .wait = net::MainWait::kForever, .operation = "x"}})};
+                   message::WaitAnswer{.round = 1, .wait = net::MainWait::kForever, .operation = "x"}})};
 }
 
 }  // namespace distrun::fuzz

@@ -20,8 +20,8 @@ int probe(const std::uint8_t* data, std::size_t size) {
   ProbeWords::Answer answer{};
   std::copy_n(bytes.begin(), std::min(bytes.size(), answer.size()), answer.begin());
   int host = 0;
-  const auto heard = words.hear(words.question(0, 1), answer, host);
-  require(heard != ProbeWords::Heard::kAnswer, "nobody without the key gives an answer");
+  const auto heard = words.check(words.question(0, 1), answer, host);
+  require(heard != ProbeWords::Reply::kAnswer, "nobody without the key gives an answer");
   return 0;
 }
 

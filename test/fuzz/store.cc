@@ -57,7 +57,7 @@ std::vector<Bytes> store_seeds() {
         StoreRequest{.kind = Kind::kStop, .value = "why"},
         StoreRequest{.kind = Kind::kStall, .missed = {.ranks = {3, 4}}, .failure = why},
         StoreRequest{
-            .kind = Kind::kLoss, .missed = {.ranks = {3}, .link = LinkEnd::kSilent, .heard = true}, .failure = why},
+            .kind = Kind::kLoss, .missed = {.ranks = {3}, .link = LinkEnd::kSilent, .by_other = true}, .failure = why},
         StoreRequest{.kind = Kind::kNoProgress, .failure = why},
         StoreRequest{.kind = Kind::kSwap, .id = 5, .key = "k", .expected = "v", .wanted = "w"},
         StoreRequest{.kind = Kind::kSwap, .id = 6, .key = "s", .wanted = "w"},

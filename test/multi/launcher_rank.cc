@@ -18,13 +18,13 @@ namespace {
 using distrun::Status;
 namespace net = distrun::net;
 
-constexpr double kPatience = 60;
+constexpr double kTimeLimit = 60;
 
 // On return both ranks have joined. The rank that observes the other no longer waits for a key, because the event would
 // end such a wait.
 Status meet(net::Store& store, const net::World& world, bool rank_0_acts) {
   const int actor = rank_0_acts ? 0 : 1;
-  const auto wait_for = [&](const char* key) { return store.get(key, distrun::deadline_after(kPatience)).status(); };
+  const auto wait_for = [&](const char* key) { return store.get(key, distrun::deadline_after(kTimeLimit)).status(); };
   if (world.rank != actor) {
     DISTRUN_RETURN_IF_ERROR(wait_for("actor"));
     return store.set("other", "here");
@@ -36,7 +36,7 @@ Status meet(net::Store& store, const net::World& world, bool rank_0_acts) {
 int print_news(net::JobChannel& channel) {
   for (;;) {
     pollfd news{.fd = channel.fd(), .events = POLLIN, .revents = 0};
-    if (::poll(&news, 1, static_cast<int>(kPatience * 1000)) <= 0) return 9;
+    if (::poll(&news, 1, static_cast<int>(kTimeLimit * 1000)) <= 0) return 9;
     const auto events = channel.receive();
     if (!events.ok()) return 10;
     for (const net::JobEvent& event : *events) {
@@ -60,7 +60,7 @@ int run(const std::string& mode) {
   const auto world = net::world_from_environment(environment);
   const auto key = net::JobKey::from_environment(environment);
   if (!world.ok() || !key.ok()) return 7;
-  auto client = net::StoreClient::connect(*world, *key, distrun::deadline_after(kPatience));
+  auto client = net::StoreClient::connect(*world, *key, distrun::deadline_after(kTimeLimit));
   if (!client.ok()) return 8;
   if (const Status met = meet(**client, *world, mode == "missed"); !met.ok()) return 8;
   if (mode == "leave") return (*client)->leave().ok() ? 0 : 11;

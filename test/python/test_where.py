@@ -114,33 +114,33 @@ def test_of_chained_exceptions_the_last_and_the_first_are_told() -> None:
         except LookupError as error:
             raise ValueError("x") from error
 
-    three_told = _where.told_exceptions(raised_by(three))
+    three_told = _where.reported_exceptions(raised_by(three))
     assert [_hooks.name(type(one), one) for one in three_told] == ["ValueError: x", "KeyError: 'y'"]
-    hidden = _where.told_exceptions(raised_by(lambda: three(hide=True)))
+    hidden = _where.reported_exceptions(raised_by(lambda: three(hide=True)))
     assert [type(one) for one in hidden] == [ValueError, LookupError]
     alone = ValueError("alone")
-    assert _where.told_exceptions(alone) == [alone]
-    assert _where.told_exceptions(None) == []
+    assert _where.reported_exceptions(alone) == [alone]
+    assert _where.reported_exceptions(None) == []
     circle = ValueError("circle")
     circle.__context__ = KeyError("other")
     circle.__context__.__context__ = circle
-    assert len(_where.told_exceptions(circle)) == 2
+    assert len(_where.reported_exceptions(circle)) == 2
 
 
 def test_a_generator_that_is_closed_tells_what_closed_it() -> None:
     closing = GeneratorExit()
-    assert _where.told_exceptions(closing) == []
+    assert _where.reported_exceptions(closing) == []
     closing.__context__ = ValueError("bad")
-    assert _where.told_exceptions(closing) == [closing.__context__]
+    assert _where.reported_exceptions(closing) == [closing.__context__]
 
 
 def test_the_end_of_an_iteration_or_of_the_job_is_no_cause() -> None:
-    assert _where.told_exceptions(StopIteration()) == []
+    assert _where.reported_exceptions(StopIteration()) == []
     ended = errors.RankLost("rank 1 was lost")
     ended.usable = False
-    assert _where.told_exceptions(ended) == []
+    assert _where.reported_exceptions(ended) == []
     ended.__context__ = ValueError("bad")
-    assert _where.told_exceptions(ended) == [ended.__context__]
+    assert _where.reported_exceptions(ended) == [ended.__context__]
 
 
 def test_the_exception_of_an_excepthook_is_that_which_it_was_called_with(monkeypatch: pytest.MonkeyPatch) -> None:

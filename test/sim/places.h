@@ -57,13 +57,13 @@ class SimWaitSet final : public net::WaitSet {
   void remove_sleepable(net::Sleepable*) override {}
   void wake() override {}
 
-  Result<int> poll(TimePoint until, const LookAgain& look_again) override {
+  Result<int> poll(TimePoint until, const LookAgain& check_again) override {
     if (on_ready_ && channel_.readable()) {
       on_ready_(EPOLLIN);
       return 1;
     }
     DISTRUN_CHECK(++polls_ < kMostPolls, "a rank spins: its timer is due and stays so");
-    if (until <= Clock::now() || (look_again && look_again())) return 0;
+    if (until <= Clock::now() || (check_again && check_again())) return 0;
     would_block_ = true;
     until_ = until;
     return 0;

@@ -55,14 +55,14 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def amend_when_imported(module: str, amend: Amend) -> None:
+def patch_when_imported(module: str, amend: Amend) -> None:
     """Calls `amend(module)` right after the program has imported `module`."""
     sys.meta_path.insert(0, _Finder(module, amend))
 
 
 def run_program(module: str, amend: Amend) -> None:
-    """Runs the program in sys.argv, and calls `amend` as in amend_when_imported()."""
-    amend_when_imported(module, amend)
+    """Runs the program in sys.argv, and calls `amend` as in patch_when_imported()."""
+    patch_when_imported(module, amend)
     run()
 
 

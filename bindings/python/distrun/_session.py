@@ -113,10 +113,10 @@ class Session:
         """Ends what `enter` began. Frees the session if it closes and this is the last call."""
         self._callers.remove(get_ident())
         if self._closing:
-            self._tell()
+            self._report()
             self._free_if_last()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         with contextlib.suppress(RuntimeError):  # it is released already
             self._news.release()
 
@@ -143,7 +143,7 @@ class Session:
         """Marks this thread as one that will `close`. Its other calls cannot end before that."""
         self._closers.append(get_ident())
         try:
-            self._tell()
+            self._report()
             yield
         finally:
             self._closers.remove(get_ident())
@@ -158,7 +158,7 @@ class Session:
         nothing if another rank was lost, has left or aborted, or if the job had ended before and the caller knows that.
         """
         if self._failure is None:  # else it is from an earlier shutdown, which was interrupted afterwards
-            self._known = errors.end_told()
+            self._known = errors.end_known()
         self._callers.append(get_ident())
         closing = self._closing
         try:

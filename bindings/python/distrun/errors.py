@@ -147,26 +147,26 @@ def end_job(error: DistrunError) -> None:
 
 
 _own_rank = -1
-_end_told = False
+_end_known = False
 
 
 def set_own_rank(rank: int) -> None:
     """Stores this process's rank; init calls it. An abort by another rank becomes RankLost, one by this rank does
     not."""
-    global _own_rank, _end_told
+    global _own_rank, _end_known
     _own_rank = rank
-    _end_told = False
+    _end_known = False
 
 
-def end_told() -> bool:
+def end_known() -> bool:
     """Returns True once an error has reported that this session's job has ended."""
-    return _end_told
+    return _end_known
 
 
 def from_struct(error: ErrorStruct) -> DistrunError:
     """Returns the exception for a filled struct."""
-    global _end_told
-    _end_told = _end_told or not error.usable
+    global _end_known
+    _end_known = _end_known or not error.usable
     kind = _CLASSES.get(error.code, DistrunError)
     # An exception of a rank may arrive from that rank or from the launcher first. Both must give the same class.
     if error.code == Code.ABORTED and error.num_ranks and _own_rank not in error.ranks[: error.num_ranks]:

@@ -18,11 +18,11 @@ from . import _moves, _sparse
 from ._channel import Channel
 from ._messages import Messages
 from ._options import GLOO_BESIDE, as_list, as_lists, asked, limit, reduction, root_rank
-from ._work import DistrunWork, EachAlone, InFlight, Together, Watch
+from ._work import DistrunWork, ThreadPerFuture, InFlight, Together, Watch
 
 # Any: torch's stubs give each method several forms with other argument names; c10d passes arguments by position.
 _ProcessGroup: Any = dist.ProcessGroup
-_EACH_ALONE = EachAlone()
+_EACH_ALONE = ThreadPerFuture()
 
 # With this many works, a coalesced call drops those that have ended.
 _LOOK_AT = 64

@@ -65,7 +65,7 @@ class DistrunWork(_Work):
     """
 
     def __init__(
-        self, handle: InFlight, what: str, result: list[torch.Tensor], limit: float, watch: Watch | EachAlone
+        self, handle: InFlight, what: str, result: list[torch.Tensor], limit: float, watch: Watch | ThreadPerFuture
     ) -> None:
         super().__init__()
         self._handle = handle
@@ -254,7 +254,7 @@ class Watch:
                 self._unended -= 1
 
 
-class EachAlone:
+class ThreadPerFuture:
     """Completes every future on a separate thread, for works that end in any order."""
 
     def keep(self, work: DistrunWork) -> None:

@@ -5,12 +5,12 @@
 namespace distrun::launcher {
 
 GuardWatch::Actions GuardWatch::next(TimePoint now, BootTime boot, std::optional<BootTime> lease_end) {
-  if (kill_at_ && now > *kill_at_ + kStoodStill) {
+  if (kill_at_ && now > *kill_at_ + kSuspended) {
     if (gone_at_) gone_at_ = now;
     if (stopped_at_) stopped_at_ = now;
   }
   kill_at_.reset();
-  if (gone_at_) kill_at_ = *gone_at_ + kPatience;
+  if (gone_at_) kill_at_ = *gone_at_ + kTimeLimit;
   if (stopped_at_ && !lease_end) kill_at_ = earlier(kill_at_, *stopped_at_ + kStopped);
   Actions out{.end_ranks = lease_end && boot >= *lease_end + kTurn};
   if (out.end_ranks && !over_since_) over_since_ = boot;

@@ -13,13 +13,13 @@ class GuardWatch {
  public:
   // An agent ends within this time after its head is gone, unless it is stopped or finds processes that cannot be
   // killed.
-  static constexpr Duration kPatience = std::chrono::seconds(2);
+  static constexpr Duration kTimeLimit = std::chrono::seconds(2);
   // A stopped agent without a lease is killed after this time. It blocks nothing but itself, but if the network is gone
   // too, no other process may notice it.
   static constexpr Duration kStopped = std::chrono::seconds(15);
   // If the guard runs this much too late, it was stopped itself, as when a batch system suspends all processes. The
   // agent then gets its time again.
-  static constexpr Duration kStoodStill = std::chrono::seconds(2);
+  static constexpr Duration kSuspended = std::chrono::seconds(2);
   // A running agent ends its ranks when its lease is over. The guard waits this much longer before it does so: both may
   // have been stopped, and may continue one after the other.
   static constexpr BootTime kTurn = std::chrono::milliseconds(200);

@@ -16,21 +16,21 @@ class Lease {
   static constexpr BootTime kInterval = std::chrono::seconds(1);  // between signs of life
 
   Lease() = default;  // no lease, and no signs of life
-  Lease(BootTime limit, BootTime now) : limit_(limit), end_(now + limit), spoke_(now), since_(now) {}
+  Lease(BootTime limit, BootTime now) : limit_(limit), end_(now + limit), last_sent_(now), since_(now) {}
 
   [[nodiscard]] bool on() const { return limit_ > BootTime::zero(); }
   [[nodiscard]] BootTime limit() const { return limit_; }
 
   // Returns the sign of life that is due, if any. It is then treated as sent.
-  std::optional<Beat> speak(BootTime now) {
-    if (!on() || held_ || (now - spoke_ < kInterval && !ready_)) return std::nullopt;
-    spoke_ = now;
+  std::optional<Beat> send_sign(BootTime now) {
+    if (!on() || held_ || (now - last_sent_ < kInterval && !ready_)) return std::nullopt;
+    last_sent_ = now;
     return Beat{.sent = now.count(), .ready = std::exchange(ready_, false)};
   }
   // The head has answered the sign of life that was sent at this time.
   void answered(std::int64_t sent) {
     const BootTime then(sent);
-    if (then >= since_ && then <= spoke_) end_ = std::max(end_, then + limit_);
+    if (then >= since_ && then <= last_sent_) end_ = std::max(end_, then + limit_);
   }
 
   // The head is about to be stopped and has stopped the ranks. From now on the lease does not end, and no signs of life
@@ -51,13 +51,13 @@ class Lease {
   // When the result of speak() or over() changes without another event.
   [[nodiscard]] std::optional<BootTime> deadline() const {
     if (!end()) return std::nullopt;
-    return std::min(ready_ ? spoke_ : spoke_ + kInterval, end_);
+    return std::min(ready_ ? last_sent_ : last_sent_ + kInterval, end_);
   }
 
  private:
   BootTime limit_{};
   BootTime end_{};
-  BootTime spoke_{};
+  BootTime last_sent_{};
   BootTime since_{};  // signs of life sent before this time are ignored
   bool held_ = false;
   bool ready_ = false;  // the next sign of life tells the head that ranks may continue

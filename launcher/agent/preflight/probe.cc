@@ -290,12 +290,12 @@ Prober::Outcome Prober::receive(Connection& connection) const {
 
 std::string Prober::judge(const Connection& connection) const {
   int host = 0;
-  switch (words_.hear(*connection.question, connection.answer, host)) {
-    case net::ProbeWords::Heard::kRefusal:
+  switch (words_.check(*connection.question, connection.answer, host)) {
+    case net::ProbeWords::Reply::kRefusal:
       return "the other side belongs to another job: it refused the key or job id";
-    case net::ProbeWords::Heard::kNonsense:
+    case net::ProbeWords::Reply::kForeign:
       return "a program that does not belong to the job answers";
-    case net::ProbeWords::Heard::kAnswer:
+    case net::ProbeWords::Reply::kAnswer:
       break;
   }
   if (host == connection.target.host) return {};
@@ -316,11 +316,11 @@ bool Prober::hear_small(Connection& connection, const Outcome& outcome) {
     connection.until = Clock::now() + limits_.each / 2;
     if (!connect(connection)) return true;
   }
-  tell(*connection.follows, lost || connection.answers < kSmallProbes ? Small::kSomeLost : Small::kAllPass);
+  record(*connection.follows, lost || connection.answers < kSmallProbes ? Small::kSomeLost : Small::kAllPass);
   return false;
 }
 
-void Prober::tell(std::size_t large, Small small) {
+void Prober::record(std::size_t large, Small small) {
   const auto it = connections_.find(large);
   if (it == connections_.end()) return;
   it->second.small = small;
@@ -363,7 +363,7 @@ bool Prober::goes_on(std::size_t id, Connection& connection, TimePoint now) {
   }
   if (!connections_.contains(*connection.follows)) return false;
   if (connection.until > now) return true;
-  tell(*connection.follows, Small::kSomeLost);
+  record(*connection.follows, Small::kSomeLost);
   return false;
 }
 

@@ -130,7 +130,7 @@ class Prober {
   void finish(const ProbeTarget& target, Ended how);
   // True: the connection still asks.
   bool hear_small(Connection& connection, const Outcome& outcome);
-  void tell(std::size_t large, Small small);
+  void record(std::size_t large, Small small);
   // True: the connection with the large message has more time.
   bool asks_small(std::size_t id, Connection& connection, TimePoint now);
   // True: the time of this connection is not over.

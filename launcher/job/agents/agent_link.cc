@@ -16,9 +16,9 @@ constexpr std::size_t kNoiseShown = 200;
 
 }  // namespace
 
-void AgentLink::heard(TimePoint now) {
-  sign.heard = now;
-  end_deadline.heard(now);
+void AgentLink::count_as_alive(TimePoint now) {
+  sign.received_at = now;
+  end_deadline.alive(now);
 }
 
 void AgentLink::send(ToAgent type, std::span<const std::byte> payload) {

@@ -54,7 +54,7 @@ struct AgentLink {
   [[nodiscard]] bool gone() const { return !handle.process.running(); }
   [[nodiscard]] bool over() const { return gone() && handle.pipe.closed(); }
 
-  void heard(TimePoint now);
+  void count_as_alive(TimePoint now);
   void send(ToAgent type, std::span<const std::byte> payload);
   void answer(const Beat& beat);
   // Continues its ranks after they were stopped together with this process. With a lease, they wait for its answer.

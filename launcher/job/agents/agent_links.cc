@@ -22,8 +22,9 @@ HostLoss loss_of(AgentLink& agent) {
   return {.links = {&agent}, .why = agent.silence, .cause = {.kind = CauseKind::kHostLost, .text = text}};
 }
 
-AgentLinks::AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Say say, Duration host_timeout)
-    : mpi_(mpi), say_(std::move(say)), silence_(host_timeout) {
+AgentLinks::AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Print print,
+                       Duration host_timeout)
+    : mpi_(mpi), print_(std::move(print)), silence_(host_timeout) {
   for (std::size_t i = 0; i < hosts.hosts.size(); ++i) {
     const bool by_ssh = spawner.ssh(hosts.hosts[i], hosts.users[i]) != nullptr;
     links_.push_back(std::make_unique<AgentLink>(
@@ -45,8 +46,8 @@ void AgentLinks::flush_all() {
   for (auto& link : links_) link->handle.pipe.flush();
 }
 
-void AgentLinks::heard_all(TimePoint now) {
-  for (auto& link : links_) link->heard(now);
+void AgentLinks::count_all_as_alive(TimePoint now) {
+  for (auto& link : links_) link->count_as_alive(now);
 }
 
 void AgentLinks::close_all() {
@@ -103,9 +104,9 @@ std::vector<std::string> AgentLinks::all_names() const {
 
 std::optional<HostLoss> AgentLinks::look(TimePoint now) {
   const HostSilence::Changes changes = silence_.look(now, signs());
-  if (!changes.back.empty()) say_(back_report(names(changes.back), changes.away));
+  if (!changes.back.empty()) print_(back_report(names(changes.back), changes.silent_for));
   if (!changes.silent.empty()) {
-    say_(silent_report(names(changes.silent), all_names().size(), HostSilence::kTold, silence_.limit()));
+    print_(silent_report(names(changes.silent), all_names().size(), HostSilence::kReportAfter, silence_.limit()));
   }
   if (changes.lost.empty()) return std::nullopt;
   return loss_of(changes.lost, silence_.limit());
@@ -113,7 +114,7 @@ std::optional<HostLoss> AgentLinks::look(TimePoint now) {
 
 std::optional<HostLoss> AgentLinks::ended(const AgentLink& link, TimePoint now) {
   if (!HostSilence::explains(link.sign)) return std::nullopt;
-  const Duration silence = now - link.sign.heard;
+  const Duration silence = now - link.sign.received_at;
   return loss_of(HostSilence::as_silent(now, signs(), &link.sign), silence);
 }
 
@@ -190,18 +191,18 @@ bool AgentLinks::any_given_up() const {
 void AgentLinks::take_errors(AgentLink& link) {
   if (!mpi_) return read_last_words(link.handle.errors, link.printed);
   read_last_words(link.handle.errors, link.printed, kMostPassedOn);
-  say_mpi_errors(link);
+  print_mpi_errors(link);
 }
 
 // Shows whole lines. A line without its end waits for the rest.
-void AgentLinks::say_mpi_errors(AgentLink& link) {
+void AgentLinks::print_mpi_errors(AgentLink& link) {
   const std::size_t end = link.handle.errors.valid() ? link.printed.rfind('\n') + 1 : link.printed.size();
   if (end == 0) return;
-  say_("MPI's launcher says:\n" + printable_lines(link.printed.substr(0, end)));
+  print_("MPI's launcher says:\n" + printable_lines(link.printed.substr(0, end)));
   link.printed.erase(0, end);
 }
 
-bool AgentLinks::mpi_has_spoken(TimePoint now) {
+bool AgentLinks::mpi_has_printed(TimePoint now) {
   const auto mpi =
       std::find_if(links_.begin(), links_.end(), [](const auto& link) { return link->handle.errors.valid(); });
   if (!mpi_ || mpi == links_.end()) {
@@ -213,7 +214,7 @@ bool AgentLinks::mpi_has_spoken(TimePoint now) {
   if (now >= *last_words_by_) {
     read_last_words((*mpi)->handle.errors, (*mpi)->printed, kMostPassedOn);
     (*mpi)->handle.errors.reset();
-    say_mpi_errors(**mpi);  // the rest, even if its last line has no end
+    print_mpi_errors(**mpi);  // the rest, even if its last line has no end
   }
   return false;
 }

@@ -30,10 +30,10 @@ HostLoss loss_of(AgentLink& agent);
 
 class AgentLinks {
  public:
-  using Say = std::function<void(const std::string&)>;
+  using Print = std::function<void(const std::string&)>;
   // `say` prints a line for the user. `mpi`: the carrier of the agents is MPI's launcher, and its errors are shown at
   // once. `host_timeout` is the setting.
-  AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Say say,
+  AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Print print,
              Duration host_timeout = std::chrono::seconds(30));
   // The address of this machine that the other hosts use.
   void set_own_address(std::string address) { own_address_ = std::move(address); }
@@ -49,7 +49,7 @@ class AgentLinks {
     for (auto& link : links_) link->send(type, encode(message));
   }
   void flush_all();
-  void heard_all(TimePoint now);
+  void count_all_as_alive(TimePoint now);
   void close_all();  // this side sends no more messages
 
   using OnReadable = std::function<void(AgentLink&)>;
@@ -80,10 +80,10 @@ class AgentLinks {
   void take_errors(AgentLink& link);
   // When the ranks have ended, MPI's launcher may print a message about it before it ends. False: it has not ended yet,
   // and there is still time.
-  bool mpi_has_spoken(TimePoint now);
+  bool mpi_has_printed(TimePoint now);
 
  private:
-  void say_mpi_errors(AgentLink& link);
+  void print_mpi_errors(AgentLink& link);
   [[nodiscard]] std::vector<SignOfLife*> signs() const;
   [[nodiscard]] std::vector<std::string> names(const std::vector<std::size_t>& links) const;
   [[nodiscard]] std::vector<std::string> all_names() const;
@@ -91,7 +91,7 @@ class AgentLinks {
 
   std::vector<std::unique_ptr<AgentLink>> links_;  // by host
   bool mpi_;
-  Say say_;
+  Print print_;
   HostSilence silence_;
   std::string own_address_;
   std::optional<TimePoint> last_words_by_;  // deadline for the last output of MPI's launcher

@@ -13,7 +13,7 @@ class EndDeadline {
  public:
   static constexpr Duration kLimit = std::chrono::seconds(2);
 
-  void heard(TimePoint now) { heard_ = now; }
+  void alive(TimePoint now) { last_sign_ = now; }
   // Nothing is left on its host, or it is lost. Only the agent and its carrier have still to end.
   void done(TimePoint now) { done_ = now; }
 
@@ -22,11 +22,11 @@ class EndDeadline {
   [[nodiscard]] std::optional<TimePoint> end(std::optional<TimePoint> kill_by) const {
     if (done_) return *done_ + kLimit;
     if (!kill_by) return std::nullopt;
-    return std::max(*kill_by, heard_) + kLimit;
+    return std::max(*kill_by, last_sign_) + kLimit;
   }
 
  private:
-  TimePoint heard_ = TimePoint::min();
+  TimePoint last_sign_ = TimePoint::min();
   std::optional<TimePoint> done_;
 };
 

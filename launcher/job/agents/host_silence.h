@@ -12,18 +12,18 @@ namespace distrun::launcher {
 
 // The signs of life of one agent.
 struct SignOfLife {
-  bool expected = false;          // the agent sends one every second
-  TimePoint heard;                // when the last one came
-  std::optional<TimePoint> told;  // set if the user knows: the time since when it has been silent
-  Duration away{};                // how long it was silent before it came back; not reported yet
+  bool expected = false;                    // the agent sends one every second
+  TimePoint received_at;                    // when the last one came
+  std::optional<TimePoint> reported_since;  // set if the user knows: the time since when it has been silent
+  Duration silent_for{};                    // how long it was silent before it came back; not reported yet
 
-  void expect(TimePoint now) { *this = {.expected = true, .heard = now, .told = {}}; }
+  void expect(TimePoint now) { *this = {.expected = true, .received_at = now, .reported_since = {}}; }
 };
 
 class HostSilence {
  public:
   // The user is informed of an agent that has been silent for this time.
-  static constexpr Duration kTold = std::chrono::milliseconds(3500);
+  static constexpr Duration kReportAfter = std::chrono::milliseconds(3500);
   // When one agent is reported, all that have missed two signs of life are reported with it.
   static constexpr Duration kMissed = std::chrono::seconds(2);
   // When the first agent reaches the limit, the others get this time, because hosts seldom fail at exactly the same
@@ -33,7 +33,7 @@ class HostSilence {
   static constexpr Duration kBackTogether = std::chrono::seconds(1);
   // If this process looks this much too late, it was stopped itself, or suspended with its machine, and received
   // nothing.
-  static constexpr Duration kStoodStill = std::chrono::seconds(2);
+  static constexpr Duration kSuspended = std::chrono::seconds(2);
 
   // `limit` is the setting host_timeout.
   explicit HostSilence(Duration limit) : limit_(limit) {}
@@ -43,7 +43,7 @@ class HostSilence {
   struct Changes {
     std::vector<std::size_t> silent;  // report these to the user
     std::vector<std::size_t> back;
-    Duration away{};                // the longest silence among `back`
+    Duration silent_for{};          // the longest silence among `back`
     std::vector<std::size_t> lost;  // give these up, all at once
   };
   // Call it in every round of a loop that wakes at deadline().
@@ -52,14 +52,14 @@ class HostSilence {
   [[nodiscard]] std::optional<TimePoint> deadline(std::span<SignOfLife* const> signs) const;
 
   // The connection of this agent has ended. True: the user knows that it is silent, so the silence is the cause.
-  [[nodiscard]] static bool explains(const SignOfLife& sign) { return sign.told && silent(sign); }
-  // Which agents are given up: `ended`, and all that have been silent for kTold.
+  [[nodiscard]] static bool explains(const SignOfLife& sign) { return sign.reported_since && silent(sign); }
+  // Which agents are given up: `ended`, and all that have been silent for kReportAfter.
   [[nodiscard]] static std::vector<std::size_t> as_silent(TimePoint now, std::span<SignOfLife* const> signs,
                                                           const SignOfLife* ended = nullptr);
 
  private:
-  [[nodiscard]] static bool silent(const SignOfLife& sign) { return sign.heard <= *sign.told; }
-  void stood_still(TimePoint now, std::span<SignOfLife* const> signs);
+  [[nodiscard]] static bool silent(const SignOfLife& sign) { return sign.received_at <= *sign.reported_since; }
+  void skip_suspension(TimePoint now, std::span<SignOfLife* const> signs);
   void find_back(TimePoint now, std::span<SignOfLife* const> signs, Changes& out);
   void find_silent(TimePoint now, std::span<SignOfLife* const> signs, Changes& out);
   void find_lost(TimePoint now, std::span<SignOfLife* const> signs, Changes& out);

@@ -33,7 +33,7 @@ class Judge {
   [[nodiscard]] Edge edge_of(const MissReport& report) const;
   [[nodiscard]] std::vector<Edge> cuts() const;
   [[nodiscard]] std::vector<Edge> broken_paths() const;
-  [[nodiscard]] std::vector<Edge> unexplained() const;
+  [[nodiscard]] std::vector<Edge> without_cause() const;
   [[nodiscard]] Blame network(const std::vector<Edge>& edges) const;
   [[nodiscard]] Blame holds_up(int rank, bool by_state) const;
   [[nodiscard]] Blame stalled(const MissReport& report) const;
@@ -46,7 +46,7 @@ class Judge {
 std::vector<Edge> Judge::cuts() const {
   std::vector<Edge> out;
   for (const MissReport& report : evidence_.reports) {
-    if (report.missed.heard || report.missed.ranks.empty() || !by_network(report.missed.link)) continue;
+    if (report.missed.by_other || report.missed.ranks.empty() || !by_network(report.missed.link)) continue;
     out.push_back(edge_of(report));
   }
   return out;
@@ -62,7 +62,7 @@ std::vector<Edge> Judge::broken_paths() const {
 
 Edge Judge::edge_of(const MissReport& report) const {
   const int to = report.missed.ranks.front();
-  return {.from = report.missed.heard ? -1 : report.rank,
+  return {.from = report.missed.by_other ? -1 : report.rank,
           .to = to,
           .from_host = host_of(report.rank),
           .to_host = host_of(to),
@@ -73,24 +73,24 @@ Edge Judge::edge_of(const MissReport& report) const {
 
 // A rank that ends its session closes its connections. So if a missed rank also reports that it misses another, its own
 // report explains why it is missed.
-std::vector<Edge> Judge::unexplained() const {
+std::vector<Edge> Judge::without_cause() const {
   std::set<int> reporters;
-  std::vector<Edge> all, own, heard;
+  std::vector<Edge> all, own, by_other;
   for (const MissReport& report : evidence_.reports) {
-    if (report.kind == MissReport::Kind::kLoss && !report.missed.heard) reporters.insert(report.rank);
+    if (report.kind == MissReport::Kind::kLoss && !report.missed.by_other) reporters.insert(report.rank);
   }
   for (const MissReport& report : evidence_.reports) {
     if (report.kind != MissReport::Kind::kLoss || report.missed.ranks.empty()) continue;
     const Edge edge = edge_of(report);
-    if (report.missed.heard) {
-      heard.push_back(edge);
+    if (report.missed.by_other) {
+      by_other.push_back(edge);
     } else {
       all.push_back(edge);
       if (is_bad_record(edge.link) || !reporters.contains(edge.to)) own.push_back(edge);
     }
   }
   std::vector<Edge> out = !own.empty() ? own : all;
-  out.insert(out.end(), heard.begin(), heard.end());
+  out.insert(out.end(), by_other.begin(), by_other.end());
   std::stable_sort(out.begin(), out.end(),
                    [](const Edge& one, const Edge& other) { return says(one.link) > says(other.link); });
   return out;
@@ -102,7 +102,7 @@ std::optional<Blame> Judge::decide() const {
     seen.insert(seen.end(), broken.begin(), broken.end());
     return network(seen);
   }
-  const std::vector<Edge> others = unexplained();
+  const std::vector<Edge> others = without_cause();
   if (!others.empty() && is_bad_message(others.front().link)) return ended_link(others.front());
   const int stopped = evidence_.ends() ? evidence_.stopped() : -1;
   if (stopped >= 0) return holds_up(stopped, true);

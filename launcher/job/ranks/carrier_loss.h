@@ -49,16 +49,16 @@ class CarrierLoss {
     wait(WIFSIGNALED(end.wait_status) ? now : now + kOfDaemon);
   }
   // An agent has sent this news.
-  void heard(const CarrierNews& news, const Where& where, TimePoint now) {
+  void add_news(const CarrierNews& news, const Where& where, TimePoint now) {
     switch (news.kind) {
-      case CarrierNews::kToldToEnd:
-        told_.push_back({.part = {.where = where, .name = news.name, .pid = news.pid}, .at = now});
+      case CarrierNews::kAskedToEnd:
+        asked_.push_back({.part = {.where = where, .name = news.name, .pid = news.pid}, .at = now});
         // The daemon may have killed that wrapper. This is known when MPI's launcher ends the other hosts.
         if (wrapper_ && wrapper_->where.host == where.host && !daemon_ && !launcher_) by_.reset();
         return wait(now + kOfRank);
       case CarrierNews::kDaemonEnded:
         // A daemon that ends in good order first tells its agents.
-        if (told_by(where.host, news.pid)) return;
+        if (asked_by(where.host, news.pid)) return;
         if (!daemon_) daemon_ = Part{.where = where, .name = news.name, .pid = news.pid};
         return wait(now + kOfDaemon);
       case CarrierNews::kGuardEnded:
@@ -72,10 +72,10 @@ class CarrierLoss {
   void wrapper_lost(const Where& where, int pid, TimePoint now) {
     // MPI's launcher first tells a wrapper to end, and then kills it. KILL may be faster than the wrapper's message,
     // but another agent of the host has sent one.
-    if (told_on(where.host)) return wait(now + kOfRank);
+    if (asked_on(where.host)) return wait(now + kOfRank);
     // No agent of this host could send the message.
     if (const Part* const daemon = ended_by(where.agent, now)) {
-      told_.push_back({.part = *daemon, .at = now});
+      asked_.push_back({.part = *daemon, .at = now});
       return wait(now + kOfRank);
     }
     if (!wrapper_) wrapper_ = Part{.where = where, .name = "distrun's wrapper", .pid = pid};
@@ -125,33 +125,35 @@ class CarrierLoss {
     int pid = 0;
   };
 
-  struct Told {
+  struct AgentEvent {
     Part part;  // the daemon of the agent's host
     TimePoint at;
   };
 
-  [[nodiscard]] bool told_on(const std::string& host) const {
-    return std::any_of(told_.begin(), told_.end(), [&host](const Told& told) { return told.part.where.host == host; });
+  [[nodiscard]] bool asked_on(const std::string& host) const {
+    return std::any_of(asked_.begin(), asked_.end(),
+                       [&host](const AgentEvent& asked) { return asked.part.where.host == host; });
   }
   // True if this daemon has told an agent to end.
-  [[nodiscard]] bool told_by(const std::string& host, int pid) const {
-    return std::any_of(told_.begin(), told_.end(),
-                       [&host, pid](const Told& told) { return told.part.where.host == host && told.part.pid == pid; });
+  [[nodiscard]] bool asked_by(const std::string& host, int pid) const {
+    return std::any_of(asked_.begin(), asked_.end(), [&host, pid](const AgentEvent& asked) {
+      return asked.part.where.host == host && asked.part.pid == pid;
+    });
   }
   // The daemon that sent SIGCONT to this agent a short time ago. Null: none did.
   [[nodiscard]] const Part* ended_by(int agent, TimePoint now) const {
     const auto found = std::find_if(continued_.rbegin(), continued_.rend(),
-                                    [agent](const Told& one) { return one.part.where.agent == agent; });
+                                    [agent](const AgentEvent& one) { return one.part.where.agent == agent; });
     return found == continued_.rend() || now - found->at > kContinuedBefore ? nullptr : &found->part;
   }
   // The daemon whose ranks were told to end before those of any other host. Null: there is none.
   [[nodiscard]] const Part* ended_alone() const {
-    if (told_.empty() || told_.front().part.where.host == own_host_) return nullptr;
-    const Told& first = told_.front();
-    const auto other = std::find_if(told_.begin(), told_.end(), [&first](const Told& told) {
-      return told.part.where.host != first.part.where.host;
+    if (asked_.empty() || asked_.front().part.where.host == own_host_) return nullptr;
+    const AgentEvent& first = asked_.front();
+    const auto other = std::find_if(asked_.begin(), asked_.end(), [&first](const AgentEvent& asked) {
+      return asked.part.where.host != first.part.where.host;
     });
-    return other == told_.end() || other->at - first.at < kTogether ? nullptr : &first.part;
+    return other == asked_.end() || other->at - first.at < kTogether ? nullptr : &first.part;
   }
   // The earliest time wins: evidence with a shorter wait is better evidence.
   void wait(TimePoint until) { by_ = by_ ? std::min(*by_, until) : until; }
@@ -168,8 +170,8 @@ class CarrierLoss {
   std::optional<CarrierEnd> launcher_;
   std::optional<Part> daemon_;
   std::optional<Part> wrapper_;
-  std::vector<Told> told_;       // agents that were told to end, in this order
-  std::vector<Told> continued_;  // agents that got SIGCONT, in this order
+  std::vector<AgentEvent> asked_;      // agents that were told to end, in this order
+  std::vector<AgentEvent> continued_;  // agents that got SIGCONT, in this order
   std::vector<RankExited> kept_;
   std::optional<TimePoint> by_;
 };

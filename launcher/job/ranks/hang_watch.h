@@ -30,7 +30,7 @@ class HangWatch {
   std::vector<int> look_at(const std::vector<int>& ranks, TimePoint now);
 
   // True once: the last look before the job ends because of its time limit.
-  bool is_last_look() { return !std::exchange(looked_last_, true); }
+  bool is_last_check() { return !std::exchange(looked_last_, true); }
   [[nodiscard]] bool looks_last() const { return looked_last_; }
 
   void answered(int rank, const net::ProgramState& state);

@@ -7,7 +7,7 @@ namespace distrun::launcher {
 void MissedRanks::reported(MissReport report, TimePoint now) {
   const bool ends_session = report.kind != MissReport::Kind::kWait;
   // One check answers all waiting ranks, so further reports of waits are ignored for some time.
-  if (!ends_session && rests_until_ && now < *rests_until_) return;
+  if (!ends_session && ignored_until_ && now < *ignored_until_) return;
   evidence_.reports.push_back(std::move(report));
   if (!ends_session || ends()) return;
   // Answers to earlier questions do not explain this report.
@@ -71,7 +71,7 @@ bool MissedRanks::waits_for_views() const {
                                     [](const MissReport& report) { return report.kind == MissReport::Kind::kStall; });
 }
 
-TimePoint MissedRanks::settled_at() const {
+TimePoint MissedRanks::decided_at() const {
   Duration time{};
   for (const MissReport& report : evidence_.reports) {
     if (report.kind != MissReport::Kind::kLoss) continue;
@@ -82,7 +82,7 @@ TimePoint MissedRanks::settled_at() const {
 }
 
 // Any process may wait for a disk for a moment.
-bool MissedRanks::needs_second_look() const {
+bool MissedRanks::needs_second_check() const {
   return ends() && rounds_ == 1 && evidence_.stopped() < 0 && evidence_.blocked() >= 0;
 }
 
@@ -98,7 +98,7 @@ void MissedRanks::reset() {
   ended_at_.reset();
   asked_at_.reset();
   rounds_ = 0;
-  silence_told_ = false;
+  silence_reported_ = false;
   trying_since_.reset();
   evidence_.paths.clear();
   tried_ = false;
@@ -116,12 +116,12 @@ MissedRanks::Step MissedRanks::step(TimePoint now) {
   }
   if (!all_answered() && now < *asked_at_ + kAnswerTime) return out;
   answers_over_ = true;
-  if (ends() && !std::exchange(silence_told_, true)) {
+  if (ends() && !std::exchange(silence_reported_, true)) {
     out.silent = concerned();
     for (const int host : answered_) out.silent.erase(host);
     if (!out.silent.empty()) return out;
   }
-  if (needs_second_look()) {
+  if (needs_second_check()) {
     out.ask = now >= *asked_at_ + kAgain;
     if (out.ask) ask_again(now);
     return out;
@@ -132,10 +132,10 @@ MissedRanks::Step MissedRanks::step(TimePoint now) {
     return out;
   }
   if (trying_since_ && !tried_ && now < *trying_since_ + path_limit() + kAnswerTime) return out;
-  if (ends() && (now < settled_at() || waits_for_exit() || waits_for_views())) return out;
+  if (ends() && (now < decided_at() || waits_for_exit() || waits_for_views())) return out;
   out.blame = decide(evidence_);
   out.no_cause = !out.blame;
-  if (!ends()) rests_until_ = now + path_limit();
+  if (!ends()) ignored_until_ = now + path_limit();
   reset();
   return out;
 }
@@ -154,11 +154,11 @@ std::optional<TimePoint> MissedRanks::deadline() const {
   if (!asked_at_) return TimePoint();
   if (!all_answered()) return *asked_at_ + kAnswerTime;
   if (!answers_over_) return TimePoint();
-  if (needs_second_look()) return *asked_at_ + kAgain;
+  if (needs_second_check()) return *asked_at_ + kAgain;
   if (several_hosts() && !trying_since_) return TimePoint();
   if (trying_since_ && !tried_) return *trying_since_ + path_limit() + kAnswerTime;
   if (!ends()) return TimePoint();
-  return waits_for_exit() || waits_for_views() ? std::nullopt : std::optional(settled_at());
+  return waits_for_exit() || waits_for_views() ? std::nullopt : std::optional(decided_at());
 }
 
 }  // namespace distrun::launcher

@@ -70,8 +70,8 @@ class MissedRanks {
   [[nodiscard]] bool all_answered() const;
   [[nodiscard]] bool waits_for_exit() const;
   [[nodiscard]] bool waits_for_views() const;
-  [[nodiscard]] bool needs_second_look() const;
-  [[nodiscard]] TimePoint settled_at() const;
+  [[nodiscard]] bool needs_second_check() const;
+  [[nodiscard]] TimePoint decided_at() const;
   [[nodiscard]] std::set<int> concerned() const;  // hosts
   void ask_again(TimePoint now);
   void reset();
@@ -82,11 +82,11 @@ class MissedRanks {
   int rounds_ = 0;          // number of questions
   std::set<int> answered_;  // hosts that have answered in this round
   bool answers_over_ = false;
-  bool silence_told_ = false;
+  bool silence_reported_ = false;
   std::set<int> awaited_;  // ranks whose exit is awaited
   bool views_come_ = false;
   std::optional<TimePoint> trying_since_;
-  std::optional<TimePoint> rests_until_;  // reports of waits are ignored until then
+  std::optional<TimePoint> ignored_until_;  // reports of waits are ignored until then
   bool tried_ = false;
 };
 

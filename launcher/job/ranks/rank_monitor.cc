@@ -22,7 +22,7 @@ void ask_where(const std::vector<int>& ranks, const Sessions& sessions, HangWatc
       hangs.cannot(rank, "in init(), which waits for " + rank_list(awaited));
       continue;
     }
-    if (store.tell(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
+    if (store.send_event(rank, {.kind = net::JobEvent::Kind::kStacksAsked})) continue;
     hangs.cannot(rank, "in no session: before init(), or after shutdown()");
   }
 }
@@ -53,13 +53,13 @@ void RankMonitor::watch(Poller& poller) {
 std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
   // Not shown if the job ends for a reason other than a rank's failure, because that may be the cause.
   for (const auto& [rank, text] : unreachable_.take(now)) {
-    if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
+    if (!verdict_.ending() || verdict_.rank_failed()) output_.print(text);
     survey_.awaits_exit(rank, false);
     carry_out(verdict_.runs_on(rank));
   }
   if (auto views = hangs_.take(now, survey_.states())) {
     for (RankView& view : *views) view.host = members_.host_name(view.rank);
-    output_.say(stacks_text(*views));
+    output_.print(stacks_text(*views));
   }
   if (CarrierLoss* const parts = carrier()) decide(*parts, now);
   if (!verdict_.ending()) {
@@ -76,7 +76,8 @@ std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
 
 void RankMonitor::decide(CarrierLoss& parts, TimePoint now) {
   if (const auto loss = parts.decide(now)) {
-    output_.say(sentence(loss->text) + " This ended the job; exit code " + std::to_string(exit_code::kHostLost) + ".");
+    output_.print(sentence(loss->text) + " This ended the job; exit code " + std::to_string(exit_code::kHostLost) +
+                  ".");
     const std::vector<int> hosts = loss->where.agent < 0 ? std::vector<int>() : std::vector<int>{loss->where.agent};
     carry_out(verdict_.hosts_lost(hosts, {.kind = CauseKind::kCarrierLost, .text = loss->text}));
     output_.keep_back_all_but(-1);
@@ -160,7 +161,7 @@ void RankMonitor::interrupt_soon(int signal, TimePoint now, std::uint32_t kill_a
 }
 
 void RankMonitor::break_off(int code, const std::string& why) {
-  if (!verdict_.ending()) output_.say(why);
+  if (!verdict_.ending()) output_.print(why);
   carry_out(verdict_.broken(code, why));
   agents_.close_all();
 }
@@ -195,13 +196,13 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kState:
       return hangs_.answered(notice.rank, notice.state);
     case net::StoreNotice::Kind::kRefused:
-      return output_.say(notice.text);
+      return output_.print(notice.text);
     case net::StoreNotice::Kind::kFollows:
     case net::StoreNotice::Kind::kStalled:
     case net::StoreNotice::Kind::kNoProgress:
       if (verdict_.ending()) return;
       if (notice.kind != net::StoreNotice::Kind::kNoProgress) verdict_.misses(notice.rank);
-      return survey_.hear(notice, Clock::now());
+      return survey_.add(notice, Clock::now());
     case net::StoreNotice::Kind::kStopping:
       stop_ = notice.text;
       return;
@@ -212,7 +213,7 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
 }
 
 bool RankMonitor::time_out(TimePoint now) {
-  if (verdict_.sessions().any() && hangs_.is_last_look()) show_stacks(now);
+  if (verdict_.sessions().any() && hangs_.is_last_check()) show_stacks(now);
   if (hangs_.deadline()) return false;
   carry_out(verdict_.timed_out());
   return true;
@@ -268,7 +269,7 @@ void RankMonitor::carry_out(const JobActions& actions) {
     signal_ranks(config_.own_servers ? SIGTERM : SIGKILL, actions.end_ranks);
   }
   if (!actions.failure_known || verdict_.failure()->cause.kind == CauseKind::kLeftEarly) return;
-  if (!verdict_.rank_failed()) output_.say(link_report(*verdict_.failure()));
+  if (!verdict_.rank_failed()) output_.print(link_report(*verdict_.failure()));
   output_.keep_back_all_but(verdict_.failure()->rank);
 }
 

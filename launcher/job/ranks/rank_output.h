@@ -14,7 +14,7 @@ namespace distrun::launcher {
 class RankOutput {
  public:
   virtual ~RankOutput() = default;
-  virtual void say(const std::string& text) = 0;
+  virtual void print(const std::string& text) = 0;
   virtual void write(const StreamBytes& bytes, TimePoint now) = 0;
   virtual void finish(int rank, TimePoint now) = 0;  // this rank writes no more
   // Keeps back the standard error of all ranks but this one; -1: of all.

@@ -28,7 +28,7 @@ void Survey::joined(int rank, int pid) {
   missed().awaits_exit(rank, false);
 }
 
-void Survey::hear(const net::StoreNotice& notice, TimePoint now) {
+void Survey::add(const net::StoreNotice& notice, TimePoint now) {
   using Kind = net::StoreNotice::Kind;
   const auto kind = notice.kind == Kind::kFollows   ? MissReport::Kind::kLoss
                     : notice.kind == Kind::kStalled ? MissReport::Kind::kStall

@@ -29,7 +29,7 @@ class Survey {
   // --- events ---
   void joined(int rank, int pid);  // this process is in a session
   [[nodiscard]] bool has_joined(int rank) const { return pids_.contains(rank); }
-  void hear(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kNoProgress
+  void add(const net::StoreNotice& notice, TimePoint now);  // kFollows, kStalled, kNoProgress
   void awaits_exit(int rank, bool awaited) { missed().awaits_exit(rank, awaited); }
   // As MissedRanks::seen().
   void seen(std::vector<PendingException> exceptions, bool more) {

@@ -32,7 +32,7 @@ void AgentTree::open() {
   for (std::size_t i = 0; i < agents_.size(); ++i) {
     if (starters_[i] != kHeadStarts) queue_.hand_over(i);
   }
-  if (config_.verbose) config_.say(reason);
+  if (config_.verbose) config_.print(reason);
 }
 
 void AgentTree::order_starts(AgentLink& starter, TimePoint now) {
@@ -105,9 +105,9 @@ void AgentTree::start_from_here(std::size_t index, const std::string& why) {
   AgentLink& agent = agents_[index];
   const std::string starter = agents_[static_cast<std::size_t>(starters_[index])].host;
   agent.tried = " (before that, host " + starter + " was to start it: " + why + ")";
-  if (!config_.verbose || std::exchange(failure_said_, true)) return;
-  config_.say("host " + starter + " could not start the agent of host " + agent.host + ": " + why +
-              ". This machine starts it, and others of which the same is true");
+  if (!config_.verbose || std::exchange(failure_reported_, true)) return;
+  config_.print("host " + starter + " could not start the agent of host " + agent.host + ": " + why +
+                ". This machine starts it, and others of which the same is true");
 }
 
 void AgentTree::take_back_late(TimePoint now) {

@@ -25,7 +25,7 @@ class AgentTree {
     std::string job_id;
     NetworkFilter network;
     bool verbose = false;
-    std::function<void(const std::string&)> say;
+    std::function<void(const std::string&)> print;
     const Log* log = nullptr;  // warnings about unknown peers at the port
   };
   // The other arguments must outlive it.
@@ -59,7 +59,7 @@ class AgentTree {
   net::JobKey key_ = net::JobKey::generate();
   std::vector<std::string> addresses_;
   std::unique_ptr<net::SecureListener> listener_;  // null: there is no tree
-  bool failure_said_ = false;                      // the user knows that some host could not start another one
+  bool failure_reported_ = false;                  // the user knows that some host could not start another one
 };
 
 }  // namespace distrun::launcher

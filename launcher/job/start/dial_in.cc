@@ -125,10 +125,10 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
   };
   Poller poller;
   for (; agents_.size() < agents; forget_gone()) {
-    bool knocks = false;
+    bool connecting = false;
     poller.clear();
     poller.watch(listener_->fd(), POLLIN, [&](short) {
-      knocks = true;
+      connecting = true;
       listener_->progress(Clock::now(), accept,
                           [this](std::unique_ptr<net::SecureSocket> agent) { take(std::move(agent)); });
     });
@@ -139,7 +139,7 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
     });
     DISTRUN_RETURN_IF_ERROR(poller.wait(deadline));
     if (ended_by_ != 0) return {Errc::kInterrupted, "got " + signal_name(ended_by_) + "; " + who_has_come(agents)};
-    if (!knocks && Clock::now() >= deadline) {
+    if (!connecting && Clock::now() >= deadline) {
       return {Errc::kTimeout,
               who_has_come(agents) + ". Start distrun agent --connect on each host, with the same key file"};
     }

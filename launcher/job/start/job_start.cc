@@ -29,15 +29,15 @@ std::vector<std::string> hosts_named_twice(const AgentLinks& agents) {
   return machines_named_twice(machines);
 }
 
-void report(const LaunchPlan& plan, const JobConfig& config, const JobStart::Say& say) {
-  for (const std::string& hint : plan.hints) say(hint);
+void report(const LaunchPlan& plan, const JobConfig& config, const JobStart::Print& print) {
+  for (const std::string& hint : plan.hints) print(hint);
   if (config.options().verbose) {
-    for (const std::string& reason : plan_reasons(plan)) say(reason);
+    for (const std::string& reason : plan_reasons(plan)) print(reason);
   }
   if (!config.options().placement.report_bindings) return;
   for (const Place& place : plan.places) {
-    say("rank " + std::to_string(place.rank) + " on " + plan.host_names[static_cast<std::size_t>(place.host)] + ": " +
-        binding_text(plan.bindings[static_cast<std::size_t>(place.rank)]));
+    print("rank " + std::to_string(place.rank) + " on " + plan.host_names[static_cast<std::size_t>(place.host)] + ": " +
+          binding_text(plan.bindings[static_cast<std::size_t>(place.rank)]));
   }
 }
 
@@ -60,19 +60,19 @@ bool all_probed(const AgentLinks& agents) {
 }  // namespace
 
 JobStart::JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& agents, AgentSpawner& spawner,
-                   const Log& log, Say say)
+                   const Log& log, Print print)
     : config_(config),
       key_(key),
       agents_(agents),
       spawner_(spawner),
-      say_(std::move(say)),
+      print_(std::move(print)),
       layout_(config),
       queue_(agents.size(), config.start),
       tree_({.fan_out = config.options().hosts.fan_out,
              .job_id = config.plan.job_id,
              .network = config.options().hosts.network,
              .verbose = config.options().verbose,
-             .say = say_,
+             .print = print_,
              .log = &log},
             agents, queue_, spawner),
       probes_(key, config.plan.job_id, config.options().hosts.network),
@@ -113,7 +113,7 @@ void JobStart::start_agents(TimePoint now) {
   }
   for (const LoginCheck::Fault& fault : logins_.look(now)) {
     if (config_.start.patient) {
-      say_("host " + agents_[fault.host].host + ": " + fault.text + " distrun waits until --start-timeout is over");
+      print_("host " + agents_[fault.host].host + ": " + fault.text + " distrun waits until --start-timeout is over");
       continue;
     }
     queue_.failed(fault.host, false, now);
@@ -239,7 +239,7 @@ void JobStart::on_explained(AgentLink& agent) {
   if (queue_.failed(agent.index, agent.may_come(config_.start.patient), Clock::now())) {
     agent.state = AgentLink::State::kDown;
     if (config_.start.patient && attempts == 1) {
-      say_(host + agent.why_gone() + ". distrun tries it again until --start-timeout is over");
+      print_(host + agent.why_gone() + ". distrun tries it again until --start-timeout is over");
     }
     return;
   }
@@ -361,7 +361,7 @@ void JobStart::make_ready() {
 }
 
 void JobStart::start_ranks() {
-  report(plan_, config_, say_);
+  report(plan_, config_, print_);
   const auto* key = reinterpret_cast<const std::byte*>(key_.data());
   for (std::size_t i = 0; i < agents_.size(); ++i) {
     const Start order{.plan = plan_.hosts[i],

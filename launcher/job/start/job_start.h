@@ -25,10 +25,10 @@ namespace distrun::launcher {
 
 class JobStart final : public JobState {
  public:
-  using Say = std::function<void(const std::string&)>;
+  using Print = std::function<void(const std::string&)>;
   // All arguments must outlive it. `key` is the job's key.
   JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& agents, AgentSpawner& spawner, const Log& log,
-           Say say);
+           Print print);
 
   // Asks all candidates for their topology; their answers lead to Outcome::kChosen.
   void ask(TimePoint now);
@@ -79,7 +79,7 @@ class JobStart final : public JobState {
   const net::JobKey key_;
   AgentLinks& agents_;
   AgentSpawner& spawner_;
-  const Say say_;
+  const Print print_;
   Phase phase_ = Phase::kPreparing;
   JobLayout layout_;
   StartQueue queue_;

@@ -34,12 +34,12 @@ std::vector<LoginCheck::Fault> LoginCheck::look(TimePoint now) {
       continue;
     }
     Host& host = hosts_.try_emplace(agent->index, Host{.since = now}).first->second;
-    if (!host.told && agent->printed.find(kAgentGreeting) != std::string::npos) {
+    if (!host.reported && agent->printed.find(kAgentGreeting) != std::string::npos) {
       host = {.since = host.since, .asked = true, .why = LoginFault::kRedirected, .known = TimePoint::min()};
     }
     if (!host.asked && now >= host.since + kQuiet && has_room()) start(*agent, host);
-    if (!host.why || host.told || (host.known != TimePoint::min() && now < host.known + kGrace)) continue;
-    host.told = true;
+    if (!host.why || host.reported || (host.known != TimePoint::min() && now < host.known + kGrace)) continue;
+    host.reported = true;
     out.push_back({agent->index, login_failure(*host.why, agent->handle.pipe.noise() + agent->printed)});
   }
   return out;
@@ -86,7 +86,7 @@ std::optional<TimePoint> LoginCheck::deadline() const {
   const bool room = has_room();
   for (const auto& [index, host] : hosts_) {
     if (!host.asked && room) next = earlier(next, host.since + kQuiet);
-    if (host.why && !host.told) next = earlier(next, host.known + kGrace);
+    if (host.why && !host.reported) next = earlier(next, host.known + kGrace);
   }
   return next;
 }

@@ -52,7 +52,7 @@ class LoginCheck {
     bool asked = false;             // it was started
     std::optional<LoginFault> why;  // what it has shown
     TimePoint known;                // since when that is known
-    bool told = false;
+    bool reported = false;
   };
   [[nodiscard]] bool has_room() const;
   void start(const AgentLink& agent, Host& host);

@@ -61,7 +61,7 @@ Status MpiStart::start() {
   auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}, {SIGINT, SIGHUP});
   if (!signals.ok()) return signals.status();
   signals_ = *std::move(signals);
-  not_ours_ = current_children();
+  existing_children_ = current_children();
   become_subreaper();
   DISTRUN_RETURN_IF_ERROR(listen());
   DISTRUN_RETURN_IF_ERROR(launch());
@@ -280,7 +280,7 @@ void MpiStart::wait_for_guard() {
   ended_by_ = before;
   if (!guard_.gone()) guard_.process().signal(SIGKILL);
   // If the guard was killed, its processes are now below this one.
-  kill_descendants(not_ours_);
+  kill_descendants(existing_children_);
   guard_.clean_up_if_killed(request_.environment);
 }
 

@@ -70,7 +70,7 @@ class MpiStart {
   std::vector<std::string> addresses_;  // the addresses of the listener
   // The signals stay blocked afterwards, and the job reads them.
   std::optional<SignalSource> signals_;
-  std::vector<pid_t> not_ours_;  // children that this process had before
+  std::vector<pid_t> existing_children_;  // children that this process had before
   MpiGuard guard_;
   Fd errors_;
   std::string printed_;

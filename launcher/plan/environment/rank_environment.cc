@@ -40,7 +40,7 @@ std::vector<int> own_gpus(const Options& options, const Binding& binding) {
   return out;
 }
 
-void add_ours(const JobFacts& facts, const Place& place, const std::vector<int>& gpus, Variables& out) {
+void add_distrun_variables(const JobFacts& facts, const Place& place, const std::vector<int>& gpus, Variables& out) {
   net::World world;
   world.rank = place.rank;
   world.size = static_cast<int>(facts.places.size());
@@ -201,7 +201,7 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const Options& opt
   const Place& place = facts.places[static_cast<std::size_t>(rank)];
   const std::vector<int> gpus = own_gpus(options, binding);
   Variables out;
-  add_ours(facts, place, gpus, out);
+  add_distrun_variables(facts, place, gpus, out);
   add_torch(facts, place, out);
   if (facts.tf_config) {
     out.push_back({"TF_CONFIG", tf_task(facts, rank), "TensorFlow (--no-tf-config leaves it out)", true});

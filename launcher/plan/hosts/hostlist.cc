@@ -190,24 +190,24 @@ struct Numbered {
   std::string_view digits;
 };
 
-Numbered take_apart(std::string_view name) {
+Numbered split_host(std::string_view name) {
   std::size_t start = name.size();
   while (start > 0 && name.size() - start < kMaxDigits && is_digit(name[start - 1])) --start;
   return {.prefix = name.substr(0, start), .digits = name.substr(start)};
 }
 
 bool numbered(std::string_view name, std::string_view prefix) {
-  const Numbered parts = take_apart(name);
+  const Numbered parts = split_host(name);
   return !parts.digits.empty() && parts.prefix == prefix;
 }
 
 // Returns "3" or "01-04" for the consecutive numbers from names[at] on. Moves `at` to the first name after them.
 std::string take_range(const std::vector<std::string>& names, std::size_t& at) {
-  const Numbered first = take_apart(names[at++]);
+  const Numbered first = split_host(names[at++]);
   std::string range(first.digits);
   std::string last = range;
   for (std::uint64_t next = read_number(first.digits).value_or(0) + 1; at < names.size(); ++at, ++next) {
-    const Numbered name = take_apart(names[at]);
+    const Numbered name = split_host(names[at]);
     std::string expected;
     append_number(expected, next, first.digits.size());
     if (name.prefix != first.prefix || name.digits != expected) break;
@@ -261,7 +261,7 @@ Result<std::vector<std::string>> parse_hostlist(std::string_view text, std::stri
 std::vector<std::string> compress_hostlist(const std::vector<std::string>& names) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < names.size();) {
-    const std::string_view prefix = take_apart(names[i]).prefix;
+    const std::string_view prefix = split_host(names[i]).prefix;
     std::vector<std::string> ranges;
     while (i < names.size() && numbered(names[i], prefix)) ranges.push_back(take_range(names, i));
     if (ranges.empty()) {

@@ -26,14 +26,14 @@ class ProbedWays {
   [[nodiscard]] const ProbedHost& at(int host) const { return *all_[static_cast<std::size_t>(host)]; }
   [[nodiscard]] const std::vector<Candidate>& addresses(int host) const { return at(host).addresses.candidates; }
   // The hosts that tried to reach it.
-  [[nodiscard]] const std::vector<int>& triers(int host) const { return triers_[static_cast<std::size_t>(host)]; }
+  [[nodiscard]] const std::vector<int>& triers(int host) const { return sources_[static_cast<std::size_t>(host)]; }
   // Why `from` did not reach that address. Null if it did.
   [[nodiscard]] const ProbeResult* failed(int from, int to, std::size_t candidate) const;
   [[nodiscard]] bool cut(int from, int to) const;
 
  private:
   std::vector<const ProbedHost*> all_;
-  std::vector<std::vector<int>> triers_;
+  std::vector<std::vector<int>> sources_;
   std::map<std::tuple<int, int, std::size_t>, ProbeResult> results_;
   const ProbeResult silent_{.failure = "that host did not report a result"};
 };
@@ -42,12 +42,12 @@ ProbedWays::ProbedWays(const std::vector<ProbedHost>& hosts, const std::optional
                        const std::vector<std::vector<ProbeResult>>& reports) {
   const int count = static_cast<int>(hosts.size());
   for (const ProbedHost& host : hosts) all_.push_back(&host);
-  triers_.resize(hosts.size());
-  for (const auto& [from, to] : pairs_to_probe(count)) triers_[static_cast<std::size_t>(to)].push_back(from);
+  sources_.resize(hosts.size());
+  for (const auto& [from, to] : pairs_to_probe(count)) sources_[static_cast<std::size_t>(to)].push_back(from);
   if (head) {
     all_.push_back(&*head);
-    triers_.emplace_back();
-    for (int host = 0; host < count; ++host) triers_.back().push_back(host);
+    sources_.emplace_back();
+    for (int host = 0; host < count; ++host) sources_.back().push_back(host);
   }
   for (std::size_t from = 0; from < reports.size(); ++from) {
     for (const ProbeResult& result : reports[from]) {
@@ -153,14 +153,14 @@ Diagnosis diagnose(const ProbedWays& reach, const std::vector<int>& without_addr
     return {"no other host reaches " + names(reach, unreached),
             only([&](auto pair) { return in(unreached, pair.second); })};
   }
-  std::vector<int> deaf;
+  std::vector<int> unreachable;
   for (const auto& [from, count] : tries) {
     const auto failed = std::count_if(cut.begin(), cut.end(), [one = from](auto pair) { return pair.first == one; });
-    if (failed == count) deaf.push_back(from);
+    if (failed == count) unreachable.push_back(from);
   }
-  if (!deaf.empty()) {
-    return {names(reach, deaf) + (deaf.size() == 1 ? " reaches" : " reach") + " no other host",
-            only([&](auto pair) { return in(deaf, pair.first); })};
+  if (!unreachable.empty()) {
+    return {names(reach, unreachable) + (unreachable.size() == 1 ? " reaches" : " reach") + " no other host",
+            only([&](auto pair) { return in(unreachable, pair.first); })};
   }
   if (!cut.empty()) return {"some hosts do not reach each other", cut};
   Diagnosis out{"no address of " + names(reach, without_address) + " is reachable from all hosts", {}};

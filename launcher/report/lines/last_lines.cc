@@ -60,7 +60,7 @@ std::vector<std::string> LastLines::of(int rank) const {
   return merged;
 }
 
-std::string LastLines::most_telling(int rank) const {
+std::string LastLines::most_informative(int rank) const {
   const std::deque<Line>& output = lines(rank, 0);
   const std::deque<Line>& error = lines(rank, 1);
   const bool of_late = !error.empty() && (output.empty() || error.back().written + kOfLate >= output.back().written);

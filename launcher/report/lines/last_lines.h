@@ -24,7 +24,7 @@ class LastLines {
   [[nodiscard]] std::vector<std::string> of(int rank) const;
   // The text that best explains the end of the rank: the exception, or a line. Prefers standard error if it has recent
   // lines.
-  [[nodiscard]] std::string most_telling(int rank) const;
+  [[nodiscard]] std::string most_informative(int rank) const;
   // The exception at the end of the rank's standard error. None: something else is at its end.
   [[nodiscard]] std::optional<RaisedException> exception(int rank) const {
     return exceptions_[static_cast<std::size_t>(rank)].get();

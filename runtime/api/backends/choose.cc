@@ -109,7 +109,7 @@ Result<std::unique_ptr<backend::Backend>> create_watched(const backend::Factory&
   auto made = factory.create(group, watched, deadline);
   if (made.ok()) return made;
   // The first error of another member. A plug-in has only a code for it.
-  if (!store->told().ok()) return store->told();
+  if (!store->reported_failure().ok()) return store->reported_failure();
   store->fail(services.world->rank, services.world->host, made.status());
   return made;
 }

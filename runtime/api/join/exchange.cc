@@ -110,7 +110,7 @@ std::string written(Duration patience) {
   return net::as_string(net::WireWriter().f64(std::max(std::chrono::duration<double>(patience).count(), 0.0)));
 }
 
-Result<double> patience_of(const std::string& text) {
+Result<double> time_limit_of(const std::string& text) {
   net::WireReader reader(net::as_bytes(text));
   const double seconds = reader.f64();
   DISTRUN_RETURN_IF_ERROR(reader.finish("the time limit of member 0"));
@@ -156,7 +156,7 @@ Result<std::vector<std::string>> exchange(net::Store& store, const Members& memb
     // ones.
     const auto waits = store.get(own_key(topic, members.ranks[0]), Clock::now() + kAnswerTime);
     if (waits.ok()) {
-      const auto seconds = patience_of(*waits);
+      const auto seconds = time_limit_of(*waits);
       if (!seconds.ok()) return seconds.status();
       all = fetch(store, topic, deadline_after(*seconds) + 3 * kAnswerTime);
     }

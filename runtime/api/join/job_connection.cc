@@ -72,8 +72,8 @@ net::Mac JobConnection::mac(const std::string& purpose, std::span<const std::byt
 // each has the error. If init() was not refused on some ranks, they get this rank's reason.
 void JobConnection::refused(const Status& why, const net::World& world) {
   if (!store_ || !watched_->fail(world.rank, world.host, why) || !spawner_) return;
-  const auto heard = store_->add("refused", 1);
-  bool by_all = heard.ok() && *heard == world.size;
+  const auto refused = store_->add("refused", 1);
+  bool by_all = refused.ok() && *refused == world.size;
   if (by_all) (void)store_->set("refused by all", "");
   if (!by_all) by_all = store_->get("refused by all", Clock::now() + kGoodbyes).ok();
   (void)(by_all ? channel_->leave() : channel_->report_failure({.cause = why.message()}));

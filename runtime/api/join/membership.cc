@@ -18,7 +18,7 @@ constexpr std::size_t kMaxNamed = 8;  // number of hosts in one warning
 constexpr const char* kInstall =
     "install the same build on all hosts (pip needs --force-reinstall if the version is the same)";
 
-struct Introduction {
+struct MemberFacts {
   std::string version;
   std::string build;
   std::string host;
@@ -27,14 +27,14 @@ struct Introduction {
 };
 
 template <class V>
-void fields(V& v, net::Ref<V, Introduction> introduction) {
+void fields(V& v, net::Ref<V, MemberFacts> introduction) {
   v.text(introduction.version, kMaxText).text(introduction.build, kMaxText).text(introduction.host, kMaxText);
   v.list(introduction.job_settings, kMaxSettings,
          [](auto& w, auto& setting) { w.text(setting.first, kMaxText).text(setting.second, kMaxText); });
 }
 
-Introduction introduce(const net::World& world, const Settings& settings, std::string_view build) {
-  Introduction introduction = {
+MemberFacts introduce(const net::World& world, const Settings& settings, std::string_view build) {
+  MemberFacts introduction = {
       .version = DISTRUN_VERSION_TEXT, .build = std::string(build), .host = world.host, .job_settings = {}};
   for (const SettingRow& row : setting_rows()) {
     if (world.rank == 0 && row.scope == SettingScope::kJob) {
@@ -44,7 +44,7 @@ Introduction introduce(const net::World& world, const Settings& settings, std::s
   return introduction;
 }
 
-Status adopt(const Introduction& leader, Settings& settings, std::vector<std::string>& warnings) {
+Status adopt(const MemberFacts& leader, Settings& settings, std::vector<std::string>& warnings) {
   for (const auto& [name, value] : leader.job_settings) {
     if (std::ranges::find(setting_rows(), name, &SettingRow::name) == setting_rows().end()) {
       return {Errc::kProtocol,
@@ -90,7 +90,7 @@ Result<Membership> agree_on_membership(net::Store& store, const net::World& worl
   Membership membership;
   std::vector<std::string> other;
   for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
-    auto introduction = net::decoded<Introduction>(net::as_bytes((*blobs)[rank]), "a rank's introduction");
+    auto introduction = net::decoded<MemberFacts>(net::as_bytes((*blobs)[rank]), "a rank's introduction");
     if (!introduction.ok()) return introduction.status().with_context("rank " + std::to_string(rank));
     if (introduction->version != DISTRUN_VERSION_TEXT) {
       return Status(Errc::kProtocol, "rank " + std::to_string(rank) + " on " + introduction->host + " runs distrun " +

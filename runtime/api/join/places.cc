@@ -37,9 +37,9 @@ void settle(net::World& world, const std::vector<Place>& places) {
   world.cross_size = static_cast<int>(std::count(local.begin(), local.end(), local[self]));
   world.address.clear();
   if (places[self].machine != places[0].machine) return;
-  const auto guest = std::find_if(places.begin(), places.end(),
+  const auto found = std::find_if(places.begin(), places.end(),
                                   [&](const Place& place) { return place.machine != places[0].machine; });
-  if (guest != places.end()) world.address = guest->reached;
+  if (found != places.end()) world.address = found->reached;
 }
 
 Status exchange_places(net::World& world, net::Store& store, const Place& mine, TimePoint deadline) {

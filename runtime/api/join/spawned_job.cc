@@ -25,18 +25,18 @@ struct Kept {
 
 // Disconnects from the launcher when the process exits. If a thread is in the exchange then, it runs until the process
 // ends, so the exchange stays.
-void say_goodbye();
+void send_goodbye();
 
 // Never destroyed, for the same reason.
 Kept& kept_job() {
   static auto* const one = [] {
-    std::atexit(say_goodbye);
+    std::atexit(send_goodbye);
     return new Kept;
   }();
   return *one;
 }
 
-void say_goodbye() {
+void send_goodbye() {
   const std::unique_lock lock(kept_job().mutex, std::try_to_lock);
   if (lock.owns_lock()) kept_job().exchange.reset();
 }

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "runtime/backend/cuda/gpu.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::cuda_parts {
 

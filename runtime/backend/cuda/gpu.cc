@@ -198,7 +198,7 @@ void Gpu::ring() const {
   ::eventfd_write(bell_.get(), one);
 }
 
-void Gpu::hush() const {
+void Gpu::clear_bell() const {
   eventfd_t rung = 0;
   ::eventfd_read(bell_.get(), &rung);
 }

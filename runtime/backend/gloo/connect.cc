@@ -62,7 +62,7 @@ class Try {
   Status meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
   Result<std::string> listen(std::shared_ptr<::gloo::transport::Device>& device);
   void watch(Duration share);
-  Attempt::Outcome hear(Duration share);
+  Attempt::Outcome read_outcome(Duration share);
   Status connect_all();
   Status make();
   // An error with the text `what`, about the connection to member busy_with_.
@@ -73,9 +73,9 @@ class Try {
   const int number_;
   Attempt attempt_;
   Connections made_;
-  std::vector<std::string> mine_;    // [i]: the address where this member listens for member i
-  std::vector<std::string> theirs_;  // [i]: the address where member i listens for this member
-  std::atomic<int> busy_with_{-1};   // the member for which this one waits, or -1
+  std::vector<std::string> own_;    // [i]: the address where this member listens for member i
+  std::vector<std::string> peers_;  // [i]: the address where member i listens for this member
+  std::atomic<int> busy_with_{-1};  // the member for which this one waits, or -1
   // Belong to the watching thread until it has ended: the outcome, or the exception that prevented it.
   Attempt::Outcome outcome_;
   std::exception_ptr broken_;
@@ -108,7 +108,7 @@ Result<std::string> Try::listen(std::shared_ptr<::gloo::transport::Device>& devi
     address.hostname = spec_.local_host;
     if (!device) device = ::gloo::transport::tcp::CreateDevice(address);
     made_.mesh = std::make_shared<Mesh>(spec_.index, static_cast<int>(spec_.num_members));
-    mine_ = made_.mesh->listen(device);
+    own_ = made_.mesh->listen(device);
   } catch (const std::bad_alloc&) {
     return Status(Errc::kOutOfMemory, "out of memory");
   } catch (const std::system_error& error) {
@@ -119,26 +119,26 @@ Result<std::string> Try::listen(std::shared_ptr<::gloo::transport::Device>& devi
     return Status(Errc::kSystem, "Gloo cannot listen for connections: " + plain(error.what()));
   }
   std::string all;
-  for (const std::string& address : mine_) all += address;
+  for (const std::string& address : own_) all += address;
   return all;
 }
 
 Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline) {
-  auto told = attempt_.exchange(listen(device), deadline);
-  if (!told.ok()) return told.status();
+  auto answers = attempt_.exchange(listen(device), deadline);
+  if (!answers.ok()) return answers.status();
   const auto index = static_cast<std::size_t>(spec_.index);
-  theirs_.resize(told->size());
-  for (std::size_t member = 0; member < told->size(); ++member) {
+  peers_.resize(answers->size());
+  for (std::size_t member = 0; member < answers->size(); ++member) {
     if (member == index) continue;
-    const std::string& all = (*told)[member];  // its addresses have equal length, and it has none for itself
-    const std::size_t length = mine_[member].size();
+    const std::string& all = (*answers)[member];  // its addresses have equal length, and it has none for itself
+    const std::size_t length = own_[member].size();
     if (all.size() != length * (spec_.num_members - 1)) {
       return {Errc::kUnsupported,
               "rank " + std::to_string(spec_.members[member]) +
                   " has another version of libgloo. Install the same version on all hosts, or choose another backend "
                   "with --backend"};
     }
-    theirs_[member] = all.substr(length * (index < member ? index : index - 1), length);
+    peers_[member] = all.substr(length * (index < member ? index : index - 1), length);
   }
   return {};
 }
@@ -146,14 +146,14 @@ Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint d
 // Runs on its own thread. Ends the waits of this member if another member has failed or the attempt takes too long.
 void Try::watch(Duration share) {
   try {
-    outcome_ = hear(share);
+    outcome_ = read_outcome(share);
   } catch (const std::exception&) {  // for example, no memory
     broken_ = std::current_exception();
   }
   if (broken_ || !outcome_.status.ok()) made_.mesh->end();
 }
 
-Attempt::Outcome Try::hear(Duration share) {
+Attempt::Outcome Try::read_outcome(Duration share) {
   Attempt::Outcome outcome = attempt_.wait(Clock::now() + share);
   const auto late = [&outcome] { return !outcome.status.ok() && outcome.status.code() == Errc::kTimeout; };
   if (late() && busy_with_ < 0) outcome = attempt_.wait(Clock::now() + kForTheOthers);
@@ -179,7 +179,7 @@ Status Try::make() {
   for (int member = 0; member < mesh->size; ++member) {
     if (member == mesh->rank) continue;
     busy_with_ = member;
-    mesh->connect(member, theirs_[static_cast<std::size_t>(member)]);
+    mesh->connect(member, peers_[static_cast<std::size_t>(member)]);
   }
   // Find the sockets before the proof. Every other member waits for this member's proof, so none can have finished and
   // left.
@@ -201,7 +201,7 @@ Status Try::about_member(const std::string& what) const {
   };
   const auto i = static_cast<std::size_t>(member);
   return {Errc::kSystem,
-          "the connection of " + end(spec_.index, mine_[i]) + " with " + end(member, theirs_[i]) + ": " + what};
+          "the connection of " + end(spec_.index, own_[i]) + " with " + end(member, peers_[i]) + ": " + what};
 }
 
 }  // namespace

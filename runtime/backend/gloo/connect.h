@@ -8,7 +8,7 @@
 #include "runtime/backend/gloo/direct.h"
 #include "runtime/backend/gloo/mesh.h"
 #include "runtime/backend/gloo/sockets.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::gloo_plugin {
 

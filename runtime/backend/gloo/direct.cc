@@ -20,7 +20,7 @@ constexpr std::size_t kTwoStepBytes = 2 << 20;
 constexpr int kTwoStepMembers = 8;
 
 // Time limit of try_allreduce() for a small tensor. It has one microsecond more for each KiB.
-constexpr std::chrono::microseconds kPatience(500);
+constexpr std::chrono::microseconds kTimeLimit(500);
 
 constexpr std::uint64_t kSlots = 0x646972ULL << 32;  // not used by Gloo's collectives or verify.cc
 
@@ -64,7 +64,7 @@ bool Direct::takes(const distrun_backend_operation& operation) const {
 }
 
 bool Direct::try_allreduce(const distrun_backend_operation& operation) {
-  const TimePoint deadline = Clock::now() + kPatience + std::chrono::microseconds(bytes_of(operation) >> 10);
+  const TimePoint deadline = Clock::now() + kTimeLimit + std::chrono::microseconds(bytes_of(operation) >> 10);
   return run(operation, &deadline);
 }
 

@@ -13,7 +13,7 @@
 
 #include "runtime/backend/gloo/mailbox.h"
 #include "runtime/backend/gloo/mesh.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 #include "runtime/base/clock.h"
 
 namespace distrun::backend::gloo_plugin {

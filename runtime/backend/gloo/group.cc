@@ -13,7 +13,7 @@ namespace {
 // If try_now() fails, the members do not call at the same time, or messages between them take long. Then the calling
 // thread should not try the next operations. It skips one operation after the first failure, and twice as many after
 // each further one.
-constexpr int kMostRests = 64;
+constexpr int kMostSkipped = 64;
 constexpr std::size_t kMostTried = 32;  // members; each one costs several system calls
 
 }  // namespace
@@ -36,16 +36,16 @@ bool GlooGroup::try_now(const distrun_backend_operation& operation) {
   Direct* const direct = connections_.direct.get();
   if (direct == nullptr || members_.size() > kMostTried || !direct->takes(operation)) return false;
   if (!aborted_.why().ok() || failed_) return false;
-  if (rests_ > 0) {
-    --rests_;
+  if (skipped_ > 0) {
+    --skipped_;
     return false;
   }
   try {
     if (direct->try_allreduce(operation)) {
-      next_rests_ = 1;
+      next_skipped_ = 1;
       return true;
     }
-    rests_ = std::exchange(next_rests_, std::min(2 * next_rests_, kMostRests));
+    skipped_ = std::exchange(next_skipped_, std::min(2 * next_skipped_, kMostSkipped));
   } catch (...) {
     failed_ = std::current_exception();  // start() reports it, and may wait for the cause
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/backend/gloo/connect.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::gloo_plugin {
 
@@ -33,8 +33,8 @@ class GlooGroup {
   plugin::Host host_;
   Connections connections_;
   std::exception_ptr failed_;  // the exception of an operation; no operation runs after it
-  int next_rests_ = 1;
-  int rests_ = 0;  // operations that try_now() skips, because the members do not call at the same time
+  int next_skipped_ = 1;
+  int skipped_ = 0;  // operations that try_now() skips, because the members do not call at the same time
   plugin::AbortGate aborted_;
 };
 

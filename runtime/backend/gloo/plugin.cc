@@ -11,13 +11,13 @@
 
 #include "runtime/backend/gloo/group.h"
 #include "runtime/backend/gloo/operations.h"
-#include "runtime/backend/plugin/guest_table.h"
+#include "runtime/backend/plugin/plugin_table.h"
 
 namespace {
 
 using distrun::backend::gloo_plugin::GlooGroup;
 namespace plugin = distrun::backend::plugin;
-using Table = plugin::GuestTable<GlooGroup, distrun::backend::gloo_plugin::kKinds>;
+using Table = plugin::PluginTable<GlooGroup, distrun::backend::gloo_plugin::kKinds>;
 
 constexpr std::int32_t kScore = 30;  // below `tcp`, which authenticates every connection itself and needs no thread
 

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <memory>
 
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::gloo_plugin {
 

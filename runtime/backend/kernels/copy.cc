@@ -47,8 +47,8 @@ void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__x86_64__)
   // Only whole lines: a partly written line needs a read of its rest from memory. The fence waits until the lines are
   // written, so it does not pay for a few lines.
-  constexpr std::size_t kWorthIt = 1024;
-  if (bytes < kWorthIt) return copy(to, from, bytes);
+  constexpr std::size_t kMinBytes = 1024;
+  if (bytes < kMinBytes) return copy(to, from, bytes);
   const std::size_t head = head_of(to, bytes);
   if (head > 0) std::memcpy(to, from, head);
   std::size_t at = head;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/backend/mpi/devices.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::mpi_plugin {
 namespace {

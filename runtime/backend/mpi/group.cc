@@ -36,15 +36,15 @@ Status write(const distrun_backend_group_spec& spec, const std::string& key, con
 // Computes the result on the first member. It is ok if all members came to the step with an ok status.
 Status collect(const distrun_backend_group_spec& spec, const std::string& step, const Status& mine, double seconds) {
   const TimePoint until = deadline_after(seconds);
-  Status told = mine;
+  Status common = mine;
   Status silent;
   for (std::uint64_t member = 1; member < spec.num_members; ++member) {
     const std::string who = "rank " + std::to_string(spec.members[member]);
     const auto said = read(spec, step + "/" + std::to_string(member), seconds_until(until));
     if (!said.ok() && silent.ok()) silent = said.status().with_context(who + " did not answer in time");
-    if (said.ok() && !said->empty() && told.ok()) told = Status(Errc::kUnsupported, who + ": " + *said);
+    if (said.ok() && !said->empty() && common.ok()) common = Status(Errc::kUnsupported, who + ": " + *said);
   }
-  return told.ok() ? silent : told;
+  return common.ok() ? silent : common;
 }
 
 // Makes all members agree on one outcome, by the deadline. Call it before each collective step: a collective call of

@@ -9,7 +9,7 @@
 
 #include "runtime/backend/mpi/device_queue.h"
 #include "runtime/backend/mpi/host_operation.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::mpi_plugin {
 

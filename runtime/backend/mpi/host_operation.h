@@ -10,7 +10,7 @@
 #include "runtime/backend/mpi/host_ring.h"
 #include "runtime/backend/mpi/library/channel.h"
 #include "runtime/backend/mpi/own_memory.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::mpi_plugin {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/backend/mpi/ring.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::mpi_plugin {
 

@@ -6,7 +6,7 @@
 #include "runtime/backend/mpi/devices.h"
 #include "runtime/backend/mpi/group.h"
 #include "runtime/backend/mpi/library/process.h"
-#include "runtime/backend/plugin/guest_table.h"
+#include "runtime/backend/plugin/plugin_table.h"
 
 namespace {
 
@@ -14,7 +14,7 @@ using distrun::Status;
 using distrun::backend::mpi_plugin::MpiGroup;
 using distrun::backend::mpi_plugin::Process;
 namespace plugin = distrun::backend::plugin;
-using Table = plugin::GuestTable<MpiGroup, distrun::backend::mpi_plugin::kKinds>;
+using Table = plugin::PluginTable<MpiGroup, distrun::backend::mpi_plugin::kKinds>;
 using Devices = distrun::backend::cuda_parts::DeviceTable<distrun::backend::mpi_plugin::find_gpu>;
 
 constexpr std::int32_t kScore = 40;  // below `tcp`, whose operations can be cancelled

@@ -79,7 +79,7 @@ void Communicator::abort() {
   comm_ = nullptr;
 }
 
-bool Communicator::close(bool at_rest) {
+bool Communicator::close(bool device_idle) {
   if (stage_ == Stage::kReady) {
     stage_ = Stage::kClosing;
     finalized_ = check(nccl_.finalize(comm_), "ncclCommFinalize").ok();
@@ -89,7 +89,7 @@ bool Communicator::close(bool at_rest) {
     if (quiet.ok() && !*quiet) return false;
     finalized_ = quiet.ok();
   }
-  if (comm_ != nullptr && !at_rest) return false;
+  if (comm_ != nullptr && !device_idle) return false;
   if (!finalized_) {
     abort();
   } else if (comm_ != nullptr) {

@@ -8,7 +8,7 @@
 
 #include "runtime/backend/cuda/gpu.h"
 #include "runtime/backend/nccl/nccl_api.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 #include "runtime/base/clock.h"
 
 namespace distrun::backend::nccl_plugin {
@@ -37,9 +37,9 @@ class Communicator {
   // this waits until the device has done all its work, also that of other communicators of this GPU: use
   // abort_together().
   void abort();
-  // Makes a step of closing normally, which needs the peers. Returns true when it has closed or failed. `at_rest`: no
-  // communicator has work on the device. Otherwise NCCL would wait for that work when it frees memory.
-  bool close(bool at_rest);
+  // Makes a step of closing normally, which needs the peers. Returns true when it has closed or failed. `device_idle`:
+  // no communicator has work on the device. Otherwise NCCL would wait for that work when it frees memory.
+  bool close(bool device_idle);
   // Nothing has been created yet. Creating it may wait for the device as well.
   [[nodiscard]] bool is_new() const { return stage_ == Stage::kNew; }
   [[nodiscard]] bool is_connecting() const { return stage_ == Stage::kConnecting; }

@@ -58,7 +58,7 @@ void Lane::run() {
     }
     pollfd bell = {.fd = gpu_->bell(), .events = POLLIN, .revents = 0};
     const int rung = ::poll(&bell, 1, milliseconds_of(next));
-    if (rung > 0) gpu_->hush();
+    if (rung > 0) gpu_->clear_bell();
     if (next == Next::kNow) std::this_thread::yield();
   }
 }
@@ -75,8 +75,8 @@ void Lane::submit(Party& party, const distrun_backend_operation& operation, std:
 std::future<void> Lane::leave(std::shared_ptr<Party> party) {
   Leaving leaving{.party = std::move(party), .idle = {}};
   std::future<void> result = leaving.idle.get_future();
-  leaving.told = leaving.party->in_flight.load() == 0;
-  if (leaving.told) leaving.idle.set_value();
+  leaving.idle_set = leaving.party->in_flight.load() == 0;
+  if (leaving.idle_set) leaving.idle.set_value();
   {
     const MutexLock lock(mutex_);
     new_leaving_.push_back(std::move(leaving));
@@ -257,7 +257,7 @@ bool Lane::let_go() {
   abort_together(std::move(gone), *gpu_);
   std::erase_if(leaving_, [this](Leaving& one) {
     if (has_tasks(*one.party)) return false;
-    if (!std::exchange(one.told, true)) one.idle.set_value();
+    if (!std::exchange(one.idle_set, true)) one.idle.set_value();
     return one.party->communicator.close(running_.empty());
   });
   if (leaving_.empty()) {

@@ -74,7 +74,7 @@ class Lane {
   struct Leaving {
     std::shared_ptr<Party> party;
     std::promise<void> idle;
-    bool told = false;
+    bool idle_set = false;
   };
   struct Closing {
     std::promise<void> closed;

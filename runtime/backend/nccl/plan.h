@@ -7,7 +7,7 @@
 
 #include "runtime/backend/cuda/wire_type.h"
 #include "runtime/backend/nccl/nccl_api.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::nccl_plugin {
 

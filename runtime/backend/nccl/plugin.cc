@@ -4,7 +4,7 @@
 #include "runtime/backend/cuda/device_table.h"
 #include "runtime/backend/cuda/kernel_image.h"
 #include "runtime/backend/nccl/group.h"
-#include "runtime/backend/plugin/guest_table.h"
+#include "runtime/backend/plugin/plugin_table.h"
 #include "runtime/base/annotations.h"
 
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using distrun::Result;
 namespace nccl = distrun::backend::nccl_plugin;
 namespace plugin = distrun::backend::plugin;
-using Table = plugin::GuestTable<nccl::NcclGroup, nccl::kKinds>;
+using Table = plugin::PluginTable<nccl::NcclGroup, nccl::kKinds>;
 
 constexpr std::int32_t kScore = 90;
 

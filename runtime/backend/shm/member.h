@@ -73,9 +73,9 @@ class WindowMember {
   const int next_rank_;  // -1: this is the last member
   const Window window_;
   const Bells bells_;
-  Tally ready_;
-  Tally reduced_;
-  Tally done_;
+  CounterView ready_;
+  CounterView reduced_;
+  CounterView done_;
   std::uint64_t tiny_read_ = 0;  // number of the last tiny operation that this member has read
   std::vector<const std::byte*> sources_;
   alignas(64) std::array<std::byte, 8192> block_;

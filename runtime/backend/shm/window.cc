@@ -30,41 +30,42 @@ Window::Window(std::span<std::byte> memory, std::size_t members, std::size_t slo
   DISTRUN_CHECK(slot_bytes % 64 == 0, "slots are whole cache lines");
 }
 
-Tally::Tally(const Window& window, Which which, std::size_t self) : seen_(window.members(), 0), self_(self) {
+CounterView::CounterView(const Window& window, Which which, std::size_t self)
+    : seen_(window.members(), 0), self_(self) {
   for (std::size_t i = 0; i < window.members(); ++i) counters_.push_back(&(window.lines(i).*which).value);
 }
 
-bool Tally::reached(std::size_t member, std::uint64_t value) {
+bool CounterView::reached(std::size_t member, std::uint64_t value) {
   if (seen_[member] < value) seen_[member] = load(counters_[member]);
   return seen_[member] >= value;
 }
 
-bool Tally::all_reached(std::uint64_t value) { return seen_[self_] >= value && others_reached(value); }
+bool CounterView::all_reached(std::uint64_t value) { return seen_[self_] >= value && others_reached(value); }
 
-bool Tally::others_reached(std::uint64_t value) {
+bool CounterView::others_reached(std::uint64_t value) {
   for (std::size_t i = 0; i < seen_.size(); ++i) {
     if (i != self_ && !reached(i, value)) return false;
   }
   return true;
 }
 
-void Tally::store(std::uint64_t value) {
+void CounterView::store(std::uint64_t value) {
   seen_[self_] = value;
   Atomic(*counters_[self_]).store(value, std::memory_order_seq_cst);
 }
 
-void Tally::publish(std::uint64_t value, const Bells& bells) {
+void CounterView::publish(std::uint64_t value, const Bells& bells) {
   const std::uint64_t before = seen_[self_];
   store(value);
   if (others_reached(before + 1)) bells.ring();
 }
 
-void Tally::publish_to(std::uint64_t value, const Bells& bells, int rank) {
+void CounterView::publish_to(std::uint64_t value, const Bells& bells, int rank) {
   store(value);
   bells.ring_one(rank);
 }
 
-void Tally::publish_and_ring(std::uint64_t value, const Bells& bells) {
+void CounterView::publish_and_ring(std::uint64_t value, const Bells& bells) {
   store(value);
   bells.ring();
 }

@@ -75,10 +75,10 @@ class Bells {
 
 // One counter of all members, as one member sees it. The values of the others are cached. Their cache line is fetched
 // from the writer's core only if the cached value is too low.
-class Tally {
+class CounterView {
  public:
   using Which = Counter MemberLines::*;
-  Tally(const Window& window, Which which, std::size_t self);
+  CounterView(const Window& window, Which which, std::size_t self);
 
   [[nodiscard]] bool reached(std::size_t member, std::uint64_t value);
   [[nodiscard]] bool all_reached(std::uint64_t value);

@@ -289,12 +289,12 @@ void Exchange::set_failure(const Status& why) {
   if (failure_.ok()) failure_ = why;
 }
 
-void Exchange::fail(const Header& farewell, const Status& why, std::vector<Completed>& completed) {
+void Exchange::fail(const Header& last_message, const Status& why, std::vector<Completed>& completed) {
   for (Link& link : links_) {
     unwatch(link);
     if (!link.fd.valid()) continue;
     if (!link.gone && link.writer.idle()) {
-      link.writer.begin(farewell);
+      link.writer.begin(last_message);
       link.writer.write(link.fd.get());
     }
     link.gone = true;

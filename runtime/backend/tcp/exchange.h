@@ -56,7 +56,7 @@ class Exchange {
   // gets none; it waits until its own engine knows the cause. After this call, no byte of an operation is read or
   // written here. The connections stay open until this object is destroyed, because an end of file would look like this
   // member's death.
-  void fail(const Header& farewell, const Status& why, std::vector<Completed>& completed);
+  void fail(const Header& last_message, const Status& why, std::vector<Completed>& completed);
 
  private:
   // The connection to one member. Transfers are numbered from the first one that was ever started.

@@ -147,7 +147,7 @@ bool RingExchange::receive_idle() {
   if (!header.ok()) {
     set_failure(malformed(left_.peer, header.status()));
   } else if (header->kind != MessageKind::kData) {
-    on_farewell(*header, left_);
+    on_last_message(*header, left_);
   }
   return true;
 }
@@ -182,7 +182,7 @@ bool RingExchange::accept_header() {
   if (!header.ok()) {
     set_failure(malformed(left_.peer, header.status()));
   } else if (header->kind != MessageKind::kData) {
-    on_farewell(*header, left_);
+    on_last_message(*header, left_);
   } else {
     set_failure(wrong_message(left_.peer, *header, *expected_));
   }
@@ -198,7 +198,7 @@ void RingExchange::read_against_stream() {
   if (io != Io::kDone) return;
   const Result<Header> header = answer_reader_.header();
   if (header.ok() && header->kind != MessageKind::kData) {
-    on_farewell(*header, right_);
+    on_last_message(*header, right_);
   } else {
     set_failure(malformed(right_.peer, header.ok()
                                            ? Status(Errc::kProtocol, "data came against the direction of the ring")
@@ -235,7 +235,7 @@ void RingExchange::update_interest() {
       wait_set_, static_cast<std::uint32_t>(EPOLLIN) | (blocked ? static_cast<std::uint32_t>(EPOLLOUT) : 0U)));
 }
 
-void RingExchange::on_farewell(const Header& header, RingLink& link) {
+void RingExchange::on_last_message(const Header& header, RingLink& link) {
   link.aborted = header.kind == MessageKind::kAbort;
   // If the peer lost this rank itself, do not record it: the peer's engine reports the cause to all.
   const bool other = header.rank >= 0 && header.rank != seat_.rank;
@@ -269,19 +269,19 @@ void RingExchange::set_failure(const Status& why) {
   if (failure_.ok()) failure_ = why;
 }
 
-void RingExchange::tell(const Header& farewell) {
+void RingExchange::send_last_message(const Header& last_message) {
   if (seat_.size == 1) return;
   MessageWriter answer;
   answer.protect(left_.records == nullptr ? nullptr : &left_.records->send);
-  answer.begin(farewell);
+  answer.begin(last_message);
   if (!left_.gone) answer.write(left_.fd.get());
   if (right_.gone || !writer_.idle()) return;
-  writer_.begin(farewell);
+  writer_.begin(last_message);
   writer_.write(right_.fd.get());
 }
 
-void RingExchange::fail(const Header& farewell, const Status& why, std::vector<Completed>& completed) {
-  tell(farewell);
+void RingExchange::fail(const Header& last_message, const Status& why, std::vector<Completed>& completed) {
+  send_last_message(last_message);
   for (RingLink* link : {&left_, &right_}) {
     link->unwatch(wait_set_);
     link->gone = true;

@@ -37,7 +37,7 @@ struct RingLink {
 };
 
 // This member's place in the ring.
-struct RingSeat {
+struct RingPlace {
   std::size_t size = 1;
   std::size_t index = 0;
   int rank = -1;  // world rank
@@ -69,9 +69,9 @@ class RingExchange {
 
   // Sends `farewell` to both neighbours, if their sockets accept it at once. A neighbour to which a message is half
   // sent sees only the end of file.
-  void tell(const Header& farewell);
+  void send_last_message(const Header& last_message);
   // After this call, no byte of an operation is read or written here: the kernel has its own copy of the sent bytes.
-  void fail(const Header& farewell, const Status& why, std::vector<Completed>& completed);
+  void fail(const Header& last_message, const Status& why, std::vector<Completed>& completed);
 
  private:
   bool send_some();
@@ -85,14 +85,14 @@ class RingExchange {
   void on_left_event();
   void update_interest();
 
-  void on_farewell(const Header& header, RingLink& link);
+  void on_last_message(const Header& header, RingLink& link);
   void watch_link(RingLink& link, const MessageReader& reader);
   void link_gone(RingLink& link, bool between_messages, int error);
   void end(RingLink& link, LinkEnd how, std::string text);
   void find_lost();
   void set_failure(const Status& why);
 
-  const RingSeat seat_;
+  const RingPlace seat_;
   const Tuning tuning_;
   net::WaitSet* const wait_set_;
   const Duration host_timeout_;

@@ -148,8 +148,8 @@ bool RingTransfer::add_receive(Pieces& pieces) {
     case Place::kPartial:
     case Place::kFinal:
       if (pool_->empty()) return false;
-      landing_ = pool_->lend();
-      pieces.add(landing_, bytes_of(transfer));
+      target_ = pool_->lend();
+      pieces.add(target_, bytes_of(transfer));
       return true;
     case Place::kBlock:
       pieces.add(blocks_.get() + transfer.begin * bytes, bytes_of(transfer));
@@ -170,13 +170,13 @@ void RingTransfer::end_receive() {
   const Transfer transfer = schedule_->receive(received_);
   if (transfer.place == Place::kPartial) {
     combine(false);
-    partials_.push_back(landing_);
+    partials_.push_back(target_);
   }
   if (transfer.place == Place::kFinal) {
     combine(true);
-    pool_->give_back(landing_);
+    pool_->give_back(target_);
   }
-  landing_ = nullptr;
+  target_ = nullptr;
   ++received_;
 }
 
@@ -192,7 +192,7 @@ void RingTransfer::combine(bool last) {
   kernels::Reduction reduction{.dtype = operation_.dtype, .op = operation_.reduce, .finish = {}};
   if (last) reduction.finish = kernels::finish_of(operation_.reduce, operation_.postscale, size_);
   if (operation_.prescale != 1.0) own_scaled_.resize(tuning_.chunk_bytes);
-  std::byte* sum = landing_;
+  std::byte* sum = target_;
   const bool scatters = operation_.kind == OpKind::kReducescatter;
   layout_.for_each(transfer.begin, transfer.count, [&](const std::byte* in, std::byte* out, std::size_t count) {
     if (last && scatters) out = operation_.segments[0].out + transfer.out_at * layout_.element_bytes();

@@ -93,7 +93,7 @@ class RingTransfer {
   std::vector<std::byte> scaled_;        // a prescaled chunk of this member's input, to be sent
   std::vector<std::byte> own_scaled_;    // a prescaled chunk of this member's input, to be added to a sum
   std::deque<std::byte*> partials_;      // received and combined, not sent yet; in order
-  std::byte* landing_ = nullptr;         // the lent chunk for the message that is being received
+  std::byte* target_ = nullptr;          // the lent chunk for the message that is being received
 };
 
 }  // namespace distrun::backend::tcp

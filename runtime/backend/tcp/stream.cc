@@ -12,7 +12,7 @@
 namespace distrun::backend::tcp {
 namespace {
 
-Io unmoved(int error) {
+Io stalled(int error) {
   if (error == EFAULT) return Io::kFault;
   return error == EAGAIN || error == EWOULDBLOCK ? Io::kBlocked : Io::kGone;
 }
@@ -67,7 +67,7 @@ Io MessageWriter::write(int fd) {
     if (sent < 0) {
       if (errno == EINTR) continue;
       error_ = errno;
-      return unmoved(error_);
+      return stalled(error_);
     }
     pieces_.advance(static_cast<std::size_t>(sent));
   }
@@ -85,7 +85,7 @@ Io MessageReader::receive(int fd, Pieces& into) {
     if (got < 0) {
       if (errno == EINTR) continue;
       error_ = errno;
-      return unmoved(error_);
+      return stalled(error_);
     }
     error_ = 0;
     if (got == 0) return Io::kGone;

@@ -35,7 +35,7 @@ TcpBackend::TcpBackend(TcpOptions options)
       ring_(std::move(options.ring), options.tuning, services_.wait_set) {}
 
 TcpBackend::~TcpBackend() {
-  if (failed_.ok()) ring_.tell({.kind = MessageKind::kGoodbye});
+  if (failed_.ok()) ring_.send_last_message({.kind = MessageKind::kGoodbye});
 }
 
 Status TcpBackend::start(const Operation& operation, std::uint64_t token) {
@@ -136,10 +136,10 @@ void TcpBackend::fail(const Status& why) {
   }
   const bool names_rank = info.code == Errc::kRankLost && !info.ranks.empty();
   const int cause = names_rank ? info.ranks.front() : lost_ ? lost_->peer : -1;
-  const Header farewell{.kind = MessageKind::kAbort, .rank = cause};
+  const Header last_message{.kind = MessageKind::kAbort, .rank = cause};
   if (mesh_ != nullptr) mesh_->stop();
-  if (exchange_ != nullptr) exchange_->fail(farewell, why, completed_);
-  ring_.fail(farewell, why, completed_);
+  if (exchange_ != nullptr) exchange_->fail(last_message, why, completed_);
+  ring_.fail(last_message, why, completed_);
   take_own();
 }
 

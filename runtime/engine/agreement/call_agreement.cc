@@ -110,7 +110,7 @@ void CallAgreement::end_call(const CallBoard::Next& call, const Status& result, 
   decisions_.append(
       entry::EndCall{.result = result, .set = set, .ranks = call.ranks, .unordered = call.call.unordered});
   calls_.end(call.number);
-  if (std::exchange(told_, false)) decisions_.end_waits();
+  if (std::exchange(reported_, false)) decisions_.end_waits();
 }
 
 // --- limits of time ---
@@ -135,7 +135,7 @@ void CallAgreement::tick(TimePoint now) {
   }
   if (!due) return;
   for (const std::uint64_t number : numbers) calls_.note_reported(number, now);
-  told_ = told_ || !fresh.empty();
+  reported_ = reported_ || !fresh.empty();
   decisions_.report(std::move(fresh));
   decisions_.warn(std::move(late));
 }

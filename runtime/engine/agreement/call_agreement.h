@@ -57,7 +57,7 @@ class CallAgreement {
   Decisions& decisions_;
   CallBoard calls_;
   std::map<int, MakingSet> making_;  // by set
-  bool told_ = false;                // waiting calls were reported since a call last ended
+  bool reported_ = false;            // waiting calls were reported since a call last ended
 };
 
 }  // namespace distrun::engine

@@ -78,14 +78,15 @@ std::size_t CallBoard::takers_of(const Open& open) const {
 // place of some failed calls: those that it would have made together with the same ranks. They will not come, so they
 // are forgotten.
 bool CallBoard::settle(int rank, const Queued& next) {
-  auto& owed = owed_[static_cast<std::size_t>(rank)];
-  const auto debt = std::find_if(owed.begin(), owed.end(), [&](const Debt& one) { return one.call == next.call; });
-  if (debt != owed.end()) {
-    ready_.push_back({.call = next.call, .ranks = {rank}, .refused = std::move(debt->why)});
-    owed.erase(debt);
+  auto& owed = failed_elsewhere_[static_cast<std::size_t>(rank)];
+  const auto known =
+      std::find_if(owed.begin(), owed.end(), [&](const FailedCall& one) { return one.call == next.call; });
+  if (known != owed.end()) {
+    ready_.push_back({.call = next.call, .ranks = {rank}, .refused = std::move(known->why)});
+    owed.erase(known);
     return true;
   }
-  std::erase_if(owed, [&](const Debt& one) {
+  std::erase_if(owed, [&](const FailedCall& one) {
     return next.takers.empty() || std::any_of(next.takers.begin(), next.takers.end(), [&](int taker) {
              return std::binary_search(one.failed.begin(), one.failed.end(), taker);
            });
@@ -234,13 +235,13 @@ void CallBoard::fail(const Calls& calls, const Status& why) {
     next.ranks.insert(next.ranks.end(), open->made.begin(), open->made.end());
   }
   std::sort(next.ranks.begin(), next.ranks.end());
-  const auto owe = [&](int rank, const Open& open) {
+  const auto add_failed = [&](int rank, const Open& open) {
     if (std::binary_search(next.ranks.begin(), next.ranks.end(), rank)) return;
-    owed_[static_cast<std::size_t>(rank)].push_back({.call = open.call, .failed = next.ranks, .why = why});
+    failed_elsewhere_[static_cast<std::size_t>(rank)].push_back({.call = open.call, .failed = next.ranks, .why = why});
   };
   for (const Open* open : calls) {
-    for (const int rank : open->takers) owe(rank, *open);
-    for (int rank = 0; open->takers.empty() && rank < world_size_; ++rank) owe(rank, *open);
+    for (const int rank : open->takers) add_failed(rank, *open);
+    for (int rank = 0; open->takers.empty() && rank < world_size_; ++rank) add_failed(rank, *open);
   }
   ready_.push_back(std::move(next));  // before the next calls of its ranks
   close(std::move(numbers));

@@ -26,7 +26,7 @@ class CallBoard {
       : world_size_(world_size),
         queued_(static_cast<std::size_t>(world_size)),
         current_(static_cast<std::size_t>(world_size)),
-        owed_(static_cast<std::size_t>(world_size)) {}
+        failed_elsewhere_(static_cast<std::size_t>(world_size)) {}
 
   // `takers`: the ranks that make the call together, ascending; empty: all ranks. `refused`: why this rank could not do
   // its part. It becomes the result on every rank.
@@ -80,7 +80,7 @@ class CallBoard {
     Status refused;
     bool taken = false;
   };
-  struct Debt {  // a call that has failed, and that a rank has not made yet
+  struct FailedCall {  // a call that has failed, and that a rank has not made yet
     Call call;
     std::vector<int> failed;  // the ranks on which it has failed, ascending
     Status why;
@@ -101,11 +101,11 @@ class CallBoard {
   void close(std::vector<std::uint64_t> numbers);
 
   const int world_size_;
-  std::vector<std::deque<Queued>> queued_;  // by rank: calls after the current one
-  std::vector<Open*> current_;              // by rank; null: in no call
-  std::vector<std::vector<Debt>> owed_;     // by rank
-  std::list<Open> open_;                    // in the order of arrival
-  std::list<Open> unordered_;               // in the order of arrival; each rank's own order separates equal ones
+  std::vector<std::deque<Queued>> queued_;                 // by rank: calls after the current one
+  std::vector<Open*> current_;                             // by rank; null: in no call
+  std::vector<std::vector<FailedCall>> failed_elsewhere_;  // by rank
+  std::list<Open> open_;                                   // in the order of arrival
+  std::list<Open> unordered_;  // in the order of arrival; each rank's own order separates equal ones
   std::deque<Next> ready_;
   std::size_t idle_ = static_cast<std::size_t>(world_size_);  // ranks in no call
   std::uint64_t next_number_ = 1;

@@ -66,7 +66,7 @@ Actions Coordinator::act(std::span<const int> busy, bool hold) {
 // last.
 void Coordinator::look_for_circles(TimePoint now) {
   news_at_ = now;
-  if (!look_at_) look_at_ = now + limits_.patience();
+  if (!check_at_) check_at_ = now + limits_.patience();
 }
 
 std::optional<TimePoint> Coordinator::next_tick() const {
@@ -74,15 +74,15 @@ std::optional<TimePoint> Coordinator::next_tick() const {
   NextLook next(limits_);
   tensors_.look(next);
   calls_.look(next);
-  if (next.anything_waits() && look_at_ && next.when() - *look_at_ > limits_.patience()) return *look_at_;
+  if (next.anything_waits() && check_at_ && next.when() - *check_at_ > limits_.patience()) return *check_at_;
   return next.when() == TimePoint::max() ? std::nullopt : std::optional(next.when());
 }
 
 void Coordinator::tick(TimePoint now) {
   if (finished()) return;
-  if (look_at_ && *look_at_ <= now) {
-    look_at_.reset();
-    if (news_at_ + limits_.patience() > now) look_at_ = news_at_ + limits_.patience();
+  if (check_at_ && *check_at_ <= now) {
+    check_at_.reset();
+    if (news_at_ + limits_.patience() > now) check_at_ = news_at_ + limits_.patience();
   }
   tensors_.tick(now);
   calls_.tick(now);
@@ -98,7 +98,7 @@ void Coordinator::suspended(const Suspension& gap) {
   tensors_.suspended(gap);
   calls_.suspended(gap);
   news_at_ = gap.moved(news_at_);
-  if (look_at_) look_at_ = gap.moved(*look_at_);
+  if (check_at_) check_at_ = gap.moved(*check_at_);
 }
 
 }  // namespace distrun::engine

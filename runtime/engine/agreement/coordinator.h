@@ -76,7 +76,7 @@ class Coordinator {
   TensorAgreement tensors_;
   CallAgreement calls_;
   TimePoint news_at_{};  // when a rank last submitted, joined or called
-  std::optional<TimePoint> look_at_;
+  std::optional<TimePoint> check_at_;
 };
 
 }  // namespace distrun::engine

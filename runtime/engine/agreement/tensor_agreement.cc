@@ -82,7 +82,7 @@ void TensorAgreement::add(int rank, SubmissionEvent event) {
   if (joins) {
     join(rank, event.set, event.now);
   } else if (tensor->is_new()) {
-    excuse_joined(*tensor, event.now);
+    count_joined(*tensor, event.now);
   }
   if (tensor->complete()) {
     complete(*tensor, event.now);
@@ -94,7 +94,7 @@ void TensorAgreement::add(int rank, SubmissionEvent event) {
 }
 
 // join() excuses the ranks that join later.
-void TensorAgreement::excuse_joined(PendingTensor& tensor, TimePoint now) {
+void TensorAgreement::count_joined(PendingTensor& tensor, TimePoint now) {
   for (const int rank : joined_.ranks(tensor.set)) {
     const std::size_t member = *members_.position(rank, tensor.set);
     if (!tensor.has(member)) Readiness::excuse(tensor, member, now);
@@ -231,10 +231,10 @@ TensorRef TensorAgreement::refer(const PendingTensor& tensor) {
     return {.id = tensor.id};
   }
   TensorRef ref{.name = tensor.name, .first_dims = tensor.logged_dims()};
-  if (!tensor.excused.empty()) ref.signature = tensor.signature;
+  if (!tensor.joined_ranks.empty()) ref.signature = tensor.signature;
   // Otherwise the tensor gets no id. With excused ranks, not all members know it. The rows of a join are never the same
   // again.
-  if (tensor.excused.empty() && tensor.signature.kind != OpKind::kJoin) {
+  if (tensor.joined_ranks.empty() && tensor.signature.kind != OpKind::kJoin) {
     ref.id =
         ids_.give({.set = tensor.set, .name = tensor.name, .signature = tensor.signature, .first_dims = ref.first_dims},
                   {.index = decisions_.log_size(), .sets = members_.sets(), .pending = pending_});

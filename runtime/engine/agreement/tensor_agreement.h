@@ -79,7 +79,7 @@ class TensorAgreement {
   void fail_unfinishable();
   void fail_with_group(PendingTensor& tensor, const Status& why);
   void check_left(PendingTensor& tensor);
-  void excuse_joined(PendingTensor& tensor, TimePoint now);
+  void count_joined(PendingTensor& tensor, TimePoint now);
   void join(int rank, int set, TimePoint now);
   TensorRef refer(const PendingTensor& tensor);
   void fail_rivals(TimePoint now);

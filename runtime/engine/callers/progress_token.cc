@@ -48,8 +48,8 @@ bool WaitingCaller::is_main() {
 }
 
 bool ProgressToken::try_take(Holder who) {
-  Holder nobody = Holder::kNobody;
-  if (!holder_.compare_exchange_strong(nobody, who, std::memory_order_seq_cst)) return false;
+  Holder free = Holder::kNobody;
+  if (!holder_.compare_exchange_strong(free, who, std::memory_order_seq_cst)) return false;
   if (who == Holder::kCaller) uses_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -66,7 +66,7 @@ void ProgressToken::end_waiting() {
   if (parked_.load(std::memory_order_seq_cst)) park_.change_and_wake();
 }
 
-void ProgressToken::park_while_callers_wait() {
+void ProgressToken::wait_while_callers_wait() {
   const std::uint32_t seen = park_.value();
   parked_.store(true, std::memory_order_seq_cst);
   if (callers_waiting() && !stop_.load(std::memory_order_seq_cst)) {
@@ -81,7 +81,7 @@ bool ProgressToken::take_when_quiet() {
   while (!stop_.load(std::memory_order_seq_cst)) {
     if (quiet && !callers_waiting() && try_take(Holder::kEngine)) return true;
     [[maybe_unused]] const Status ticked = park_.sleep_while(park_.value(), Clock::now() + kTick);
-    if (callers_waiting()) park_while_callers_wait();
+    if (callers_waiting()) wait_while_callers_wait();
     const std::uint32_t now = uses_.load(std::memory_order_relaxed);
     quiet = now == uses;
     uses = now;

@@ -57,7 +57,7 @@ class ProgressToken {
   void stop();
 
  private:
-  void park_while_callers_wait();
+  void wait_while_callers_wait();
 
   std::atomic<Holder> holder_{Holder::kNobody};
   std::atomic<std::uint32_t> callers_{0};

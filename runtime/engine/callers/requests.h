@@ -35,7 +35,7 @@ class CallTicket {
 };
 
 struct Request {
-  enum class Kind { kCall, kLeave, kGo, kAbort, kStop, kSay };
+  enum class Kind { kCall, kLeave, kGo, kAbort, kStop, kSend };
   Kind kind = Kind::kCall;
   Call call;  // kCall
   // For a kCall that starts a timeline, on the leader: the file that the caller has opened, or why it could not.
@@ -43,7 +43,7 @@ struct Request {
   std::shared_ptr<CallTicket> ticket;  // kCall kGo
   Status why;                          // kAbort
   std::string cause{};                 // kStop
-  std::optional<Message> message{};    // kSay, to the leader
+  std::optional<Message> message{};    // kSend, to the leader
 };
 
 class Requests {

@@ -25,7 +25,7 @@ DeadlockWatch::DeadlockWatch(int ranks, Duration limit)
     : limit_(limit),
       pause_(std::clamp(limit / kQuestions, kShortestPause, kMinute)),
       window_(std::min(limit, kMinute)),
-      said_(static_cast<std::size_t>(ranks)),
+      answered_(static_cast<std::size_t>(ranks)),
       before_(static_cast<std::size_t>(ranks)) {}
 
 std::optional<TimePoint> DeadlockWatch::next(const std::optional<TimePoint>& since) const {
@@ -40,10 +40,10 @@ std::optional<std::uint64_t> DeadlockWatch::ask(const std::optional<TimePoint>& 
   if (!since) forget();
   const auto due = next(since);
   if (!due || now < *due) return std::nullopt;
-  if (asked_at_ && answers_ < said_.size()) forget();  // a rank has not answered
+  if (asked_at_ && answers_ < answered_.size()) forget();  // a rank has not answered
   asked_at_ = now;
   answers_ = 0;
-  for (std::size_t rank = 0; rank < said_.size(); ++rank) before_[rank] = said_[rank].changes;
+  for (std::size_t rank = 0; rank < answered_.size(); ++rank) before_[rank] = answered_[rank].changes;
   return ++round_;
 }
 
@@ -53,11 +53,11 @@ void DeadlockWatch::forget() {
   rounds_.clear();
 }
 
-bool DeadlockWatch::told(int rank, const message::WaitTold& said) {
-  auto& last = said_.at(static_cast<std::size_t>(rank));
-  if (!asked_at_ || said.round != round_ || last.round == round_) return false;
-  last = said;
-  return ++answers_ == said_.size() && judge();
+bool DeadlockWatch::take_answer(int rank, const message::WaitAnswer& answer) {
+  auto& last = answered_.at(static_cast<std::size_t>(rank));
+  if (!asked_at_ || answer.round != round_ || last.round == round_) return false;
+  last = answer;
+  return ++answers_ == answered_.size() && judge();
 }
 
 // Called when all ranks have answered.
@@ -65,11 +65,11 @@ bool DeadlockWatch::judge() {
   Round round{.at = *asked_at_, .cpu_ns = {}};
   bool waits = true;
   bool same = since_.has_value();
-  for (std::size_t rank = 0; rank < said_.size(); ++rank) {
-    const message::WaitTold& said = said_[rank];
-    waits = waits && said.wait == net::MainWait::kForever && !said.moves;
-    same = same && said.changes == before_[rank];
-    round.cpu_ns.push_back(said.cpu_ns);
+  for (std::size_t rank = 0; rank < answered_.size(); ++rank) {
+    const message::WaitAnswer& answer = answered_[rank];
+    waits = waits && answer.wait == net::MainWait::kForever && !answer.moves;
+    same = same && answer.changes == before_[rank];
+    round.cpu_ns.push_back(answer.cpu_ns);
   }
   rounds_.push_back(std::move(round));
   // Keeps one round that is at least as old as the window.
@@ -97,7 +97,7 @@ bool DeadlockWatch::idle() const {
 
 std::vector<std::string> DeadlockWatch::operations() const {
   std::vector<std::string> all;
-  for (const message::WaitTold& said : said_) all.push_back(said.operation);
+  for (const message::WaitAnswer& answer : answered_) all.push_back(answer.operation);
   return all;
 }
 

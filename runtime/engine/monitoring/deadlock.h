@@ -30,7 +30,7 @@ class DeadlockWatch {
   // Returns the number of a question that is due now.
   std::optional<std::uint64_t> ask(const std::optional<TimePoint>& since, TimePoint now);
   // True: for `limit` no rank has been able to continue.
-  bool told(int rank, const message::WaitTold& said);
+  bool take_answer(int rank, const message::WaitAnswer& answer);
   // Drops all that was seen, for instance because this process was suspended.
   void forget();
   // By rank: the operation of its last answer. Empty: it waited in none.
@@ -45,10 +45,10 @@ class DeadlockWatch {
   [[nodiscard]] bool idle() const;
 
   const Duration limit_;
-  const Duration pause_;                 // between two questions
-  const Duration window_;                // over this time the CPU time is compared
-  std::vector<message::WaitTold> said_;  // by rank: the last answer
-  std::vector<std::uint64_t> before_;    // by rank: `changes` in the previous round
+  const Duration pause_;                       // between two questions
+  const Duration window_;                      // over this time the CPU time is compared
+  std::vector<message::WaitAnswer> answered_;  // by rank: the last answer
+  std::vector<std::uint64_t> before_;          // by rank: `changes` in the previous round
   std::uint64_t round_ = 0;
   std::size_t answers_ = 0;  // number of answers to it
   std::optional<TimePoint> asked_at_;

@@ -26,7 +26,7 @@ std::string FailureDetector::host_of(int rank) const {
   return rank < 0 || position >= hosts_.size() ? "" : hosts_[position];
 }
 
-void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
+void FailureDetector::take_event(const net::JobEvent& event, TimePoint now) {
   if (certain_) return;
   switch (event.kind) {
     case net::JobEvent::Kind::kStopAsked:
@@ -122,10 +122,10 @@ void FailureDetector::suspect_operation(const Status& failure, TimePoint now) {
 void FailureDetector::left(int rank) {
   left_.resize(std::max(left_.size(), static_cast<std::size_t>(rank) + 1));
   left_[static_cast<std::size_t>(rank)] = true;
-  forgive(rank);
+  drop_suspicion(rank);
 }
 
-void FailureDetector::forgive(int rank) {
+void FailureDetector::drop_suspicion(int rank) {
   std::erase_if(suspicions_, [rank](const Suspicion& one) { return one.rank == rank; });
 }
 

@@ -20,7 +20,7 @@ class FailureDetector {
   explicit FailureDetector(std::vector<std::string> hosts) : hosts_(std::move(hosts)) {}
 
   // --- events ---
-  void heard(const net::JobEvent& event, TimePoint now);  // an event from the launcher
+  void take_event(const net::JobEvent& event, TimePoint now);  // an event from the launcher
   // This rank, `own`, has lost its connection to the launcher. Other ranks may still have theirs, if a network has
   // failed.
   void launcher_gone(const Status& why, int own);
@@ -34,7 +34,7 @@ class FailureDetector {
   void left(int rank);  // the log says that the rank left in good order
   // Drops the suspicion of a rank. A rank that left may end; it is suspected again only if something here still needs
   // it.
-  void forgive(int rank);
+  void drop_suspicion(int rank);
 
   [[nodiscard]] bool has_left(int rank) const;
   [[nodiscard]] bool suspects(int rank) const;

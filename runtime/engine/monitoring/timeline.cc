@@ -74,7 +74,7 @@ void TimelineRecorder::ran(const Tensor& tensor, TimePoint agreed, TimePoint sta
 
 std::optional<TimePoint> TimelineRecorder::due() const {
   if (events_.empty()) return std::nullopt;
-  return events_.size() >= kBatch ? TimePoint::min() : first_ + kPatience;
+  return events_.size() >= kBatch ? TimePoint::min() : first_ + kTimeLimit;
 }
 
 std::vector<TimelineEvent> TimelineRecorder::take() {

@@ -23,7 +23,7 @@ namespace distrun::engine {
 class TimelineRecorder final : public ExecutionObserver {
  public:
   static constexpr std::size_t kBatch = 1024;  // events in one message
-  static constexpr Duration kPatience = std::chrono::seconds(1);
+  static constexpr Duration kTimeLimit = std::chrono::seconds(1);
 
   // Adds the phases NEGOTIATE (submitted to agreed), QUEUE (agreed to started) and the operation's own name (started to
   // completed).

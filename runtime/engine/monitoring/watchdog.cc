@@ -29,7 +29,7 @@ void Watchdog::answered(int rank) {
 void Watchdog::asked(TimePoint now, Asked why) {
   wanted_ = wanted_ || now - last_ >= kAnswerTime;
   asked_overdue_ = asked_overdue_ || why == Asked::kOverdue;
-  asked_patient_ = asked_patient_ || why == Asked::kPatient;
+  asked_waiting_ = asked_waiting_ || why == Asked::kWaitsOnly;
 }
 
 void Watchdog::end(const Status& why, bool deadlock) {
@@ -98,7 +98,7 @@ Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint
   asked_at_ = now;
   silent_ = peers_;
   for (const int rank : peers_) silent_since_.try_emplace(rank, now);
-  return {.ping = peers_, .overdue = over(work, now), .patient = work && !work->running};
+  return {.ping = peers_, .overdue = over(work, now), .waits_only = work && !work->running};
 }
 
 Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, TimePoint now) {
@@ -114,7 +114,7 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
   }
   actions.abort = judge(work, now);
   actions.deadlock = !actions.abort.ok() && silent_.empty() && ends_deadlock_;
-  asked_overdue_ = asked_patient_ = false;
+  asked_overdue_ = asked_waiting_ = false;
   return actions;
 }
 
@@ -199,7 +199,7 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
     // shutdown). A rank that answers late once may be busy too. So the leader ends the job only for a rank that was
     // silent for the whole limit. A member does not wait so long for a silent leader: each member ends the job for
     // itself, and all must do so at about the same time.
-    if (!asked_patient_ && !late) return {};
+    if (!asked_waiting_ && !late) return {};
     silent_ = given_up(now);
     if (silent_.empty()) return {};
   }

@@ -43,9 +43,9 @@ class Watchdog {
   explicit Watchdog(WatchdogOptions options);
 
   struct Actions {
-    std::vector<int> ping;  // ranks to ask
-    bool overdue = false;   // for the ping: the oldest work is past the limit
-    bool patient = false;   // but it only waits: the coordinator ends it, or it may wait (a join, a shutdown)
+    std::vector<int> ping;    // ranks to ask
+    bool overdue = false;     // for the ping: the oldest work is past the limit
+    bool waits_only = false;  // but it only waits: the coordinator ends it, or it may wait (a join, a shutdown)
     std::vector<std::string> warnings;
     std::optional<net::RankWait> wait{};  // a wait that a warning reports for the first time
     Status abort;
@@ -63,8 +63,8 @@ class Watchdog {
   [[nodiscard]] bool warns_itself(const std::optional<OldestWork>& in_flight, TimePoint now) const;
   // On the leader: a member asked, so its work is late. The leader then checks which other ranks are silent.
   // kOverdue: the member is past the limit. A silent rank then ends the job, even if nothing here waits for it.
-  // kPatient: the member's work only waits. Then only a rank that is silent for the whole limit ends the job.
-  enum class Asked { kAlive, kOverdue, kPatient };
+  // kWaitsOnly: the member's work only waits. Then only a rank that is silent for the whole limit ends the job.
+  enum class Asked { kAlive, kOverdue, kWaitsOnly };
   void asked(TimePoint now, Asked why = Asked::kAlive);
   // The coordinator wants to end the job with `why`. The watchdog first finds ranks that do not answer, and names those
   // as the cause. `deadlock`: all ranks wait for one another.
@@ -103,7 +103,7 @@ class Watchdog {
   bool leader_warns_ = false;  // the leader said so in its last answer
   bool wanted_ = false;
   bool asked_overdue_ = false;
-  bool asked_patient_ = false;
+  bool asked_waiting_ = false;
   int answered_overdue_ = 0;  // member: how often the leader answered past the limit without ending the job
   Status ending_;             // the coordinator's error
   bool ends_deadlock_ = false;

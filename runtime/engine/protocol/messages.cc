@@ -160,7 +160,7 @@ void fields(V& v, Ref<V, message::WaitAsked> m) {
   v(m.round);
 }
 template <class V>
-void fields(V& v, Ref<V, message::WaitTold> m) {
+void fields(V& v, Ref<V, message::WaitAnswer> m) {
   v(m.round).one_of(m.wait, net::kMainWaits)(m.moves, m.changes, m.cpu_ns).cut_text(m.operation, kMaxText);
 }
 // This message contains log entries. So it is declared before the code that selects a kind by its position.

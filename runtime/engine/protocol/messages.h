@@ -99,7 +99,7 @@ struct WaitAsked {
   std::uint64_t round = 0;
 };
 // Member to leader:
-struct WaitTold {
+struct WaitAnswer {
   std::uint64_t round = 0;  // as in the question
   net::MainWait wait = net::MainWait::kOutside;
   bool moves = false;         // an operation that was agreed on is running
@@ -113,7 +113,7 @@ struct WaitTold {
 using Message = std::variant<message::Submitted, message::Ready, message::Called, message::SetMade, message::Leaving,
                              message::Events, message::Append, message::Ping, message::Pong, message::Abort,
                              message::StopAsked, message::StopCount, message::StopHold, message::StopAt,
-                             message::Drained, message::WaitAsked, message::WaitTold>;
+                             message::Drained, message::WaitAsked, message::WaitAnswer>;
 
 // What an engine can do beyond this version's minimum, so that later versions can agree on more. Nothing is defined
 // yet. The leader uses the intersection of all ranks.

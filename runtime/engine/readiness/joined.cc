@@ -34,16 +34,16 @@ bool Joined::waits_for(int rank, std::span<const int> others, const std::map<int
 }
 
 Status check_joined(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
-  if (tensor.excused.empty()) return {};
-  const std::string why = obstacle(tensor.signature, tensor.excused);
+  if (tensor.joined_ranks.empty()) return {};
+  const std::string why = obstacle(tensor.signature, tensor.joined_ranks);
   if (why.empty()) return {};
   const std::string kind(name_of(tensor.signature.kind));
   return Status(ErrorInfo{.code = Errc::kInvalidArgument,
                           .message = "tensor '" + tensor.name + "': " + kind + " cannot run after " +
-                                     describe_ranks(tensor.excused, hosts) + " called join(): " + why +
+                                     describe_ranks(tensor.joined_ranks, hosts) + " called join(): " + why +
                                      ". Do this operation on every rank before any of them calls join()",
                           .tensor = tensor.name,
-                          .ranks = tensor.excused});
+                          .ranks = tensor.joined_ranks});
 }
 
 }  // namespace distrun::engine

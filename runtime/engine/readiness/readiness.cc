@@ -19,7 +19,7 @@ std::vector<int> PendingTensor::missing_ranks() const {
 std::vector<int> PendingTensor::submitted_ranks() const {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < when.size(); ++i) {
-    if (has(i) && !is_excused(i)) ranks.push_back((*members)[i]);
+    if (has(i) && !joined_instead(i)) ranks.push_back((*members)[i]);
   }
   return ranks;
 }
@@ -48,7 +48,7 @@ std::vector<std::int64_t> PendingTensor::logged_dims() const {
 void Readiness::excuse(PendingTensor& tensor, std::size_t member, TimePoint now) {
   tensor.when[member] = now;
   --tensor.missing;
-  tensor.excused.push_back((*tensor.members)[member]);
+  tensor.joined_ranks.push_back((*tensor.members)[member]);
   tensor.excuses.resize(tensor.members->size());
   tensor.excuses[member] = true;
   if (!tensor.first_dims.empty()) tensor.id = kNoId;  // the tensor of that id has rows of this member
@@ -119,7 +119,7 @@ namespace {
 std::vector<SplitsOf> splits_of(const PendingTensor& tensor) {
   std::vector<SplitsOf> all;
   for (std::size_t i = 0; i < tensor.members->size(); ++i) {
-    if (!tensor.is_excused(i)) {
+    if (!tensor.joined_instead(i)) {
       all.push_back({.rank = (*tensor.members)[i], .rows = tensor.first_dims[i], .splits = tensor.splits[i]});
     }
   }
@@ -130,7 +130,7 @@ std::vector<SplitsOf> splits_of(const PendingTensor& tensor) {
 // another tensor of the group differs between them, and fails the group.
 std::optional<ErrorInfo> check_possible(const PendingTensor& tensor) {
   const std::string subject = "tensor '" + tensor.name + "': ";
-  if (tensor.refusing > 0 && tensor.refusing + tensor.excused.size() == tensor.members->size()) {
+  if (tensor.refusing > 0 && tensor.refusing + tensor.joined_ranks.size() == tensor.members->size()) {
     return ErrorInfo{
         .code = Errc::kUnsupported,
         .message = subject + "the tensors of a group run together, and one of them cannot run: " + tensor.refusal,
@@ -155,7 +155,7 @@ Status verdict(const PendingTensor& tensor, const std::vector<std::string>& host
   } else {
     std::vector<RankSignature> all;
     for (std::size_t i = 0; i < tensor.members->size(); ++i) {
-      if (tensor.is_excused(i)) continue;
+      if (tensor.joined_instead(i)) continue;
       all.push_back({.rank = (*tensor.members)[i], .signature = &tensor.signature_of(i)});
     }
     error = find_mismatch(all, context);

@@ -31,7 +31,7 @@ struct PendingTensor {
   std::map<std::size_t, Signature> odd;           // by member: signatures that are not compatible with `signature`
   std::vector<std::int64_t> first_dims;           // allgather, alltoall: by member; join: the rank that joined last
   std::vector<std::vector<std::int64_t>> splits;  // alltoall: by member; empty: equal shares
-  std::vector<int> excused;                       // world ranks that did not submit the tensor because they have joined
+  std::vector<int> joined_ranks;                  // world ranks that did not submit the tensor because they have joined
   std::vector<bool> excuses;                      // the same by member; empty: none
   std::size_t refusing = 0;                       // number of members that report that its group cannot run
   std::string refusal;                            // the reason of the first of them
@@ -44,7 +44,7 @@ struct PendingTensor {
   [[nodiscard]] bool has(std::size_t member) const { return when[member] != kNever; }
   [[nodiscard]] std::vector<int> missing_ranks() const;
   [[nodiscard]] std::vector<int> submitted_ranks() const;  // without the excused ranks
-  [[nodiscard]] bool is_excused(std::size_t member) const { return !excuses.empty() && excuses[member]; }
+  [[nodiscard]] bool joined_instead(std::size_t member) const { return !excuses.empty() && excuses[member]; }
   // True: one member has submitted it, and none is excused.
   [[nodiscard]] bool is_new() const { return missing + 1 == when.size(); }
   // The signature of this member, which must have submitted the tensor.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kNamesShown = 6;
 constexpr Duration kLongestSilence = std::chrono::minutes(10);
 // How long ranks may wait for one another if warnings are off.
-constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr Duration kTimeLimit = std::chrono::seconds(10);
 
 struct Wait {
   int set;
@@ -62,9 +62,9 @@ std::string_view users_name(std::string_view name) {
 
 // True if each member has submitted one of the two tensors only. Excused members are ignored, because they have joined
 // instead.
-bool crosswise(const PendingTensor& one, const PendingTensor& other) {
+bool waiting_for_each_other(const PendingTensor& one, const PendingTensor& other) {
   for (std::size_t i = 0; i < one.when.size(); ++i) {
-    if (one.has(i) == other.has(i) && !one.is_excused(i) && !other.is_excused(i)) return false;
+    if (one.has(i) == other.has(i) && !one.joined_instead(i) && !other.joined_instead(i)) return false;
   }
   return true;
 }
@@ -73,7 +73,7 @@ bool of_same_members(const PendingTensor& one, const PendingTensor& other) {
   for (std::size_t i = 0; i < one.when.size(); ++i) {
     if (one.has(i) != other.has(i)) return false;
   }
-  return one.excused == other.excused;
+  return one.joined_ranks == other.joined_ranks;
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Dur
     if (of_name == parties.end()) continue;
     const auto is_rival = [&](const PendingTensor* other) {
       const auto [first, second] = std::minmax(tensor->first, other->first);
-      return now - first >= patience && now - second >= patience / 2 && crosswise(*tensor, *other);
+      return now - first >= patience && now - second >= patience / 2 && waiting_for_each_other(*tensor, *other);
     };
     const auto rival = std::find_if(of_name->second.begin(), of_name->second.end(), is_rival);
     if (rival != of_name->second.end()) found.push_back({.tensor = tensor, .rival = *rival});
@@ -130,7 +130,7 @@ TimePoint next_warning(TimePoint since, TimePoint reported, Duration warning) {
   return reported + std::clamp(reported - since, warning, std::max(warning, kLongestSilence));
 }
 
-Duration StallLimits::patience() const { return warning == Duration::zero() ? kPatience : warning; }
+Duration StallLimits::patience() const { return warning == Duration::zero() ? kTimeLimit : warning; }
 
 TimePoint StallLimits::next_report(TimePoint since, TimePoint reported) const {
   return warning == Duration::zero() ? TimePoint::max() : next_warning(since, reported, warning);

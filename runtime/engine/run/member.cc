@@ -9,7 +9,7 @@
 namespace distrun::engine {
 namespace {
 
-void say_ready(TensorId id, std::vector<Message>& out) {
+void send_ready(TensorId id, std::vector<Message>& out) {
   if (!out.empty()) {
     if (auto* ready = std::get_if<message::Ready>(&out.back())) {
       ready->ids.push_back(id);
@@ -19,7 +19,7 @@ void say_ready(TensorId id, std::vector<Message>& out) {
   out.emplace_back(message::Ready{.ids = {id}});
 }
 
-void say_submitted(const Tensor& tensor, const std::string& refusal, std::vector<Message>& out) {
+void send_submitted(const Tensor& tensor, const std::string& refusal, std::vector<Message>& out) {
   const TensorKey key = tensor.key();
   out.emplace_back(message::Submitted{
       .set = key.set, .name = std::string(key.name), .signature = tensor.signature(), .refusal = refusal});
@@ -35,9 +35,9 @@ void Member::submit(const TensorPtr& tensor, std::vector<Message>& out, const st
   const TensorKey key = tensor->key();
   const ResponseCache::Record* record = cache_.find(key.set, key.name);
   if (record != nullptr && refusal.empty() && record->signature == tensor->signature()) {
-    say_ready(record->id, out);
+    send_ready(record->id, out);
   } else {
-    say_submitted(*tensor, refusal, out);
+    send_submitted(*tensor, refusal, out);
   }
   announced_.emplace(key, tensor);
   const Device device = tensor->submission().device;

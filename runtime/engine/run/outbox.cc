@@ -61,7 +61,7 @@ void Outbox::append(std::vector<Entry> entries) {
   entries_.insert(entries_.end(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
 }
 
-void Outbox::say(int to, Message message) {
+void Outbox::queue(int to, Message message) {
   if (plane_ != nullptr) says_.push_back({.to = to, .message = std::move(message)});
 }
 
@@ -112,7 +112,7 @@ Status Outbox::flush() {
     bytes = 0;
   }
   if (!append.entries.empty()) keep_first(first, send_entries(std::move(append)));
-  for (Say& one : std::exchange(says_, {})) keep_first(first, send_in_parts(one.to, only(std::move(one.message))));
+  for (Send& one : std::exchange(says_, {})) keep_first(first, send_in_parts(one.to, only(std::move(one.message))));
   return first;
 }
 

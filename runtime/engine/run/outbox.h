@@ -20,7 +20,7 @@ class Outbox {
   std::vector<Message>& to_leader() { return to_leader_; }
   // Leader: entries for all, in log order, and messages for one member (-1: all members).
   void append(std::vector<Entry> entries);
-  void say(int to, Message message);
+  void queue(int to, Message message);
 
   // Member: number of entries read so far. Each frame carries it. Messages that are already collected come from before
   // that, so they keep the number that was true then.
@@ -37,7 +37,7 @@ class Outbox {
   Status take_failure() { return std::exchange(failure_, {}); }
 
  private:
-  struct Say {
+  struct Send {
     int to;
     Message message;
   };
@@ -48,7 +48,7 @@ class Outbox {
   net::ControlPlane* plane_;
   std::vector<Message> to_leader_;
   std::vector<Entry> entries_;
-  std::vector<Say> says_;
+  std::vector<Send> says_;
   std::uint64_t index_ = 0;  // leader: of the next entry to send; member: for the next frame
   std::uint64_t read_ = 0;   // member
   Status failure_;           // error of send()

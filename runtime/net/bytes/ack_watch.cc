@@ -52,7 +52,7 @@ std::optional<AckFacts> ack_facts(int fd) {
                   .queued = unsent,
                   .window_closed = closed,
                   .asked = info.probes > 0 || again,
-                  .since_heard = std::chrono::milliseconds(info.last_ack_recv)};
+                  .since_last_message = std::chrono::milliseconds(info.last_ack_recv)};
 }
 
 bool has_retransmitted(int fd) {
@@ -67,8 +67,8 @@ AckWatch::State AckWatch::look(const AckFacts& facts, TimePoint now, Duration li
   const Missing missing = open ? Missing::kAcknowledgement : facts.asked ? Missing::kAnswer : Missing::kNothing;
   // The count of acknowledged bytes shows progress even if one packet is lost again and again. With a full window, any
   // answer of the peer shows progress.
-  const bool moved =
-      missing == Missing::kAcknowledgement ? facts.acknowledged != acknowledged_ : now - facts.since_heard > since_;
+  const bool moved = missing == Missing::kAcknowledgement ? facts.acknowledged != acknowledged_
+                                                          : now - facts.since_last_message > since_;
   const Duration gap = now - looked_;
   looked_ = now;
   acknowledged_ = facts.acknowledged;
@@ -78,7 +78,7 @@ AckWatch::State AckWatch::look(const AckFacts& facts, TimePoint now, Duration li
   if (gap > kStopped) since_ = std::min(now, since_ + gap);
   const Duration waited = now - since_;
   if (waited < limit / 2) return State::kWaiting;
-  if (waited < (small == SmallPackets::kNoAnswer ? limit : std::max(limit, kPatience))) return State::kDoubtful;
+  if (waited < (small == SmallPackets::kNoAnswer ? limit : std::max(limit, kTimeLimit))) return State::kDoubtful;
   const bool large =
       small == SmallPackets::kAllPass && missing == Missing::kAcknowledgement && facts.in_flight > kSmall;
   end_ = large ? LinkEnd::kLargeSilent : LinkEnd::kSilent;

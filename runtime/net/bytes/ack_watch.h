@@ -18,7 +18,7 @@ struct AckFacts {
   std::size_t queued = 0;          // bytes not sent yet: the peer's window has no room, or it is not their turn
   bool window_closed = false;      // the peer's receive window is zero
   bool asked = false;              // the kernel has probed the peer and has received nothing since
-  Duration since_heard = Duration::zero();  // since the peer's last acknowledgement, duplicates included
+  Duration since_last_message = Duration::zero();  // since the peer's last acknowledgement, duplicates included
 };
 
 // Empty if `fd` is not a TCP connection.
@@ -44,7 +44,7 @@ class AckWatch {
   };
   // Minimum limit for a host that answers other packets. It allows so many retransmissions that packet loss cannot be
   // the reason.
-  static constexpr Duration kPatience = std::chrono::seconds(13);
+  static constexpr Duration kTimeLimit = std::chrono::seconds(13);
   // Every path passes packets of this size. Only larger packets can exceed an MTU.
   static constexpr std::size_t kSmall = 536;
 

@@ -44,14 +44,14 @@ class EpollWaitSet : public WaitSet {
   void add_sleepable(Sleepable* sleepable) override { sleepables_.push_back(sleepable); }
   void remove_sleepable(Sleepable* sleepable) override { std::erase(sleepables_, sleepable); }
 
-  Result<int> poll(TimePoint until, const LookAgain& look_again) override {
+  Result<int> poll(TimePoint until, const LookAgain& check_again) override {
     Result<Round> round = wait(0);
     if (!round.ok()) return round.status();
     links_.used();
     look_at_links(*round);
     if (round->any() || until <= Clock::now()) return round->callbacks;
     for (Sleepable* sleepable : sleepables_) sleepable->arm();
-    const bool found_work = look_again && look_again();
+    const bool found_work = check_again && check_again();
     if (!found_work) round = block(until);
     for (Sleepable* sleepable : sleepables_) sleepable->disarm();
     if (!round.ok()) return round.status();

@@ -43,11 +43,11 @@ class WaitSet {
   virtual void remove_sleepable(Sleepable* sleepable) = 0;
 
   // Runs the callbacks of all descriptors that are ready. If none is ready and `until` is in the future, it arms the
-  // sleepables and calls `look_again`. If that returns false, it blocks until a descriptor is ready, wake() is called,
+  // sleepables and calls `check_again`. If that returns false, it blocks until a descriptor is ready, wake() is called,
   // a signal arrives or `until` passes. Then it disarms the sleepables. Returns the number of callbacks that ran, or
   // kInterrupted if a signal ended the wait.
   //
-  // `look_again` polls everything that peers write in memory (control plane, backends), exactly as the loop does while
+  // `check_again` polls everything that peers write in memory (control plane, backends), exactly as the loop does while
   // it is awake. It returns true if anything moved. Without it, the loop would miss a write that a peer makes between
   // the loop's last look and arm(). With it there is no such gap (doorbell.h has the proof), so the engine's loop is
   //     for (;;) {
@@ -57,7 +57,7 @@ class WaitSet {
   //     }
   // Flags that a sleeper checks are read with seq_cst loads (plain loads on x86) and written with seq_cst stores.
   using LookAgain = std::function<bool()>;
-  virtual Result<int> poll(TimePoint until, const LookAgain& look_again) = 0;
+  virtual Result<int> poll(TimePoint until, const LookAgain& check_again) = 0;
   Result<int> poll(TimePoint until) { return poll(until, nullptr); }  // if nothing is polled in memory
 
   // Ends a poll() that blocks, or makes the next one return at once. Safe from any thread and in a signal handler.

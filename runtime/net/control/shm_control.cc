@@ -141,7 +141,7 @@ class Incoming {
   // The memory of the writer is corrupt. It is not read any more.
   [[nodiscard]] bool broken() const { return broken_; }
   // Returns true once if the writer must be rung.
-  [[nodiscard]] bool take_ring() { return std::exchange(owes_ring_, false); }
+  [[nodiscard]] bool take_ring() { return std::exchange(ring_pending_, false); }
 
  private:
   [[nodiscard]] std::size_t length() const {
@@ -149,7 +149,7 @@ class Incoming {
     ring_.peek(0, header);
     return std::bit_cast<Length>(header);
   }
-  void consume(std::size_t size) { owes_ring_ = ring_.consume(size) || owes_ring_; }
+  void consume(std::size_t size) { ring_pending_ = ring_.consume(size) || ring_pending_; }
   bool fail() {
     broken_ = true;
     return false;
@@ -160,7 +160,7 @@ class Incoming {
   std::size_t expected_ = 0;
   std::vector<std::byte> partial_;
   bool broken_ = false;
-  bool owes_ring_ = false;
+  bool ring_pending_ = false;
 };
 
 struct ShmPeer {

@@ -29,9 +29,9 @@ void Doorbells::wake(int index, std::uint64_t word) {
   lines_[i]->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst);
 }
 
-void Doorbells::say_goodbye() { lines_[static_cast<std::size_t>(self_)]->goodbye.store(1, std::memory_order_seq_cst); }
+void Doorbells::send_goodbye() { lines_[static_cast<std::size_t>(self_)]->goodbye.store(1, std::memory_order_seq_cst); }
 
-bool Doorbells::said_goodbye(int index) const {
+bool Doorbells::goodbye_sent(int index) const {
   return lines_[static_cast<std::size_t>(index)]->goodbye.load(std::memory_order_seq_cst) != 0;
 }
 

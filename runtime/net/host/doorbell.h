@@ -50,8 +50,8 @@ class Doorbells {
     if (word & 1U) [[unlikely]]
       wake(index, word);
   }
-  void say_goodbye();
-  [[nodiscard]] bool said_goodbye(int index) const;
+  void send_goodbye();
+  [[nodiscard]] bool goodbye_sent(int index) const;
   // Call this after the wait set has reported this rank's eventfd.
   void drain();
 

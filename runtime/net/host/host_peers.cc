@@ -42,7 +42,7 @@ Result<std::unique_ptr<HostPeers>> HostPeers::create(HostParts parts, WaitSet* w
 HostPeers::~HostPeers() {
   if (in_forked_child()) return;  // a child does not have the memory, and the parent owns the descriptors
   doorbells_.disarm();
-  if (parts_.inbox.valid()) doorbells_.say_goodbye();
+  if (parts_.inbox.valid()) doorbells_.send_goodbye();
   if (wait_set_ == nullptr) return;
   wait_set_->remove_sleepable(this);
   for (std::size_t i = 0; i < watched_.size(); ++i)
@@ -75,7 +75,7 @@ void HostPeers::on_end_of_file(int index) {
   if (watched_[i]) wait_set_->remove(parts_.mail_boxes[i].get());
   watched_[i] = false;
   gone_[i] = true;
-  if (!lost_ && !doorbells_.said_goodbye(index)) lost_ = parts_.ranks[i];
+  if (!lost_ && !doorbells_.goodbye_sent(index)) lost_ = parts_.ranks[i];
 }
 
 void HostPeers::look_for_deaths() {

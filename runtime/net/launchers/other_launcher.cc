@@ -218,7 +218,7 @@ std::optional<CopyOfCommand> copy_of_command(const Environment& environment) {
   const auto chosen = choose(environment, any);
   if (!chosen.ok() || !*chosen) return std::nullopt;
   const Stated& stated = **chosen;
-  return CopyOfCommand{.rank = *stated.rank, .size = *stated.size, .told_by = shown(environment, stated.family->size)};
+  return CopyOfCommand{.rank = *stated.rank, .size = *stated.size, .asked_by = shown(environment, stated.family->size)};
 }
 
 }  // namespace distrun::net

@@ -35,7 +35,7 @@ Result<std::optional<OtherLauncher>> other_launcher(const Environment& environme
 struct CopyOfCommand {
   int rank = 0;
   int size = 0;
-  std::string told_by;  // the variable that says so, for instance "SLURM_STEP_NUM_TASKS=2"
+  std::string asked_by;  // the variable that says so, for instance "SLURM_STEP_NUM_TASKS=2"
 };
 std::optional<CopyOfCommand> copy_of_command(const Environment& environment);
 

@@ -53,12 +53,12 @@ ProbeWords::Answer ProbeWords::answer(const Question& question, int self) const 
   return answer;
 }
 
-ProbeWords::Heard ProbeWords::hear(const Question& question, const Answer& answer, int& host) const {
-  if (answer == Answer{}) return Heard::kRefusal;
+ProbeWords::Reply ProbeWords::check(const Question& question, const Answer& answer, int& host) const {
+  if (answer == Answer{}) return Reply::kRefusal;
   const std::span words(answer);
-  if (!answers_.verify(covered(question, words.first<4>()), words.last<kMacBytes>())) return Heard::kNonsense;
+  if (!answers_.verify(covered(question, words.first<4>()), words.last<kMacBytes>())) return Reply::kForeign;
   host = WireReader(words.first<4>()).i32();
-  return Heard::kAnswer;
+  return Reply::kAnswer;
 }
 
 }  // namespace distrun::net

@@ -18,10 +18,10 @@ class ProbeWords {
  public:
   using Question = std::array<std::byte, 64>;
   using Answer = std::array<std::byte, 36>;
-  enum class Heard {
+  enum class Reply {
     kAnswer,
-    kRefusal,   // the listener there does not accept the proof in the question
-    kNonsense,  // bytes of a process without the key
+    kRefusal,  // the listener there does not accept the proof in the question
+    kForeign,  // bytes of a process without the key
   };
 
   ProbeWords(const JobKey& key, const std::string& job_id);
@@ -31,7 +31,7 @@ class ProbeWords {
   // The answer of host `self` to a question, for whichever host it is meant. The refusal if the proof is wrong.
   [[nodiscard]] Answer answer(const Question& question, int self) const;
   // `host`: the host that answers; set for kAnswer only.
-  [[nodiscard]] Heard hear(const Question& question, const Answer& answer, int& host) const;
+  [[nodiscard]] Reply check(const Question& question, const Answer& answer, int& host) const;
 
  private:
   MacKey questions_;

@@ -65,8 +65,8 @@ void RecordReader::place(const Pieces& body) {
   placed_ = true;
   body_ = body;
   if (body.empty()) return;
-  landing_ = in_one_piece(body) ? first_of(body) : buffer_.of(body.size());
-  missing_.add(landing_, body.size());
+  target_ = in_one_piece(body) ? first_of(body) : buffer_.of(body.size());
+  missing_.add(target_, body.size());
   missing_.add(body_tag_.data(), body_tag_.size());
 }
 
@@ -91,8 +91,8 @@ bool RecordReader::take(std::size_t bytes) {
 
 bool RecordReader::open_body() {
   if (body_.empty()) return true;
-  if (!cipher_.open({landing_, body_.size()}, body_tag_)) return false;
-  const std::byte* from = landing_;
+  if (!cipher_.open({target_, body_.size()}, body_tag_)) return false;
+  const std::byte* from = target_;
   body_.for_each([&](std::byte* to, std::size_t bytes) {
     if (to != from) std::memcpy(to, from, bytes);
     from += bytes;

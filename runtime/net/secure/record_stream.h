@@ -72,7 +72,7 @@ class RecordReader {
   bool placed_ = false;
   Pieces body_;     // the final memory of the body
   Pieces missing_;  // bytes of the body and its tag that have not arrived
-  std::byte* landing_ = nullptr;
+  std::byte* target_ = nullptr;
   RecordBuffer buffer_;
   RecordTag body_tag_{};
 };

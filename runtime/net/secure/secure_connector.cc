@@ -14,13 +14,15 @@
 namespace distrun::net {
 namespace {
 
-Status went_away(int error) { return errno_status("the other side closed the connection in the handshake", error); }
+Status closed_by_peer(int error) {
+  return errno_status("the other side closed the connection in the handshake", error);
+}
 
 // A new socket has room for these few hundred bytes.
 Status send_whole(int fd, const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return {};
   const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  return n == static_cast<ssize_t>(bytes.size()) ? Status() : went_away(n < 0 ? errno : ENOBUFS);
+  return n == static_cast<ssize_t>(bytes.size()) ? Status() : closed_by_peer(n < 0 ? errno : ENOBUFS);
 }
 
 }  // namespace
@@ -59,7 +61,7 @@ Status SecureConnector::shake_hands(bool& waits) {
     }
     if (n <= 0) {
       dropped_ = true;
-      return send_error_.ok() ? went_away(n == 0 ? ECONNRESET : errno) : send_error_;
+      return send_error_.ok() ? closed_by_peer(n == 0 ? ECONNRESET : errno) : send_error_;
     }
     received_.insert(received_.end(), buffer.begin(), buffer.begin() + n);
     if (received_.size() == handshake_.wanted()) {

@@ -45,13 +45,13 @@ struct Stranger {
       : fd(GuardedFd(std::move(connection))),
         handshake(NoiseHandshake::Role::kResponder, key, self),
         since(now),
-        heard(now) {}
+        last_message(now) {}
   GuardedFd fd;
   Handshake handshake;
   std::vector<std::byte> received;
   TimePoint since;
-  TimePoint heard;       // when its last whole message came; single bytes do not count
-  bool refused = false;  // not a stranger: it has the key, and it got the reason for the refusal
+  TimePoint last_message;  // when its last whole message came; single bytes do not count
+  bool refused = false;    // not a stranger: it has the key, and it got the reason for the refusal
 };
 
 // accept() has failed because the process or the machine has no descriptor or memory left. It ends when a peer joins,
@@ -81,7 +81,7 @@ class Listener final : public SecureListener {
   void pause(TimePoint now, const Status& why);
   void wait_for_room();
   void resume(TimePoint now);
-  bool make_room(TimePoint heard_before, const std::string& why);
+  bool make_room(TimePoint received_before, const std::string& why);
   Step advance(Stranger& stranger, const AcceptFunction& accept, std::string& why);
   Step judge(Stranger& stranger, const AcceptFunction& accept, std::string& why);
   void serve(std::uint64_t id, const AcceptFunction& accept, const PeerFunction& on_peer);
@@ -214,7 +214,8 @@ void Listener::wait_for_room() {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
   full_ = true;
   paused_until_ = TimePoint::max();
-  for (const auto& [id, stranger] : strangers_) paused_until_ = std::min(*paused_until_, stranger.heard + kSilence);
+  for (const auto& [id, stranger] : strangers_)
+    paused_until_ = std::min(*paused_until_, stranger.last_message + kSilence);
 }
 
 void Listener::resume(TimePoint now) {
@@ -224,10 +225,10 @@ void Listener::resume(TimePoint now) {
   full_ = false;
 }
 
-// Drops the oldest stranger that has been silent since `heard_before`. Strangers that have proved the key are dropped
-// last. False: there is none.
-bool Listener::make_room(TimePoint heard_before, const std::string& why) {
-  const auto silent = [&](const auto& item) { return item.second.heard <= heard_before; };
+// Drops the oldest stranger that has been silent since `received_before`. Strangers that have proved the key are
+// dropped last. False: there is none.
+bool Listener::make_room(TimePoint received_before, const std::string& why) {
+  const auto silent = [&](const auto& item) { return item.second.last_message <= received_before; };
   auto it = std::find_if(strangers_.begin(), strangers_.end(),
                          [&](const auto& item) { return silent(item) && !item.second.handshake.key_proved(); });
   if (it == strangers_.end()) it = std::find_if(strangers_.begin(), strangers_.end(), silent);
@@ -272,7 +273,7 @@ Listener::Step Listener::advance(Stranger& stranger, const AcceptFunction& accep
     if (stranger.received.size() < stranger.handshake.wanted()) continue;
     const Status fed = stranger.handshake.feed(stranger.received);
     stranger.received.clear();
-    stranger.heard = now_;
+    stranger.last_message = now_;
     if (fed.ok() && stranger.handshake.state() == Handshake::State::kProved) return judge(stranger, accept, why);
     const auto output = stranger.handshake.take_output();
     // A new socket has room for these few hundred bytes. A peer that has filled it is not a peer of this job.

@@ -35,7 +35,7 @@ struct RankFailure {
 struct MissedPeers {
   std::vector<int> ranks;            // none: an operation of a library failed, and its error names no rank
   LinkEnd link = LinkEnd::kUnknown;  // how the connection to them ended
-  bool heard = false;                // another rank has reported it
+  bool by_other = false;             // another rank has reported it
   bool deadlock = false;             // all ranks wait for one another, so none of them is the cause alone
 };
 

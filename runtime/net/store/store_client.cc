@@ -21,7 +21,7 @@ namespace {
 
 // For calls without a deadline argument. A launcher that runs answers within milliseconds.
 constexpr double kAnswerSeconds = 60;
-constexpr double kFarewellSeconds = 5;
+constexpr double kLastMessageSeconds = 5;
 
 void ring(int event_fd) {
   const std::uint64_t one = 1;
@@ -57,34 +57,34 @@ class SocketStoreClient final : public StoreClient {
     return sum({.kind = StoreRequest::Kind::kCount, .key = prefix});
   }
   Status erase(const std::string& prefix, int members) override {
-    return tell({.kind = StoreRequest::Kind::kErase, .key = prefix, .delta = members});
+    return send_request({.kind = StoreRequest::Kind::kErase, .key = prefix, .delta = members});
   }
   [[nodiscard]] int fd() const override { return epoll_.get(); }
   Result<std::vector<JobEvent>> receive() override;
   Status leave() override;
   Status report_failure(const RankFailure& failure) override {
-    return tell({.kind = StoreRequest::Kind::kFailure, .failure = failure});
+    return send_request({.kind = StoreRequest::Kind::kFailure, .failure = failure});
   }
   Status report_early_leave(int rank, const RankFailure& failure) override {
-    return tell({.kind = StoreRequest::Kind::kEarlyLeave, .rank = rank, .failure = failure});
+    return send_request({.kind = StoreRequest::Kind::kEarlyLeave, .rank = rank, .failure = failure});
   }
   Status report_stall(const MissedPeers& missed, const RankFailure& failure) override {
-    return tell({.kind = StoreRequest::Kind::kStall, .missed = missed, .failure = failure});
+    return send_request({.kind = StoreRequest::Kind::kStall, .missed = missed, .failure = failure});
   }
   Status report_loss(const MissedPeers& missed, const RankFailure& failure) override {
-    return tell({.kind = StoreRequest::Kind::kLoss, .missed = missed, .failure = failure});
+    return send_request({.kind = StoreRequest::Kind::kLoss, .missed = missed, .failure = failure});
   }
   Status report_no_progress(const RankFailure& failure) override {
-    return tell({.kind = StoreRequest::Kind::kNoProgress, .failure = failure});
+    return send_request({.kind = StoreRequest::Kind::kNoProgress, .failure = failure});
   }
   Status report_waits(const std::vector<RankWait>& waits) override {
-    return tell({.kind = StoreRequest::Kind::kWaits, .waits = waits});
+    return send_request({.kind = StoreRequest::Kind::kWaits, .waits = waits});
   }
   Status report_state(const ProgramState& state) override {
-    return tell({.kind = StoreRequest::Kind::kState, .state = state});
+    return send_request({.kind = StoreRequest::Kind::kState, .state = state});
   }
   Status report_stop(const std::string& cause) override {
-    return tell({.kind = StoreRequest::Kind::kStop, .value = cause});
+    return send_request({.kind = StoreRequest::Kind::kStop, .value = cause});
   }
   [[nodiscard]] std::string local_host() const override { return local_host_of(socket_fd_); }
 
@@ -105,7 +105,7 @@ class SocketStoreClient final : public StoreClient {
   Result<StoreReply> call(StoreRequest request, TimePoint deadline);
   Result<std::int64_t> sum(StoreRequest request);
   Result<StoreReply> wait_for_reply(Waiter& waiter, const StoreRequest& request, TimePoint deadline);
-  Status tell(const StoreRequest& request);
+  Status send_request(const StoreRequest& request);
   [[nodiscard]] Status send(const StoreRequest& request) DISTRUN_REQUIRES(mutex_);
   void read_all() DISTRUN_REQUIRES(mutex_);
   void dispatch(const StoreReply& reply) DISTRUN_REQUIRES(mutex_);
@@ -242,8 +242,8 @@ Result<StoreReply> SocketStoreClient::wait_for_reply(Waiter& waiter, const Store
   }
 }
 
-Status SocketStoreClient::tell(const StoreRequest& request) {
-  const TimePoint deadline = deadline_after(kFarewellSeconds);
+Status SocketStoreClient::send_request(const StoreRequest& request) {
+  const TimePoint deadline = deadline_after(kLastMessageSeconds);
   bool first = true;
   for (;;) {
     {
@@ -262,8 +262,8 @@ Status SocketStoreClient::tell(const StoreRequest& request) {
 // If the last segment of a connection is lost, the server may still hold the connection when this process initialises
 // again. So leave() returns only after the server has closed it, or at the deadline.
 Status SocketStoreClient::leave() {
-  const TimePoint deadline = deadline_after(kFarewellSeconds);
-  DISTRUN_RETURN_IF_ERROR(tell({.kind = StoreRequest::Kind::kLeave}));
+  const TimePoint deadline = deadline_after(kLastMessageSeconds);
+  DISTRUN_RETURN_IF_ERROR(send_request({.kind = StoreRequest::Kind::kLeave}));
   for (;;) {
     {
       const MutexLock lock(mutex_);

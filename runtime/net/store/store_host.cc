@@ -55,7 +55,7 @@ void StoreHost::progress() {
   server_->progress(Clock::now());
   const MutexLock lock(mutex_);
   for (const StoreNotice& notice : server_->take_notices()) {
-    if (const auto event = judge_.hear(notice)) {
+    if (const auto event = judge_.decide(notice)) {
       server_->publish(*event);
       published_ = true;
     }

@@ -8,7 +8,7 @@ std::optional<JobEvent> StoreJudge::fail(JobEvent event) {
   return event;
 }
 
-std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
+std::optional<JobEvent> StoreJudge::decide(const StoreNotice& notice) {
   using enum StoreNotice::Kind;
   const auto failure = [&](JobEvent::Kind kind, const std::string& cause) {
     return fail({.kind = kind, .rank = notice.rank, .cause = cause});

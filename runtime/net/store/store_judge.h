@@ -13,7 +13,7 @@ namespace distrun::net {
 class StoreJudge {
  public:
   // Returns the event to publish, if any. After the first failure it returns no more events.
-  std::optional<JobEvent> hear(const StoreNotice& notice);
+  std::optional<JobEvent> decide(const StoreNotice& notice);
   // The number of ranks that have joined and have neither left nor disconnected.
   [[nodiscard]] std::size_t in_session() const { return in_session_.size(); }
   [[nodiscard]] bool failed() const { return failed_; }

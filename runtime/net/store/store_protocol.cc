@@ -62,7 +62,7 @@ void optional_value(V& v, Ref<V, std::optional<std::string>> value) {
 
 template <class V>
 void fields(V& v, Ref<V, MissedPeers> missed) {
-  v.numbers(missed.ranks, kMaxMissed).one_of(missed.link, kLinkEnds)(missed.heard, missed.deadlock);
+  v.numbers(missed.ranks, kMaxMissed).one_of(missed.link, kLinkEnds)(missed.by_other, missed.deadlock);
 }
 
 template <class V>

@@ -43,7 +43,7 @@ class Server final : public StoreServer {
   void reserve(std::vector<Fd> places) override { listener_->reserve(std::move(places)); }
   void progress(TimePoint now) override;
   void publish(const JobEvent& event) override;
-  bool tell(int rank, const JobEvent& event) override;
+  bool send_event(int rank, const JobEvent& event) override;
   std::vector<StoreNotice> take_notices() override { return std::exchange(notices_, {}); }
 
  private:
@@ -51,8 +51,8 @@ class Server final : public StoreServer {
   void join(std::unique_ptr<SecureSocket> socket);
   void serve(int rank);
   void handle(int rank, const StoreRequest& request);
-  void hear_of_others(int rank, const StoreRequest& request);
-  void told_of_waits(int rank, const StoreRequest& request);
+  void check_others(int rank, const StoreRequest& request);
+  void waits_reported(int rank, const StoreRequest& request);
   void send(int rank, const StoreReply& reply);
   void flush(int rank);
   void lose(int rank, LinkEnd end, const std::string& how);
@@ -198,18 +198,18 @@ void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kStop) {
     return note({.kind = StoreNotice::Kind::kStopping, .rank = rank, .text = request.value});
   }
-  if (request.kind == StoreRequest::Kind::kWaits) return told_of_waits(rank, request);
+  if (request.kind == StoreRequest::Kind::kWaits) return waits_reported(rank, request);
   if (request.kind == StoreRequest::Kind::kState) {
     return note({.kind = StoreNotice::Kind::kState, .rank = rank, .state = request.state});
   }
-  if (speaks_of_others(request.kind)) return hear_of_others(rank, request);
+  if (speaks_of_others(request.kind)) return check_others(rank, request);
   table_.handle(rank, request, [&](int to, const StoreReply& reply) {
     send(to, reply);
     if (to != rank) flush(to);  // the rank's own answers are flushed together, at the end of serve()
   });
 }
 
-void Server::hear_of_others(int rank, const StoreRequest& request) {
+void Server::check_others(int rank, const StoreRequest& request) {
   const bool left = request.kind == StoreRequest::Kind::kEarlyLeave;
   for (const int other : left ? std::vector<int>{request.rank} : request.missed.ranks) {
     if (other < 0 || other >= options_.size) {
@@ -224,7 +224,7 @@ void Server::hear_of_others(int rank, const StoreRequest& request) {
   note({.kind = kind, .rank = rank, .failure = request.failure, .missed = request.missed});
 }
 
-void Server::told_of_waits(int rank, const StoreRequest& request) {
+void Server::waits_reported(int rank, const StoreRequest& request) {
   const auto unknown = [this](int one) { return one < 0 || one >= options_.size; };
   for (const RankWait& wait : request.waits) {
     for (const auto* ranks : {&wait.waiting, &wait.missing}) {
@@ -264,7 +264,7 @@ void Server::publish(const JobEvent& event) {
   }
 }
 
-bool Server::tell(int rank, const JobEvent& event) {
+bool Server::send_event(int rank, const JobEvent& event) {
   if (!clients_.contains(rank)) return false;
   send(rank, {.kind = StoreReply::Kind::kEvent, .event = event});
   flush(rank);

@@ -69,7 +69,7 @@ class StoreServer {
   // Sends the event to all connected ranks. A rank that connects later gets it before anything else.
   virtual void publish(const JobEvent& event) = 0;
   // Sends the event to one rank. False if that rank is not connected.
-  virtual bool tell(int rank, const JobEvent& event) = 0;
+  virtual bool send_event(int rank, const JobEvent& event) = 0;
   virtual std::vector<StoreNotice> take_notices() = 0;
 };
 

@@ -30,9 +30,9 @@ bool WatchedStore::fail(int rank, const std::string& host, const Status& why) {
   if (why.code() == Errc::kTimeout || why.code() == Errc::kRankLost || why.code() == Errc::kRankLeft) return false;
   const auto first = store_.add(step_ + "/first failure", 1);
   if (!first.ok() || *first != 1) return true;
-  const MemberFailure told{
+  const MemberFailure failed{
       .code = static_cast<std::int32_t>(why.code()), .rank = rank, .host = host, .why = why.message()};
-  if (store_.set(step_ + "/failure", as_string(encoded(told))).ok()) (void)store_.add(step_ + "/failed", 1);
+  if (store_.set(step_ + "/failure", as_string(encoded(failed))).ok()) (void)store_.add(step_ + "/failed", 1);
   return true;
 }
 
@@ -44,31 +44,31 @@ Result<std::string> WatchedStore::get(const std::string& key, TimePoint deadline
     // A member that saw the failure earlier may already have left the job. The store then reports that member.
     const bool ended = code == Errc::kRankLost || code == Errc::kRankLeft;
     if (code != Errc::kTimeout && !ended) return value;
-    if (Status told = failure(); !told.ok()) {
-      told_ = told;
-      return told;
+    if (Status failed = failure(); !failed.ok()) {
+      reported_ = failed;
+      return failed;
     }
     if (ended || Clock::now() >= deadline) return value;
   }
 }
 
 Status WatchedStore::failure() {
-  const auto failed = store_.add(step_ + "/failed", 0);
-  if (!failed.ok() || *failed == 0) return {};
+  const auto count = store_.add(step_ + "/failed", 0);
+  if (!count.ok() || *count == 0) return {};
   // This swap only reads. A get() would fail once the job has ended.
   const auto text = store_.swap(step_ + "/failure", "", std::nullopt);
   if (!text.ok() || !*text) return text.status();
   WireReader reader(as_bytes(**text));
-  MemberFailure told;
-  fields(reader, told);
+  MemberFailure failed;
+  fields(reader, failed);
   DISTRUN_RETURN_IF_ERROR(reader.finish("why a member cannot go on"));
-  const bool known = told.code > static_cast<int>(Errc::kOk) && told.code <= static_cast<int>(Errc::kInternal);
-  return Status(
-      ErrorInfo{.code = known ? static_cast<Errc>(told.code) : Errc::kSystem,
-                .message = "rank " + std::to_string(told.rank) + " on " + told.host + " cannot take part: " + told.why,
-                .ranks = {told.rank},
-                .host = told.host,
-                .cause = told.why});
+  const bool known = failed.code > static_cast<int>(Errc::kOk) && failed.code <= static_cast<int>(Errc::kInternal);
+  return Status(ErrorInfo{
+      .code = known ? static_cast<Errc>(failed.code) : Errc::kSystem,
+      .message = "rank " + std::to_string(failed.rank) + " on " + failed.host + " cannot take part: " + failed.why,
+      .ranks = {failed.rank},
+      .host = failed.host,
+      .cause = failed.why});
 }
 
 }  // namespace distrun::net

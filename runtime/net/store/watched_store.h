@@ -17,7 +17,7 @@ class WatchedStore final : public Store {
 
   // The failure of another member that ended a wait of this one. Call it when no other thread uses this object any
   // more.
-  [[nodiscard]] const Status& told() const { return told_; }
+  [[nodiscard]] const Status& reported_failure() const { return reported_; }
   // Reports that this member, which is `rank` on `host`, cannot continue. The other members get the first report. If
   // `why` is a timeout or the loss of a rank, reports nothing and returns false: that is a consequence of another
   // failure.
@@ -39,7 +39,7 @@ class WatchedStore final : public Store {
 
   Store& store_;
   const std::string step_;
-  Status told_;
+  Status reported_;
 };
 
 }  // namespace distrun::net

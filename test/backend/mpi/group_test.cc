@@ -46,7 +46,7 @@ struct Member {
 };
 
 constexpr double kShort = 0.05;
-constexpr double kPatience = 30;
+constexpr double kTimeLimit = 30;
 
 }  // namespace
 
@@ -73,12 +73,12 @@ TEST_CASE("mpi: no call that a member does not come to is made, and who is missi
   Member refused;
   refused.peer_says("init/1");
   refused.peer_says("place/1", "only one thread may call it");
-  fails(refused, kPatience, "rank 7: only one thread may call it");
+  fails(refused, kTimeLimit, "rank 7: only one thread may call it");
 
   Member both;
   for (const char* key : {"init/1", "place/1", "group/1"}) both.peer_says(key);
   both.peer_says("task/1", "1");
-  CHECK(both.create(kPatience).ok());
+  CHECK(both.create(kTimeLimit).ok());
   CHECK(fake_mpi_communicators == 1);
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("mpi: ranks in several worlds hear which library makes them so, and th
     member.peer_says("place/1");
     member.peer_says("task/1", "0");  // the same as this member
     member.peer_says("group/1");
-    const auto made = member.create(kPatience);
+    const auto made = member.create(kTimeLimit);
     REQUIRE_FALSE(made.ok());
     CHECK(made.status().code() == Errc::kUnsupported);
     INFO(made.status().message());
@@ -113,13 +113,13 @@ TEST_CASE("mpi: a member that is not the first goes by the first one's word") {
   const int before = fake_mpi_communicators;
   Member refused;
   refused.peer_says("init/verdict", "rank 4: no MPI here");
-  CHECK(refused.create(kPatience, 1).status().message() == "rank 4: no MPI here");
+  CHECK(refused.create(kTimeLimit, 1).status().message() == "rank 4: no MPI here");
   CHECK(fake_mpi_communicators == before);
 
   Member both;
   for (const char* step : {"init", "place", "group"}) both.peer_says(std::string(step) + "/verdict");
   both.peer_says("task/0", "1");
-  CHECK(both.create(kPatience, 1).ok());
+  CHECK(both.create(kTimeLimit, 1).ok());
   CHECK(fake_mpi_communicators == before + 1);
 }
 

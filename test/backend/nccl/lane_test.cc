@@ -88,7 +88,7 @@ TEST_CASE("nccl: a token is complete when the device is done, which rings the be
   Op op = sum_of({1});
   rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
   rig.turn_all();
-  rig.lanes[0]->gpu().hush();
+  rig.lanes[0]->gpu().clear_bell();
   CHECK(rig.turn(0) == Lane::Next::kWatch);
   CHECK_FALSE(bell_rings(*rig.lanes[0]));
   CHECK_FALSE(rig.members[0]->done(1));

@@ -148,7 +148,7 @@ TEST_CASE("shm tally: rings only when the slowest member has moved") {
   Memory memory(3);
   const Window window({memory.data.get(), memory.bytes}, 3, kSlot);
   std::vector<CountingLink> links(3);
-  std::vector<Tally> tallies;
+  std::vector<CounterView> tallies;
   std::vector<Bells> bells;
   for (std::size_t i = 0; i < 3; ++i) {
     tallies.emplace_back(window, &MemberLines::ready, i);

@@ -18,7 +18,7 @@
 namespace distrun::backend::tcp {
 namespace {
 
-constexpr double kPatience = 60;  // seconds; only a hang reaches it
+constexpr double kTimeLimit = 60;  // seconds; only a hang reaches it
 constexpr std::size_t kAddressBytes = 64;
 
 struct Job {
@@ -65,7 +65,7 @@ MeshMembers make_members(const Job& job, int size) {
 // Calls `look` between the turns of the members, until it returns true. Returns false if this did not happen in time.
 template <class Look>
 bool drive(const MeshMembers& members, Look look) {
-  const TimePoint deadline = deadline_after(kPatience);
+  const TimePoint deadline = deadline_after(kTimeLimit);
   while (Clock::now() < deadline) {
     for (const auto& member : members) REQUIRE(member->wait_set->poll(Clock::now()).ok());
     if (look()) return true;
@@ -112,7 +112,7 @@ TEST_CASE("tcp mesh: all pairs find each other, whoever else comes to their port
     for (const auto& member : members) {
       for (const std::string& says :
            {std::string(100000, '\xff'), std::string("GET / HTTP/1.1\r\n\r\n"), std::string()}) {
-        auto fd = net::connect_stream(*net::parse_address(member->address()), deadline_after(kPatience));
+        auto fd = net::connect_stream(*net::parse_address(member->address()), deadline_after(kTimeLimit));
         REQUIRE(fd.ok());
         (void)::send(fd->get(), says.data(), says.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         strangers.push_back(*std::move(fd));
@@ -189,7 +189,7 @@ TEST_CASE("tcp mesh: who stops before it knows that it was accepted is not gone"
   const Job job;
   const MeshMembers members = make_members(job, 3);
   members[0]->mesh->connect();
-  const TimePoint deadline = deadline_after(kPatience);
+  const TimePoint deadline = deadline_after(kTimeLimit);
   while (members[1]->connected.empty() && Clock::now() < deadline) {
     REQUIRE(members[0]->connected.empty());
     REQUIRE(members[0]->wait_set->poll(deadline_after(0.01)).ok());

@@ -174,7 +174,7 @@ TEST_CASE("tcp ring exchange: whom a neighbour has lost does not miss itself") {
 
 TEST_CASE("tcp ring exchange: a neighbour that says goodbye is not lost") {
   auto seats = make_seats(2);
-  seats[0].ring->tell({.kind = MessageKind::kGoodbye});
+  seats[0].ring->send_last_message({.kind = MessageKind::kGoodbye});
   while (seats[1].turn()) continue;
   CHECK(seats[1].ring->lost().value_or(EndedLink{}).peer == -1);
   CHECK_FALSE(seats[1].ring->neighbour_gave_up());

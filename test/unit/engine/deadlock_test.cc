@@ -19,10 +19,10 @@ constexpr TimePoint kBegin{std::chrono::hours(1)};
 
 // The ranks of a job, and the answer that each would give.
 struct Ranks {
-  explicit Ranks(int count, Duration limit) : watch(count, limit), told(static_cast<std::size_t>(count)) {
-    for (auto& one : told) one.wait = MainWait::kForever;
+  explicit Ranks(int count, Duration limit) : watch(count, limit), take_answer(static_cast<std::size_t>(count)) {
+    for (auto& one : take_answer) one.wait = MainWait::kForever;
   }
-  message::WaitTold& operator[](int rank) { return told[static_cast<std::size_t>(rank)]; }
+  message::WaitAnswer& operator[](int rank) { return take_answer[static_cast<std::size_t>(rank)]; }
 
   // Asks whenever it is due, until `end`. The ranks answer `lag` later. Returns when the job ended, or nothing if it
   // did not.
@@ -36,10 +36,10 @@ struct Ranks {
       const auto round = watch.ask(since, now);
       if (!round) continue;
       ++questions;
-      for (std::size_t rank = 0; rank < told.size(); ++rank) {
+      for (std::size_t rank = 0; rank < take_answer.size(); ++rank) {
         if (silent == static_cast<int>(rank)) continue;
-        told[rank].round = *round;
-        if (watch.told(static_cast<int>(rank), told[rank])) return now;
+        take_answer[rank].round = *round;
+        if (watch.take_answer(static_cast<int>(rank), take_answer[rank])) return now;
       }
     }
     now = end;
@@ -47,7 +47,7 @@ struct Ranks {
   }
 
   DeadlockWatch watch;
-  std::vector<message::WaitTold> told;
+  std::vector<message::WaitAnswer> take_answer;
   std::optional<TimePoint> since = kBegin;  // since then the leader's own work waits
   TimePoint now = kBegin;
   int silent = -1;
@@ -144,15 +144,15 @@ TEST_CASE("a rank that does not answer is none of its business, for as long as i
 
 TEST_CASE("the answer to another question, and a second one to the same, count for nothing") {
   DeadlockWatch watch(2, seconds(1));
-  message::WaitTold told{.round = 7, .wait = MainWait::kForever};
-  CHECK_FALSE(watch.told(0, told));
+  message::WaitAnswer take_answer{.round = 7, .wait = MainWait::kForever};
+  CHECK_FALSE(watch.take_answer(0, take_answer));
   for (int round = 1; round < 10; ++round) {
     const auto asked = watch.ask(kBegin, kBegin + seconds(round));
     REQUIRE(asked.has_value());
-    told.round = *asked;
-    for (int again = 0; again < 4; ++again) CHECK_FALSE(watch.told(0, told));
-    told.round = *asked - 1;
-    CHECK_FALSE(watch.told(1, told));
+    take_answer.round = *asked;
+    for (int again = 0; again < 4; ++again) CHECK_FALSE(watch.take_answer(0, take_answer));
+    take_answer.round = *asked - 1;
+    CHECK_FALSE(watch.take_answer(1, take_answer));
   }
 }
 

@@ -24,7 +24,7 @@ TEST_CASE("all is well until something is heard") {
 
 TEST_CASE("the launcher's word is certain at once and has the cause") {
   FailureDetector detector(kHosts);
-  detector.heard({.rank = 2, .signal = 9, .host = "node1", .cause = "killed by signal 9 (SIGKILL)"}, kStart);
+  detector.take_event({.rank = 2, .signal = 9, .host = "node1", .cause = "killed by signal 9 (SIGKILL)"}, kStart);
   REQUIRE(detector.deadline());
   const auto error = detector.verdict(kStart);
   REQUIRE(error);
@@ -41,7 +41,7 @@ TEST_CASE("an error points to the output of a rank only if there is some") {
     const net::JobEvent event{
         .rank = 2, .exit_code = 3, .host = "node1", .cause = "exited with code 3", .explained_by_output = wrote};
     FailureDetector detector(kHosts);
-    detector.heard(event, kStart);
+    detector.take_event(event, kStart);
     const std::string text = "rank 2 on node1 was lost: exited with code 3. The job ends";
     CHECK(detector.verdict(kStart)->message == text + (wrote ? "; see the output of that rank" : ""));
     CHECK(net::end_of_job(event).message() == detector.verdict(kStart)->message);
@@ -51,7 +51,7 @@ TEST_CASE("an error points to the output of a rank only if there is some") {
 // The error after the launcher's message, which is about rank 2.
 std::optional<ErrorInfo> error_about_rank_2(const net::JobEvent& event) {
   FailureDetector detector(kHosts);
-  detector.heard(event, kStart);
+  detector.take_event(event, kStart);
   const auto error = detector.verdict(kStart);
   REQUIRE(error);
   CHECK(error->code == Errc::kRankLost);
@@ -86,7 +86,7 @@ TEST_CASE("a connection that ended waits a second for the cause") {
   CHECK(alone->host == "node0");
   CHECK(alone->cause == "its control connection ended");
   // The launcher's report is better: it also says which rank failed first.
-  detector.heard({.rank = 2, .host = "node1", .cause = "exited with code 3"}, kStart + milliseconds(600));
+  detector.take_event({.rank = 2, .host = "node1", .cause = "exited with code 3"}, kStart + milliseconds(600));
   const auto told = detector.verdict(kStart + milliseconds(600));
   REQUIRE(told);
   CHECK(told->ranks == std::vector<int>{2});
@@ -144,26 +144,26 @@ TEST_CASE("another rank's end does not hide what this rank has seen and waits to
   CHECK(own->link == end);
   CHECK_FALSE(detector.knows_better({.code = Errc::kRankLost, .link = end}));
   // The launcher has all reports.
-  detector.heard({.rank = 2, .cause = "killed by signal 9"}, kStart);
+  detector.take_event({.rank = 2, .cause = "killed by signal 9"}, kStart);
   CHECK_FALSE(detector.knows_better({.code = Errc::kRankLost}));
 }
 
 TEST_CASE("the first word of the launcher stays") {
   FailureDetector detector(kHosts);
-  detector.heard({.rank = 1, .cause = "first"}, kStart);
-  detector.heard({.rank = 2, .cause = "second"}, kStart);
+  detector.take_event({.rank = 1, .cause = "first"}, kStart);
+  detector.take_event({.rank = 2, .cause = "second"}, kStart);
   detector.launcher_gone({Errc::kSystem, "end of file"}, 0);
   CHECK(detector.verdict(kStart)->cause == "first");
 }
 
 TEST_CASE("a rank that exits with 0: left if it said so, RankLeft if not") {
   FailureDetector detector(kHosts);
-  detector.heard({.kind = Kind::kRankLeft, .rank = 1, .host = "node0"}, kStart);
+  detector.take_event({.kind = Kind::kRankLeft, .rank = 1, .host = "node0"}, kStart);
   CHECK_FALSE(detector.verdict(kStart + milliseconds(10)));
   SECTION("its word arrives through the leader") {
     detector.left(1);
     CHECK_FALSE(detector.deadline());
-    detector.heard({.kind = Kind::kRankLeft, .rank = 1, .host = "node0"}, kStart);
+    detector.take_event({.kind = Kind::kRankLeft, .rank = 1, .host = "node0"}, kStart);
     CHECK_FALSE(detector.deadline());
   }
   SECTION("it never said so") {
@@ -178,7 +178,7 @@ TEST_CASE("a rank that left is missed only while something needs it") {
   FailureDetector detector(kHosts);
   detector.left(2);
   detector.suspect(2, "its shm connection ended", LinkEnd::kClosed, kStart);
-  detector.forgive(2);
+  detector.drop_suspicion(2);
   CHECK_FALSE(detector.deadline());
   detector.suspect(2, "its shm connection ended", LinkEnd::kClosed, kStart);
   const auto error = detector.verdict(kStart + FailureDetector::kGrace);
@@ -198,7 +198,7 @@ TEST_CASE("a silent leader is named before the peer that may have gone because o
     CHECK(has(detector.verdict(due)->message, "did not answer for 1.0 s"));
   }
   SECTION("it answers") {
-    detector.forgive(0);
+    detector.drop_suspicion(0);
     CHECK(detector.suspects(2));
     CHECK(detector.verdict(due)->code == Errc::kRankLost);
     CHECK(detector.verdict(due)->ranks == std::vector<int>{2});
@@ -238,13 +238,13 @@ TEST_CASE("the launcher's end and its order to stop") {
   CHECK(without.verdict(kStart)->code == Errc::kRankLost);
   CHECK(without.verdict(kStart)->ranks == std::vector<int>{0});
   FailureDetector stopped(kHosts);
-  stopped.heard({.kind = Kind::kStopAsked, .cause = "Ctrl-C"}, kStart);
+  stopped.take_event({.kind = Kind::kStopAsked, .cause = "Ctrl-C"}, kStart);
   CHECK_FALSE(stopped.verdict(kStart + FailureDetector::kGrace));  // the job leaves in good order
 }
 
 TEST_CASE("a cause of any length is cut") {
   FailureDetector detector(kHosts);
-  detector.heard({.rank = 1, .cause = std::string(10 << 20, 'x')}, kStart);
+  detector.take_event({.rank = 1, .cause = std::string(10 << 20, 'x')}, kStart);
   CHECK(detector.verdict(kStart)->message.size() < 20000);
 }
 

@@ -55,12 +55,12 @@ Frame full_frame() {
       message::StopAt{.call = 7},
       message::Drained{},
       message::WaitAsked{.round = 3},
-      message::WaitTold{.round = 3,
-                        .wait = net::MainWait::kForever,
-                        .moves = true,
-                        .changes = 1ULL << 40U,
-                        .cpu_ns = 5,
-                        .operation = "join"},
+      message::WaitAnswer{.round = 3,
+                          .wait = net::MainWait::kForever,
+                          .moves = true,
+                          .changes = 1ULL << 40U,
+                          .cpu_ns = 5,
+                          .operation = "join"},
   };
   return frame;
 }

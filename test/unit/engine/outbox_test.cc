@@ -32,8 +32,8 @@ TEST_CASE("a member that is gone keeps nothing from the others: the log goes on 
   CHECK(outbox.flush().ok());
   plane.group.mark_dead(1);
   outbox.append(some_entries(3));
-  outbox.say(1, message::Ping{});
-  outbox.say(2, message::Ping{});
+  outbox.queue(1, message::Ping{});
+  outbox.queue(2, message::Ping{});
   CHECK(outbox.flush().code() == Errc::kRankLost);
   outbox.append(some_entries(1));
   CHECK(outbox.flush().code() == Errc::kRankLost);

@@ -139,7 +139,7 @@ TEST_CASE("events are shipped in bounded batches, a second after the first at th
   const Tensor tensor({.name = "x"}, {}, TimePoint{});
   const TimePoint now = TimePoint{} + std::chrono::seconds(5);
   recorder.ran(tensor, now, now, now);
-  CHECK(*recorder.due() == now + TimelineRecorder::kPatience);
+  CHECK(*recorder.due() == now + TimelineRecorder::kTimeLimit);
   for (int i = 0; i < 1000; ++i) recorder.ran(tensor, now, now, now);
   CHECK(*recorder.due() == TimePoint::min());
   std::size_t total = 0;

@@ -243,7 +243,7 @@ TEST_CASE(
     const bool here = waiting.has_value();
     Watchdog dog(options(0, 15));
     const auto late_by_a_second = [&](int second, bool answers) {
-      if (!here) dog.asked(at(second), Watchdog::Asked::kPatient);
+      if (!here) dog.asked(at(second), Watchdog::Asked::kWaitsOnly);
       CHECK(dog.check(waiting, at(second)).ping.size() == 2);
       dog.answered(2);
       const Watchdog::Actions actions = dog.check(waiting, at(second + 1));

@@ -17,7 +17,7 @@ constexpr Duration kLimit = seconds(5);
 int ends_after(AckFacts facts, Duration limit = kLimit) {
   AckWatch watch;
   for (int second = 0; second < 3600; ++second) {
-    facts.since_heard = seconds(second) + milliseconds(10);
+    facts.since_last_message = seconds(second) + milliseconds(10);
     if (watch.look(facts, kStart + seconds(second), limit, SmallPackets::kNoAnswer) == State::kEnded) return second;
   }
   return -1;
@@ -25,7 +25,8 @@ int ends_after(AckFacts facts, Duration limit = kLimit) {
 
 TEST_CASE("a connection on which nothing is under way need not be looked at") {
   AckWatch watch;
-  CHECK(watch.look({.since_heard = std::chrono::hours(3)}, kStart, kLimit, SmallPackets::kNoAnswer) == State::kQuiet);
+  CHECK(watch.look({.since_last_message = std::chrono::hours(3)}, kStart, kLimit, SmallPackets::kNoAnswer) ==
+        State::kQuiet);
   CHECK(ends_after({}) == -1);
 }
 
@@ -34,18 +35,18 @@ TEST_CASE("bytes that are not acknowledged for the limit are the network's end")
   CHECK(ends_after({.in_flight = 100}, seconds(30)) == 30);
   AckWatch watch;
   CHECK(watch.look({.in_flight = 100}, kStart, kLimit, SmallPackets::kNoAnswer) == State::kWaiting);
-  CHECK(watch.look({.in_flight = 100, .since_heard = seconds(2)}, kStart + seconds(2), kLimit,
+  CHECK(watch.look({.in_flight = 100, .since_last_message = seconds(2)}, kStart + seconds(2), kLimit,
                    SmallPackets::kNoAnswer) == State::kWaiting);
-  CHECK(watch.look({.in_flight = 100, .since_heard = seconds(4)}, kStart + seconds(4), kLimit,
+  CHECK(watch.look({.in_flight = 100, .since_last_message = seconds(4)}, kStart + seconds(4), kLimit,
                    SmallPackets::kNoAnswer) == State::kDoubtful);
-  CHECK(watch.look({.in_flight = 100, .since_heard = seconds(5)}, kStart + seconds(5), kLimit,
+  CHECK(watch.look({.in_flight = 100, .since_last_message = seconds(5)}, kStart + seconds(5), kLimit,
                    SmallPackets::kNoAnswer) == State::kEnded);
   CHECK(watch.end() == LinkEnd::kSilent);
 }
 
 TEST_CASE("what was sent after hours of silence has the whole limit") {
   AckWatch watch;
-  AckFacts facts{.acknowledged = 7, .since_heard = std::chrono::hours(2)};
+  AckFacts facts{.acknowledged = 7, .since_last_message = std::chrono::hours(2)};
   CHECK(watch.look(facts, kStart, kLimit, SmallPackets::kNoAnswer) == State::kQuiet);
   facts.in_flight = 10;
   CHECK(watch.look(facts, kStart + std::chrono::hours(1), kLimit, SmallPackets::kNoAnswer) == State::kWaiting);
@@ -100,7 +101,7 @@ TEST_CASE("a reader that is stopped answers the probes of its full window, for e
                          .queued = 1 << 20,
                          .window_closed = true,
                          .asked = second % 120 == 0,
-                         .since_heard = seconds(second % 120)};
+                         .since_last_message = seconds(second % 120)};
     REQUIRE(watch.look(facts, kStart + seconds(second), kLimit, SmallPackets::kNoAnswer) == State::kWaiting);
   }
 }
@@ -110,19 +111,19 @@ TEST_CASE("a full window whose probes are not answered is the network's end") {
   AckWatch watch;
   // Two minutes may pass before the kernel sends a probe.
   for (int second = 0; second < 120; ++second) {
-    const AckFacts facts{.queued = 1, .window_closed = true, .since_heard = seconds(second)};
+    const AckFacts facts{.queued = 1, .window_closed = true, .since_last_message = seconds(second)};
     REQUIRE(watch.look(facts, kStart + seconds(second), kLimit, SmallPackets::kNoAnswer) == State::kWaiting);
   }
-  AckFacts facts{.queued = 1, .window_closed = true, .asked = true, .since_heard = seconds(120)};
+  AckFacts facts{.queued = 1, .window_closed = true, .asked = true, .since_last_message = seconds(120)};
   CHECK(watch.look(facts, kStart + seconds(120), kLimit, SmallPackets::kNoAnswer) == State::kWaiting);
-  facts.since_heard = seconds(126);
+  facts.since_last_message = seconds(126);
   CHECK(watch.look(facts, kStart + seconds(126), kLimit, SmallPackets::kNoAnswer) !=
         State::kEnded);  // this process itself was stopped
   for (int second = 127; second < 130; ++second) {
-    facts.since_heard = seconds(second);
+    facts.since_last_message = seconds(second);
     CHECK(watch.look(facts, kStart + seconds(second), kLimit, SmallPackets::kNoAnswer) != State::kEnded);
   }
-  facts.since_heard = seconds(131);
+  facts.since_last_message = seconds(131);
   CHECK(watch.look(facts, kStart + seconds(131), kLimit, SmallPackets::kNoAnswer) == State::kEnded);
 }
 
@@ -130,7 +131,7 @@ TEST_CASE("a window that closes over bytes in flight is a slow reader") {
   AckWatch watch;
   for (int second = 0; second < 600; ++second) {
     const AckFacts facts{
-        .acknowledged = 5, .in_flight = 500, .window_closed = true, .since_heard = seconds(second % 100)};
+        .acknowledged = 5, .in_flight = 500, .window_closed = true, .since_last_message = seconds(second % 100)};
     REQUIRE(watch.look(facts, kStart + seconds(second), kLimit, SmallPackets::kNoAnswer) == State::kWaiting);
   }
 }

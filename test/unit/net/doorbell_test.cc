@@ -55,10 +55,10 @@ TEST_CASE("goodbye is seen by the others") {
   Pair pair;
   Doorbells one = pair.make(0);
   Doorbells other = pair.make(1);
-  CHECK_FALSE(other.said_goodbye(0));
-  one.say_goodbye();
-  CHECK(other.said_goodbye(0));
-  CHECK_FALSE(one.said_goodbye(1));
+  CHECK_FALSE(other.goodbye_sent(0));
+  one.send_goodbye();
+  CHECK(other.goodbye_sent(0));
+  CHECK_FALSE(one.goodbye_sent(1));
 }
 
 // One side of a ping-pong. It spins for a random time before it sleeps, so that all orders of store, ring, arm and look

@@ -107,7 +107,7 @@ TEST_CASE("copies of one command are counted though they could not meet", "[net]
   const auto slurm = copy_of_command(kSlurmStep);
   REQUIRE(slurm);
   CHECK((slurm->rank == 2 && slurm->size == 4));
-  CHECK(slurm->told_by == "SLURM_STEP_NUM_TASKS=4");
+  CHECK(slurm->asked_by == "SLURM_STEP_NUM_TASKS=4");
   CHECK(copy_of_command(kOpenMpi4)->rank == 2);
   CHECK(copy_of_command(kHydra)->size == 4);
   CHECK_FALSE(copy_of_command({}));

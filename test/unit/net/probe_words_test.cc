@@ -6,7 +6,7 @@
 namespace distrun::net {
 namespace {
 
-using Heard = ProbeWords::Heard;
+using Reply = ProbeWords::Reply;
 
 TEST_CASE("a question is answered by whoever holds the key of the job, with its own number") {
   const JobKey key = JobKey::generate();
@@ -14,9 +14,9 @@ TEST_CASE("a question is answered by whoever holds the key of the job, with its 
   const ProbeWords other(key, "job");
   const auto question = asker.question(3, 7);
   int host = 0;
-  CHECK(asker.hear(question, other.answer(question, 7), host) == Heard::kAnswer);
+  CHECK(asker.check(question, other.answer(question, 7), host) == Reply::kAnswer);
   CHECK(host == 7);
-  CHECK(asker.hear(question, other.answer(question, -1), host) == Heard::kAnswer);
+  CHECK(asker.check(question, other.answer(question, -1), host) == Reply::kAnswer);
   CHECK(host == -1);
 }
 
@@ -25,8 +25,8 @@ TEST_CASE("another key and another job are refused") {
   const ProbeWords asker(key, "job");
   const auto question = asker.question(0, 1);
   int host = 0;
-  CHECK(asker.hear(question, ProbeWords(JobKey::generate(), "job").answer(question, 1), host) == Heard::kRefusal);
-  CHECK(asker.hear(question, ProbeWords(key, "yesterday").answer(question, 1), host) == Heard::kRefusal);
+  CHECK(asker.check(question, ProbeWords(JobKey::generate(), "job").answer(question, 1), host) == Reply::kRefusal);
+  CHECK(asker.check(question, ProbeWords(key, "yesterday").answer(question, 1), host) == Reply::kRefusal);
 }
 
 TEST_CASE("no bit of a question or an answer can be changed") {
@@ -38,12 +38,12 @@ TEST_CASE("no bit of a question or an answer can be changed") {
   for (std::size_t bit = 0; bit < question.size() * 8; ++bit) {
     auto changed = question;
     changed[bit / 8] ^= std::byte{1} << (bit % 8);
-    CHECK(words.hear(changed, words.answer(changed, 1), host) == Heard::kRefusal);
+    CHECK(words.check(changed, words.answer(changed, 1), host) == Reply::kRefusal);
   }
   for (std::size_t bit = 0; bit < answer.size() * 8; ++bit) {
     auto changed = answer;
     changed[bit / 8] ^= std::byte{1} << (bit % 8);
-    CHECK(words.hear(question, changed, host) == Heard::kNonsense);
+    CHECK(words.check(question, changed, host) == Reply::kForeign);
   }
 }
 
@@ -53,10 +53,10 @@ TEST_CASE("an answer is to one question alone, and a question is no answer") {
   const auto second = words.question(0, 1);
   CHECK(first != second);
   int host = 0;
-  CHECK(words.hear(second, words.answer(first, 1), host) == Heard::kNonsense);
+  CHECK(words.check(second, words.answer(first, 1), host) == Reply::kForeign);
   ProbeWords::Answer reflected{};
   std::copy(first.begin(), first.begin() + reflected.size(), reflected.begin());
-  CHECK(words.hear(first, reflected, host) == Heard::kNonsense);
+  CHECK(words.check(first, reflected, host) == Reply::kForeign);
 }
 
 }  // namespace

@@ -14,23 +14,23 @@ using Kind = StoreNotice::Kind;
 
 TEST_CASE("a rank that goes without a word has failed, and only the first failure is told", "[net]") {
   StoreJudge judge;
-  for (const int rank : {0, 1, 2}) CHECK_FALSE(judge.hear({.kind = Kind::kJoined, .rank = rank, .pid = 100 + rank}));
-  CHECK_FALSE(judge.hear({.kind = Kind::kLeft, .rank = 1}));
-  CHECK_FALSE(judge.hear({.kind = Kind::kDisconnected, .rank = 1}));
+  for (const int rank : {0, 1, 2}) CHECK_FALSE(judge.decide({.kind = Kind::kJoined, .rank = rank, .pid = 100 + rank}));
+  CHECK_FALSE(judge.decide({.kind = Kind::kLeft, .rank = 1}));
+  CHECK_FALSE(judge.decide({.kind = Kind::kDisconnected, .rank = 1}));
   CHECK(judge.in_session() == 2);
-  const auto event = judge.hear({.kind = Kind::kDisconnected, .rank = 2, .pid = 102});
+  const auto event = judge.decide({.kind = Kind::kDisconnected, .rank = 2, .pid = 102});
   REQUIRE(event);
   CHECK(event->kind == JobEvent::Kind::kRankFailed);
   CHECK(event->rank == 2);
   CHECK(event->cause.find("pid 102") != std::string::npos);
-  CHECK_FALSE(judge.hear({.kind = Kind::kDisconnected, .rank = 0}));
+  CHECK_FALSE(judge.decide({.kind = Kind::kDisconnected, .rank = 0}));
   CHECK(judge.in_session() == 0);
 }
 
 TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
   const auto told = [](Kind kind) {
     StoreJudge judge;
-    return judge.hear({.kind = kind, .rank = 3, .failure = {.cause = "why"}, .missed = {.ranks = {3}}});
+    return judge.decide({.kind = kind, .rank = 3, .failure = {.cause = "why"}, .missed = {.ranks = {3}}});
   };
   CHECK(told(Kind::kFailed)->cause == "why");
   CHECK(told(Kind::kFailed)->kind == JobEvent::Kind::kRankRaised);
@@ -39,10 +39,10 @@ TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
   CHECK_FALSE(told(Kind::kRefused));
   CHECK_FALSE(told(Kind::kNoProgress));
   StoreJudge judge;
-  for (const int rank : {0, 1}) CHECK_FALSE(judge.hear({.kind = Kind::kJoined, .rank = rank}));
-  CHECK_FALSE(judge.hear({.kind = Kind::kFollows, .rank = 0}));  // it names no rank
-  CHECK(judge.hear({.kind = Kind::kFollows, .rank = 0, .missed = {.ranks = {1}}})->rank == 1);
-  CHECK_FALSE(judge.hear({.kind = Kind::kDisconnected, .rank = 0}));
+  for (const int rank : {0, 1}) CHECK_FALSE(judge.decide({.kind = Kind::kJoined, .rank = rank}));
+  CHECK_FALSE(judge.decide({.kind = Kind::kFollows, .rank = 0}));  // it names no rank
+  CHECK(judge.decide({.kind = Kind::kFollows, .rank = 0, .missed = {.ranks = {1}}})->rank == 1);
+  CHECK_FALSE(judge.decide({.kind = Kind::kDisconnected, .rank = 0}));
 }
 
 class Keeper {

@@ -195,11 +195,11 @@ TEST_CASE("the launcher hears who joins, fails, leaves and goes", "[store]") {
   const RankFailure bad{
       .cause = "ValueError: bad", .tensor = "grad", .place = {.file = "/home/me/train.py", .line = 88}};
   REQUIRE(client->report_failure(bad).ok());
-  const RankFailure heard = server.wait_for(notice(Kind::kFailed, 1)).failure;
-  CHECK(heard.cause == "ValueError: bad");
-  CHECK(heard.tensor == "grad");
-  CHECK(heard.place.file == "/home/me/train.py");
-  CHECK(heard.place.line == 88);
+  const RankFailure by_other = server.wait_for(notice(Kind::kFailed, 1)).failure;
+  CHECK(by_other.cause == "ValueError: bad");
+  CHECK(by_other.tensor == "grad");
+  CHECK(by_other.place.file == "/home/me/train.py");
+  CHECK(by_other.place.line == 88);
   const std::string endless(100000, 'x');
   REQUIRE(client->report_failure({.cause = endless, .tensor = endless, .place = {.file = endless, .line = -1}}).ok());
   server.wait_for([&](const StoreNotice& n) {
@@ -230,7 +230,7 @@ TEST_CASE("a rank can tell of another that left while it was needed", "[store]")
   const StoreNotice missed = server.wait_for(notice(Kind::kFollows, 0));
   CHECK(missed.missed.ranks == std::vector{1});
   CHECK(missed.missed.link == LinkEnd::kSilent);
-  CHECK_FALSE((missed.missed.heard || missed.missed.deadlock));
+  CHECK_FALSE((missed.missed.by_other || missed.missed.deadlock));
   CHECK(missed.failure.cause == "30 s of silence");
   REQUIRE(client->report_no_progress({.cause = "5 s", .tensor = "grad"}).ok());
   CHECK(server.wait_for(notice(Kind::kNoProgress, 0)).failure.tensor == "grad");

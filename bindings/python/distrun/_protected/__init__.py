@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from distrun._amend import amend_when_imported
+from distrun._amend import patch_when_imported
 from distrun.errors import Unsupported
 
 _YES = ("1", "true", "yes", "on")
@@ -113,4 +113,4 @@ def install() -> None:
         if module := sys.modules.get(name):
             amend(module)
         else:
-            amend_when_imported(name, amend)
+            patch_when_imported(name, amend)

@@ -113,7 +113,7 @@ def _in_excepthook(frame: FrameType | None) -> BaseException | None:
     return last if any(value is last for value in arguments) else None
 
 
-def told_exceptions(raised: BaseException | None) -> list[BaseException]:
+def reported_exceptions(raised: BaseException | None) -> list[BaseException]:
     """Returns the exceptions to tell: `raised` or the first that led to it, and then the one where it all began.
 
     A generator that is closed handles GeneratorExit, which says nothing. The error of a job that has ended says nothing
@@ -130,7 +130,7 @@ def _text(text: str) -> bytes:
     return text.encode(errors="replace").replace(b"\0", b"?")
 
 
-def _tell_thread(view: int, name: str, frame: FrameType | None) -> None:
+def _report_thread(view: int, name: str, frame: FrameType | None) -> None:
     native = library()
     native.distrun_view_thread(view, _text(name))
     for one in shown(frame):
@@ -145,19 +145,19 @@ def _describe(view: int) -> None:
     if limited is not None:
         library().distrun_view_wait(view, limited)
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    _tell_thread(view, "", frames.get(main))
+    _report_thread(view, "", frames.get(main))
     inside = [main]  # the main thread, and other threads inside a call of distrun
     for thread, frame in frames.items():
         if thread == main or names.get(thread) in (None, "distrun-call"):
             continue
         if any(_is_ours(one) for one in _outwards(frame)):
-            _tell_thread(view, names[thread] or "", frame)
+            _report_thread(view, names[thread] or "", frame)
             inside.append(thread)
     for thread in inside:
         raised = _exception_of(thread) or (_in_excepthook(frames.get(main)) if thread == main else None)
-        if told := told_exceptions(raised):
-            text = " (from ".join(_hooks.name(type(one), one) for one in told) + ")" * (len(told) - 1)
-            file, line = _hooks.place(told[0].__traceback__) or ("", 0)
+        if reported := reported_exceptions(raised):
+            text = " (from ".join(_hooks.name(type(one), one) for one in reported) + ")" * (len(reported) - 1)
+            file, line = _hooks.place(reported[0].__traceback__) or ("", 0)
             library().distrun_view_exception(view, _text(text), _text(file), line or 0)
             return
 

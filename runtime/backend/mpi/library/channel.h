@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "runtime/backend/mpi/library/process.h"
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::mpi_plugin {
 

@@ -62,7 +62,7 @@ std::optional<Task> task_of(const Environment& environment) {
 
 // Whether distrun's own init has found the other ranks through PMIx in this process. PMIx 5 serves only the first user
 // in a process.
-bool met_through_pmix(const Environment& environment) {
+bool joined_through_pmix(const Environment& environment) {
   if (environment.contains("DISTRUN_RANK")) return false;
   const auto launcher = net::other_launcher(environment);
   return launcher.ok() && launcher->has_value() && (*launcher)->exchange == net::OtherLauncher::Exchange::kPmix;
@@ -105,7 +105,7 @@ Status Process::usable(const Environment& environment, std::uint64_t members, bo
   if (flag != 0) return {Errc::kUnsupported, "the program has finalised MPI"};
   library_->call.Initialized(&flag);
   if (flag != 0 && !entered_) return initialised_by_program(members);
-  if (flag == 0 && met_through_pmix(environment) && open_mpi_major(*library_) >= 5) {
+  if (flag == 0 && joined_through_pmix(environment) && open_mpi_major(*library_) >= 5) {
     return {Errc::kUnsupported,
             "initialise MPI before distrun (import mpi4py.MPI), or start the job with distrun --mpi: MPI_Init of Open "
             "MPI 5 fails after distrun has used PMIx"};

@@ -25,7 +25,7 @@ struct Job {
   Leader leader{{.world_size = 2, .hosts = {"a", "b"}, .fusion_threshold = 1 << 20, .cache_capacity = 16},
                 {.outbox = outbox, .launcher = launcher, .plane = here.get(), .log = nullptr}};
 
-  LeaderLink::Heard hear(Message message) { return leader.hear(1, 0, message); }
+  LeaderLink::Effects take_message(Message message) { return leader.take_message(1, 0, message); }
   // All messages that rank 1 has received since the last call.
   std::vector<Message> at_rank_1() {
     outbox.send();
@@ -47,10 +47,10 @@ struct Job {
 
 TEST_CASE("what all have submitted runs, and the others hear of it before this rank follows it") {
   Job job;
-  job.leader.tell(request("x"));
+  job.leader.submit(request("x"));
   CHECK(job.leader.decide({}).abort.ok());
   CHECK(job.leader.next_entry() == nullptr);
-  job.hear(request("x"));
+  job.take_message(request("x"));
   job.leader.decide({});
   Entry* entry = job.leader.next_entry();
   REQUIRE(entry != nullptr);
@@ -64,8 +64,8 @@ TEST_CASE("a busy set's tensors wait") {
   Job job;
   ProcessSet set{.id = 0, .in_flight = 2};
   ProcessSet* const active[] = {&set};
-  job.leader.tell(request("x"));
-  job.hear(request("x"));
+  job.leader.submit(request("x"));
+  job.take_message(request("x"));
   job.leader.decide(active);
   CHECK(job.follow().empty());
   set.in_flight = 1;
@@ -76,8 +76,8 @@ TEST_CASE("a busy set's tensors wait") {
 TEST_CASE("nothing runs while a member reads nothing of the log") {
   Job job;
   job.group.report_queued({.most = std::size_t{65} << 20, .all = 0});
-  job.leader.tell(request("x"));
-  job.hear(request("x"));
+  job.leader.submit(request("x"));
+  job.take_message(request("x"));
   job.leader.decide({});
   CHECK(job.follow().empty());
 }
@@ -85,10 +85,10 @@ TEST_CASE("nothing runs while a member reads nothing of the log") {
 TEST_CASE("the leader makes a set only when all that was said before has gone out") {
   Job job{.at_once = 1};
   const Call add{.kind = Call::Kind::kAddSet, .ranks = {0, 1}};
-  job.leader.tell(message::Called{.call = add});
-  job.hear(message::Called{.call = add});
+  job.leader.submit(message::Called{.call = add});
+  job.take_message(message::Called{.call = add});
   job.leader.decide({});
-  job.leader.say(1, message::Ping{});
+  job.leader.queue(1, message::Ping{});
   CHECK(job.leader.next_entry() == nullptr);
   CHECK(job.here->pending());
   job.here->progress();
@@ -97,19 +97,19 @@ TEST_CASE("the leader makes a set only when all that was said before has gone ou
 
 TEST_CASE("an abort is passed on to all, and a protocol error ends the job") {
   Job job;
-  const auto heard = job.hear(message::Abort{.why = {Errc::kAborted, "enough"}});
-  CHECK(heard.failure.message() == "enough");
-  CHECK(heard.tell_others);
-  job.hear(message::Ready{.ids = {77}});
+  const auto effects = job.take_message(message::Abort{.why = {Errc::kAborted, "enough"}});
+  CHECK(effects.failure.message() == "enough");
+  CHECK(effects.report_to_others);
+  job.take_message(message::Ready{.ids = {77}});
   CHECK(job.leader.decide({}).abort.code() == Errc::kProtocol);
 }
 
 TEST_CASE("all ranks stop behind every call that was answered") {
   Job job;
-  CHECK(job.hear(message::StopAsked{.cause = "SIGTERM"}).hold_stop);
-  CHECK_FALSE(job.leader.tell(message::StopAsked{.cause = "again"}).hold_stop);
-  CHECK_FALSE(job.leader.tell(message::StopCount{.calls = 4}).stop_at);
-  CHECK(job.hear(message::StopCount{.calls = 6}).stop_at == 7);
+  CHECK(job.take_message(message::StopAsked{.cause = "SIGTERM"}).hold_stop);
+  CHECK_FALSE(job.leader.submit(message::StopAsked{.cause = "again"}).hold_stop);
+  CHECK_FALSE(job.leader.submit(message::StopCount{.calls = 4}).stop_at);
+  CHECK(job.take_message(message::StopCount{.calls = 6}).stop_at == 7);
   CHECK(job.channel.stops() == std::vector<std::string>{"SIGTERM"});
   const auto messages = job.at_rank_1();
   REQUIRE(messages.size() == 2);
@@ -119,16 +119,16 @@ TEST_CASE("all ranks stop behind every call that was answered") {
 
 TEST_CASE("a rank that leaves without an answer holds nobody up") {
   Job job;
-  job.leader.tell(message::StopAsked{.cause = "x"});
-  job.leader.tell(message::StopCount{.calls = 2});
+  job.leader.submit(message::StopAsked{.cause = "x"});
+  job.leader.submit(message::StopCount{.calls = 2});
   CHECK(job.leader.left(1).stop_at == 3);
 }
 
 TEST_CASE("a drained rank is named, and the log ends with the last one") {
   Job job;
   for (const int rank : {0, 1}) {
-    rank == 0 ? job.leader.tell(message::Leaving{}) : job.hear(message::Leaving{});
-    CHECK((rank == 0 ? job.leader.tell(message::Drained{}) : job.hear(message::Drained{})).drained == rank);
+    rank == 0 ? job.leader.submit(message::Leaving{}) : job.take_message(message::Leaving{});
+    CHECK((rank == 0 ? job.leader.submit(message::Drained{}) : job.take_message(message::Drained{})).drained == rank);
   }
   job.leader.decide({});
   const auto entries = job.follow();
@@ -154,9 +154,9 @@ struct Remote {
   Outbox outbox{nullptr};
   RemoteLeader leader{outbox};
 
-  LeaderLink::Heard append(std::uint64_t index, std::size_t count) {
+  LeaderLink::Effects append(std::uint64_t index, std::size_t count) {
     Message message = message::Append{.entries = std::vector<Entry>(count, Entry(entry::Left{.rank = 1}))};
-    return leader.hear(0, index, message);
+    return leader.take_message(0, index, message);
   }
   int follow() {
     int entries = 0;
@@ -167,8 +167,8 @@ struct Remote {
 
 TEST_CASE("what a member says goes to the leader") {
   Remote remote;
-  remote.leader.tell(message::Leaving{});
-  remote.leader.say(2, message::Ping{});
+  remote.leader.submit(message::Leaving{});
+  remote.leader.queue(2, message::Ping{});
   REQUIRE(remote.outbox.to_leader().size() == 2);
   CHECK(std::holds_alternative<message::Leaving>(remote.outbox.to_leader().front()));
 }
@@ -179,22 +179,22 @@ TEST_CASE("a member follows the log in one piece") {
   CHECK(remote.follow() == 2);
   CHECK(remote.append(2, 1).follow);
   CHECK(remote.follow() == 1);
-  const auto heard = remote.append(4, 1);
-  CHECK(heard.failure.code() == Errc::kProtocol);
-  CHECK(heard.tell_others);
-  CHECK(heard.failure.message().find("at entry 4 instead of 3") != std::string::npos);
+  const auto effects = remote.append(4, 1);
+  CHECK(effects.failure.code() == Errc::kProtocol);
+  CHECK(effects.report_to_others);
+  CHECK(effects.failure.message().find("at entry 4 instead of 3") != std::string::npos);
 }
 
 TEST_CASE("a member hears where to stop, and keeps an abort for itself") {
   Remote remote;
   Message hold = message::StopHold{};
-  CHECK(remote.leader.hear(0, 0, hold).hold_stop);
+  CHECK(remote.leader.take_message(0, 0, hold).hold_stop);
   Message stop = message::StopAt{.call = 9};
-  CHECK(remote.leader.hear(0, 0, stop).stop_at == 9);
+  CHECK(remote.leader.take_message(0, 0, stop).stop_at == 9);
   Message abort = message::Abort{.why = {Errc::kAborted, "x"}};
-  const auto heard = remote.leader.hear(0, 0, abort);
-  CHECK_FALSE(heard.failure.ok());
-  CHECK_FALSE(heard.tell_others);
+  const auto effects = remote.leader.take_message(0, 0, abort);
+  CHECK_FALSE(effects.failure.ok());
+  CHECK_FALSE(effects.report_to_others);
   CHECK(remote.leader.decide({}).abort.ok());
 }
 

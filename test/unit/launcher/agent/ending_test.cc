@@ -27,7 +27,7 @@ TEST_CASE("what carries agents of other hosts is waited for, and killed only wit
   Ending::View carrying = view(seconds(1), false, true);
   carrying.carriers_only = true;
   const auto waiting = ending.next(carrying);
-  CHECK_FALSE((waiting.done || waiting.left_behind || waiting.term_rest || waiting.kill_all));
+  CHECK_FALSE((waiting.done || waiting.left_behind || waiting.term_leftovers || waiting.kill_all));
   CHECK_FALSE(ending.deadline());
   ending.kill_now(carrying.now);
   CHECK(ending.next(carrying).kill_all);
@@ -44,7 +44,7 @@ TEST_CASE("a helper that outlives the ranks for a moment does not end what carri
   CHECK_FALSE(ending.stopping());
   carrying.now = kEnd + seconds(60);
   const auto later = ending.next(carrying);
-  CHECK_FALSE((later.left_behind || later.term_rest || later.kill_all));
+  CHECK_FALSE((later.left_behind || later.term_leftovers || later.kill_all));
   // An order of the head still ends the rest.
   ending.stop({.kill_after = 1000}, carrying.now);
   carrying.now += seconds(1);
@@ -54,14 +54,14 @@ TEST_CASE("a helper that outlives the ranks for a moment does not end what carri
 TEST_CASE("what a successful job leaves behind gets the grace period, TERM, then KILL") {
   Ending ending(seconds(10));
   auto actions = ending.next(view(seconds(0), false, true));
-  CHECK_FALSE((actions.left_behind || actions.term_rest || actions.kill_all));
+  CHECK_FALSE((actions.left_behind || actions.term_leftovers || actions.kill_all));
   CHECK(ending.deadline() == kEnd + seconds(1));
   CHECK(ending.next(view(seconds(1), false, true)).left_behind);
   CHECK(ending.deadline() == kEnd + seconds(10));
   CHECK_FALSE(ending.next(view(seconds(5), false, true)).left_behind);
-  CHECK(ending.next(view(seconds(10), false, true)).term_rest);
+  CHECK(ending.next(view(seconds(10), false, true)).term_leftovers);
   CHECK(ending.deadline() == kEnd + seconds(12));
-  CHECK_FALSE(ending.next(view(seconds(11), false, true)).term_rest);
+  CHECK_FALSE(ending.next(view(seconds(11), false, true)).term_leftovers);
   CHECK(ending.next(view(seconds(12), false, true)).kill_all);
   CHECK(ending.next(view(seconds(12), false, true)).kill_all);  // repeated until nothing is left
   CHECK(ending.next(view(seconds(17), false, true)).give_up);
@@ -86,8 +86,8 @@ TEST_CASE("in a job that is being ended, what ranks leave behind gets TERM at on
   Ending ending(seconds(10));
   ending.stop({.term_after = 5000, .kill_after = 10000}, kEnd);
   ending.next(view(seconds(0), true, true));
-  CHECK(ending.next(view(seconds(1), false, true)).term_rest);
-  CHECK_FALSE(ending.next(view(seconds(2), false, true)).term_rest);
+  CHECK(ending.next(view(seconds(1), false, true)).term_leftovers);
+  CHECK_FALSE(ending.next(view(seconds(2), false, true)).term_leftovers);
   CHECK(ending.next(view(seconds(10), false, true)).kill_all);
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("Ctrl-C cuts the grace of what was left behind short") {
   Ending ending(seconds(10));
   ending.next(view(seconds(0), false, true));
   ending.stop({.kill_after = 10000}, kEnd + seconds(2));
-  CHECK(ending.next(view(seconds(2), false, true)).term_rest);
+  CHECK(ending.next(view(seconds(2), false, true)).term_leftovers);
   CHECK(ending.next(view(seconds(12), false, true)).kill_all);
 }
 

@@ -23,13 +23,13 @@ BootTime after(int ms) { return kStart + milliseconds(ms); }
 TEST_CASE("a lease runs from when the newest message that was answered was sent") {
   Lease lease(seconds(30), kStart);
   CHECK(lease.end() == after(30'000));
-  CHECK_FALSE(lease.speak(after(999)));
-  const auto first = lease.speak(after(1000));
+  CHECK_FALSE(lease.send_sign(after(999)));
+  const auto first = lease.send_sign(after(1000));
   REQUIRE(first);
   CHECK(first->sent == after(1000).count());
   CHECK_FALSE(first->ready);
-  CHECK_FALSE(lease.speak(after(1500)));
-  const auto second = lease.speak(after(2100));
+  CHECK_FALSE(lease.send_sign(after(1500)));
+  const auto second = lease.send_sign(after(2100));
   REQUIRE(second);
   lease.answered(first->sent);  // it arrives late, which does not change the end
   CHECK(lease.end() == after(31'000));
@@ -43,7 +43,7 @@ TEST_CASE("a lease runs from when the newest message that was answered was sent"
 
 TEST_CASE("only the agent's own words can be answered") {
   Lease lease(seconds(30), kStart);
-  REQUIRE(lease.speak(after(1000)));
+  REQUIRE(lease.send_sign(after(1000)));
   lease.answered(after(5000).count());
   lease.answered(0);
   CHECK(lease.end() == after(30'000));
@@ -51,7 +51,7 @@ TEST_CASE("only the agent's own words can be answered") {
 
 TEST_CASE("the time for which the agent was stopped counts") {
   Lease lease(seconds(30), kStart);
-  const auto sent = lease.speak(after(1000));
+  const auto sent = lease.send_sign(after(1000));
   REQUIRE(sent);
   lease.answered(sent->sent);  // as if the agent read it after it was continued
   CHECK(lease.over(after(3'600'000)));
@@ -60,33 +60,33 @@ TEST_CASE("the time for which the agent was stopped counts") {
 TEST_CASE("an agent without a lease neither speaks nor ends") {
   Lease none;
   CHECK_FALSE(none.on());
-  CHECK_FALSE(none.speak(after(9'000'000)));
+  CHECK_FALSE(none.send_sign(after(9'000'000)));
   CHECK_FALSE(none.over(after(9'000'000)));
   CHECK_FALSE(none.deadline());
   none.hold(kStart);
   none.resume(kStart);
-  CHECK_FALSE(none.speak(after(9'000'000)));
+  CHECK_FALSE(none.send_sign(after(9'000'000)));
 }
 
 TEST_CASE("while the head says that it is stopped, nothing ends") {
   Lease lease(seconds(30), kStart);
-  const auto before = lease.speak(after(1000));
+  const auto before = lease.send_sign(after(1000));
   REQUIRE(before);
   lease.hold(after(1500));
   CHECK_FALSE(lease.end());
   CHECK_FALSE(lease.deadline());
-  CHECK_FALSE(lease.speak(after(500'000)));
+  CHECK_FALSE(lease.send_sign(after(500'000)));
   CHECK_FALSE(lease.over(after(500'000)));
   lease.resume(after(600'000));
   CHECK(lease.end() == after(630'000));
-  const auto ready = lease.speak(after(600'000));
+  const auto ready = lease.send_sign(after(600'000));
   REQUIRE(ready);
   CHECK(ready->ready);
   lease.answered(before->sent);  // from before the stop: the head may have given this host up since then
   CHECK(lease.end() == after(630'000));
   lease.answered(ready->sent);
   CHECK(lease.end() == after(630'000));
-  const auto next = lease.speak(after(601'000));
+  const auto next = lease.send_sign(after(601'000));
   REQUIRE(next);
   CHECK_FALSE(next->ready);
 }
@@ -99,10 +99,10 @@ TEST_CASE("a lease that is over is not held any more") {
 
 TEST_CASE("a head that goes on without having been stopped is answered too") {
   Lease lease(seconds(30), kStart);
-  REQUIRE(lease.speak(after(1000)));
+  REQUIRE(lease.send_sign(after(1000)));
   lease.resume(after(1100));
   CHECK(lease.end() == after(30'000));
-  const auto ready = lease.speak(after(1100));
+  const auto ready = lease.send_sign(after(1100));
   REQUIRE(ready);
   CHECK(ready->ready);
 }
@@ -151,14 +151,14 @@ struct FencedHost {
           lease.answered(to_agent.begin()->second);
         }
         if (lease.over(after(ms))) ended = ms;
-        if (const auto beat = ended ? std::nullopt : lease.speak(after(ms)); beat && ms < up_fails) {
+        if (const auto beat = ended ? std::nullopt : lease.send_sign(after(ms)); beat && ms < up_fails) {
           to_head.emplace(ms + delay(), beat->sent);
         }
       }
       // The guard needs a little more time.
       if (stopped && !ended && lease.end() && after(ms) >= *lease.end() + milliseconds(200)) ended = ms;
       for (; !to_head.empty() && to_head.begin()->first <= ms; to_head.erase(to_head.begin())) {
-        sign.heard = head_time(ms);
+        sign.received_at = head_time(ms);
         if (ms < down_fails) to_agent.emplace(ms + delay(), to_head.begin()->second);
       }
       if (ms % 50 == 0 && !silence.look(head_time(ms), signs).lost.empty()) given_up = ms;

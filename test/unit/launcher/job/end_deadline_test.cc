@@ -11,16 +11,16 @@ const TimePoint kFirst = TimePoint() + seconds(100);
 TEST_CASE("an agent that was told nothing may be silent for ever") {
   EndDeadline patience;
   CHECK_FALSE(patience.end(std::nullopt));
-  patience.heard(kFirst);
+  patience.alive(kFirst);
   CHECK_FALSE(patience.end(std::nullopt));
 }
 
 TEST_CASE("after the time to kill it is given up, unless it says something") {
   EndDeadline patience;
   CHECK(patience.end(kFirst) == kFirst + EndDeadline::kLimit);
-  patience.heard(kFirst - seconds(5));
+  patience.alive(kFirst - seconds(5));
   CHECK(patience.end(kFirst) == kFirst + EndDeadline::kLimit);
-  patience.heard(kFirst + seconds(3));
+  patience.alive(kFirst + seconds(3));
   CHECK(patience.end(kFirst) == kFirst + seconds(3) + EndDeadline::kLimit);
 }
 
@@ -28,7 +28,7 @@ TEST_CASE("when all is done, what carries the agent has as long to end") {
   EndDeadline patience;
   patience.done(kFirst);
   CHECK(patience.end(std::nullopt) == kFirst + EndDeadline::kLimit);
-  patience.heard(kFirst + seconds(9));
+  patience.alive(kFirst + seconds(9));
   CHECK(patience.end(kFirst + seconds(9)) == kFirst + EndDeadline::kLimit);
 }
 

@@ -104,7 +104,7 @@ TEST_CASE("SIGQUIT to many processes of a job is one request, and the last look 
   CHECK(watch.look_at({0}, kHangStart + std::chrono::milliseconds(999)).empty());
   CHECK_FALSE(watch.take(kHangStart + seconds(1), {}).has_value());
   CHECK_FALSE(watch.look_at({0}, kHangStart + seconds(1)).empty());
-  CHECK(watch.is_last_look());
+  CHECK(watch.is_last_check());
   CHECK_FALSE(watch.look_at({0}, kHangStart + seconds(1)).empty());
 }
 
@@ -129,8 +129,8 @@ TEST_CASE("only the exception of a rank that others wait for explains a wait") {
 
 TEST_CASE("what is seen before a limit of time ends the job is part of its report") {
   HangWatch watch;
-  CHECK(watch.is_last_look());
-  CHECK_FALSE(watch.is_last_look());
+  CHECK(watch.is_last_check());
+  CHECK_FALSE(watch.is_last_check());
   (void)watch.look_at({0}, kHangStart);
   watch.answered(0, {.exception = "ValueError: bad"});
   REQUIRE(watch.take(kHangStart, {}).has_value());

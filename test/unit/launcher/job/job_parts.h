@@ -17,7 +17,7 @@
 namespace distrun::launcher {
 
 struct FakeOutput final : RankOutput {
-  void say(const std::string& text) override { said.push_back(text); }
+  void print(const std::string& text) override { said.push_back(text); }
   void write(const StreamBytes& bytes, TimePoint) override { written.push_back(bytes.rank); }
   void finish(int rank, TimePoint) override { finished.push_back(rank); }
   void keep_back_all_but(int rank) override { kept_back.push_back(rank); }
@@ -45,7 +45,7 @@ class FakeStore final : public net::StoreServer {
   void reserve(std::vector<Fd>) override {}
   void progress(TimePoint) override {}
   void publish(const net::JobEvent& event) override { published.push_back(event); }
-  bool tell(int rank, const net::JobEvent& event) override {
+  bool send_event(int rank, const net::JobEvent& event) override {
     told.emplace_back(rank, event);
     return !absent.contains(rank);
   }

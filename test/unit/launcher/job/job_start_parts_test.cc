@@ -63,7 +63,7 @@ struct Tree {
   AgentTree::Config config{.job_id = "j",
                            .network = *parse_network("lo"),
                            .verbose = true,
-                           .say = [this](const std::string& text) { said.push_back(text); },
+                           .print = [this](const std::string& text) { said.push_back(text); },
                            .log = &log};
   std::optional<AgentTree> tree;
   Indexes joined;

@@ -40,11 +40,11 @@ struct Starting {
   }
   const JobConfig config;
   std::vector<std::string> said;
-  AgentLinks::Say say = [this](const std::string& text) { said.push_back(text); };
+  AgentLinks::Print print = [this](const std::string& text) { said.push_back(text); };
   FakeSpawner spawner;
   const Log log{"error"};
-  AgentLinks agents{config.plan.assignment, spawner, false, say};
-  JobStart start{config, net::JobKey::generate(), agents, spawner, log, say};
+  AgentLinks agents{config.plan.assignment, spawner, false, print};
+  JobStart start{config, net::JobKey::generate(), agents, spawner, log, print};
 };
 
 TEST_CASE("ranks can start when every host has answered") {
@@ -240,7 +240,7 @@ struct Started {
   static Frame drained(int rank) { return frame_of(FromAgent::kDrained, Drained{.rank = rank}); }
   FakeSpawner spawner;
   FakeOutput output;
-  AgentLinks agents{assignment_of(kHosts), spawner, false, [this](const std::string& text) { output.say(text); }};
+  AgentLinks agents{assignment_of(kHosts), spawner, false, [this](const std::string& text) { output.print(text); }};
   RankMonitor ranks{agents, output};
   Input input;
   FakeStore* store = nullptr;

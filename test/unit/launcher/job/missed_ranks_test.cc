@@ -25,10 +25,10 @@ struct Job {
                 .host_names = std::move(names),
                 .host_timeout = 30}) {}
 
-  void loss(int rank, int other, LinkEnd link, bool heard = false) {
+  void loss(int rank, int other, LinkEnd link, bool by_other = false) {
     missed.reported({.kind = Kind::kLoss,
                      .rank = rank,
-                     .missed = {.ranks = {other}, .link = link, .heard = heard},
+                     .missed = {.ranks = {other}, .link = link, .by_other = by_other},
                      .failure = {.cause = "its tcp connection ended", .tensor = "grad"}},
                     now);
   }

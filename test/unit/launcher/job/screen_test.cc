@@ -48,9 +48,9 @@ TEST_CASE("what the screen had not shown when the ranks became known is shown by
   {
     FullPipe errors;
     REQUIRE(screen.open({}).ok());
-    screen.say("before the ranks are known");
+    screen.print("before the ranks are known");
     REQUIRE(screen.open({}).ok());
-    screen.say("afterwards");
+    screen.print("afterwards");
     errors.restore();
     Poller poller;
     for (int round = 0; round < 1000 && shown.find("afterwards") == std::string::npos; ++round) {

@@ -22,11 +22,11 @@ struct Asked {
     survey.open(paths ? std::optional(net::JobKey::generate()) : std::nullopt, 30);
   }
   void loss(int rank, int other, LinkEnd link) {
-    survey.hear({.kind = net::StoreNotice::Kind::kFollows,
-                 .rank = rank,
-                 .failure = {.cause = "why"},
-                 .missed = {.ranks = {other}, .link = link}},
-                now);
+    survey.add({.kind = net::StoreNotice::Kind::kFollows,
+                .rank = rank,
+                .failure = {.cause = "why"},
+                .missed = {.ranks = {other}, .link = link}},
+               now);
   }
   Survey::Found look(Duration later = {}) {
     now += later;
@@ -117,7 +117,7 @@ TEST_CASE("states that are asked for a report change nothing in the judgement") 
 
 TEST_CASE("a slow listener is no broken path, and nobody listens any more when nothing was found") {
   Asked job;
-  job.survey.hear({.kind = net::StoreNotice::Kind::kNoProgress, .rank = 1, .failure = {.cause = "waits"}}, job.now);
+  job.survey.add({.kind = net::StoreNotice::Kind::kNoProgress, .rank = 1, .failure = {.cause = "waits"}}, job.now);
   job.look();
   for (const std::size_t host : {0U, 1U}) job.answer(host, {.round = 1, .probe_port = 1000});
   job.look();

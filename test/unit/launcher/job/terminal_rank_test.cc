@@ -52,7 +52,7 @@ TEST_CASE("the rank's agent hears how large the user's terminal is", "[terminal_
   CHECK(decode<Window>(job.told[0].payload)->columns == 100);
   size.ws_row = 50;
   REQUIRE(::ioctl(slave, TIOCSWINSZ, &size) == 0);
-  job.terminal.tell_window();
+  job.terminal.send_window();
   CHECK(decode<Window>(job.spawner.told("a").at(0).payload)->rows == 50);
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("without a terminal there is nothing to tell", "[terminal_rank]") {
 TEST_CASE("a job without such a rank tells nobody", "[terminal_rank]") {
   TerminalRank terminal;
   terminal.enter();
-  terminal.tell_window();
+  terminal.send_window();
   terminal.leave();
 }
 

@@ -45,15 +45,15 @@ TEST_CASE("a small backlog is nobody's fault, until the user wants an end") {
   const DestinationState state{.backlog = 1};
   watch.slow(state, {}, kFirstWatch);
   CHECK_FALSE(watch.deadline({}));
-  const DestinationWatch::Phase hurried{.finished = true, .hurried = true};
-  CHECK(watch.slow(state, hurried, kFirstWatch).text.empty());
-  CHECK(watch.deadline(hurried) == kFirstWatch + seconds(1));
-  const auto last = watch.slow(state, hurried, kFirstWatch + seconds(1));
+  const DestinationWatch::Phase ending_soon{.finished = true, .ending_soon = true};
+  CHECK(watch.slow(state, ending_soon, kFirstWatch).text.empty());
+  CHECK(watch.deadline(ending_soon) == kFirstWatch + seconds(1));
+  const auto last = watch.slow(state, ending_soon, kFirstWatch + seconds(1));
   CHECK(last.give_up);
   CHECK(last.text == "nobody reads standard output; what was still to be written there is lost");
   // After that, everything about it has been reported.
   CHECK(watch.faults({.closed = true, .reader_gone = true, .loss = "lost"}, {}).empty());
-  CHECK(watch.slow({.closed = true, .backlog = kMuch}, hurried, kFirstWatch + seconds(9)).text.empty());
+  CHECK(watch.slow({.closed = true, .backlog = kMuch}, ending_soon, kFirstWatch + seconds(9)).text.empty());
 }
 
 TEST_CASE("of a file the disk is suspected, also for a little when ranks have ended") {

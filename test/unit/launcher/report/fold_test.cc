@@ -10,7 +10,7 @@ namespace {
 
 constexpr TimePoint kFirstFold{};
 
-void say(Fold& fold, int rank, const std::string& text, TimePoint now = kFirstFold, int stream = 0) {
+void print(Fold& fold, int rank, const std::string& text, TimePoint now = kFirstFold, int stream = 0) {
   fold.add({.stream = stream, .text = text + "\n", .ranks = {rank}, .since = now});
 }
 
@@ -22,11 +22,11 @@ std::string shown(const std::vector<Fold::Line>& lines) {
 
 TEST_CASE("a line that all ranks say is shown once, as soon as the last has said it") {
   Fold fold(3);
-  say(fold, 1, "epoch 1");
-  say(fold, 0, "epoch 1");
+  print(fold, 1, "epoch 1");
+  print(fold, 0, "epoch 1");
   CHECK(fold.take(kFirstFold).empty());
   CHECK(fold.deadline() == kFirstFold + Fold::kWait);
-  say(fold, 2, "epoch 1");
+  print(fold, 2, "epoch 1");
   CHECK(shown(fold.take(kFirstFold)) == "[0-2] epoch 1\n");
   CHECK_FALSE(fold.deadline());
   CHECK_FALSE(fold.holds(0));
@@ -34,20 +34,20 @@ TEST_CASE("a line that all ranks say is shown once, as soon as the last has said
 
 TEST_CASE("a line waits for others for a moment only") {
   Fold fold(3);
-  say(fold, 0, "hello");
-  say(fold, 2, "hello", kFirstFold + Fold::kWait / 2);
+  print(fold, 0, "hello");
+  print(fold, 2, "hello", kFirstFold + Fold::kWait / 2);
   CHECK(fold.take(kFirstFold + Fold::kWait - Duration(1)).empty());
   CHECK(shown(fold.take(kFirstFold + Fold::kWait)) == "[0,2] hello\n");
-  say(fold, 1, "hello", kFirstFold + Fold::kWait);
+  print(fold, 1, "hello", kFirstFold + Fold::kWait);
   CHECK(shown(fold.take(kFirstFold + 2 * Fold::kWait)) == "[1] hello\n");
 }
 
 TEST_CASE("equal lines around one that differs are one, whoever comes first") {
   Fold fold(3);
   for (const int rank : {2, 0, 1}) {
-    say(fold, rank, "same");
-    say(fold, rank, "mine " + std::to_string(rank));
-    say(fold, rank, "end");
+    print(fold, rank, "same");
+    print(fold, rank, "mine " + std::to_string(rank));
+    print(fold, rank, "end");
   }
   CHECK(shown(fold.take(kFirstFold)) == "[0-2] same\n");
   CHECK(shown(fold.take(kFirstFold + Fold::kWait)) == "[2] mine 2\n[0] mine 0\n[1] mine 1\n[0-2] end\n");
@@ -55,12 +55,12 @@ TEST_CASE("equal lines around one that differs are one, whoever comes first") {
 
 TEST_CASE("a line that differs does not hold up the others for longer than a moment") {
   Fold fold(2);
-  say(fold, 0, "old");
+  print(fold, 0, "old");
   std::string all;
   for (int i = 1; i <= 10; ++i) {
     const TimePoint now = kFirstFold + i * Fold::kWait / 10;
-    say(fold, 1, std::to_string(i), now);
-    say(fold, 1, "old", now);
+    print(fold, 1, std::to_string(i), now);
+    print(fold, 1, "old", now);
     all += shown(fold.take(now));
   }
   CHECK(all.find("[0-1] old") != std::string::npos);
@@ -68,10 +68,10 @@ TEST_CASE("a line that differs does not hold up the others for longer than a mom
 
 TEST_CASE("a rank's lines never change places") {
   Fold fold(2);
-  say(fold, 0, "a");
-  say(fold, 0, "b");
-  say(fold, 1, "b");
-  say(fold, 1, "a");
+  print(fold, 0, "a");
+  print(fold, 0, "b");
+  print(fold, 1, "b");
+  print(fold, 1, "a");
   CHECK(shown(fold.take_all()) == "[0] a\n[0-1] b\n[1] a\n");
   std::mt19937 random(3);
   Fold many(5);
@@ -82,7 +82,7 @@ TEST_CASE("a rank's lines never change places") {
     const int rank = static_cast<int>(random() % 5);
     const std::string text(1, static_cast<char>('a' + random() % 9));
     said[static_cast<std::size_t>(rank)] += text;
-    say(many, rank, text, now);
+    print(many, rank, text, now);
     const auto lines = i % 1000 == 0 ? many.take_up_to(rank, now) : many.take(now);
     CHECK((i % 1000 != 0 || !many.holds(rank)));
     for (const Fold::Line& line : lines) {
@@ -98,16 +98,16 @@ TEST_CASE("a rank's lines never change places") {
 TEST_CASE("a line that a rank says twice is shown twice") {
   Fold fold(2);
   for (int i = 0; i < 2; ++i) {
-    say(fold, 0, "again");
-    say(fold, 1, "again");
+    print(fold, 0, "again");
+    print(fold, 1, "again");
   }
   CHECK(shown(fold.take(kFirstFold)) == "[0-1] again\n[0-1] again\n");
 }
 
 TEST_CASE("standard output and standard error are not one") {
   Fold fold(2);
-  say(fold, 0, "x", kFirstFold, 0);
-  say(fold, 1, "x", kFirstFold, 1);
+  print(fold, 0, "x", kFirstFold, 0);
+  print(fold, 1, "x", kFirstFold, 1);
   CHECK(shown(fold.take_all()) == "[0] x\n[1] x\n");
 }
 
@@ -115,15 +115,15 @@ TEST_CASE("nobody waits for a rank that has ended") {
   Fold fold(3);
   fold.finished(2);
   fold.finished(2);
-  say(fold, 0, "x");
-  say(fold, 1, "x");
+  print(fold, 0, "x");
+  print(fold, 1, "x");
   CHECK(shown(fold.take(kFirstFold)) == "[0-1] x\n");
-  say(fold, 0, "y");
+  print(fold, 0, "y");
   CHECK(fold.take(kFirstFold).empty());
   fold.finished(1);
   CHECK(shown(fold.take(kFirstFold)) == "[0] y\n");
   Fold one(1);
-  say(one, 0, "alone");
+  print(one, 0, "alone");
   CHECK(shown(one.take(kFirstFold)) == "[0] alone\n");
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("a flood of lines that all differ is not held") {
   std::size_t held = 0;
   for (int i = 0; i < 100000; ++i) {
     held += 1 - fold.take(kFirstFold).size();
-    say(fold, 0, std::to_string(i) + std::string(100, 'x'));
+    print(fold, 0, std::to_string(i) + std::string(100, 'x'));
   }
   CHECK(held < 8000);
   CHECK(fold.holds(0));

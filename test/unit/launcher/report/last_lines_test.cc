@@ -17,8 +17,8 @@ TEST_CASE("the last lines of both streams come in the order in which they were w
   last.add(1, 0, {.text = "out 2\n"}, kFirstLast + seconds(2));
   CHECK(last.of(1) == Lines{"out 1", "err 1", "out 2"});
   CHECK(last.of(0).empty());
-  CHECK(last.most_telling(0).empty());
-  CHECK(last.most_telling(1) == "err 1");
+  CHECK(last.most_informative(0).empty());
+  CHECK(last.most_informative(1) == "err 1");
 }
 
 TEST_CASE("what standard output kept until the exit does not push out the error before it") {
@@ -29,11 +29,11 @@ TEST_CASE("what standard output kept until the exit does not push out the error 
   REQUIRE(lines.size() == 20);
   CHECK(lines.front() == "the reason");
   CHECK(lines.back() == "29");
-  CHECK(last.most_telling(0) == "the reason");
+  CHECK(last.most_informative(0) == "the reason");
   // An old error does not explain the end.
   last.add(0, 0, {.text = "later\n"}, kFirstLast + seconds(7));
   CHECK(last.of(0).front() == "11");
-  CHECK(last.most_telling(0) == "later");
+  CHECK(last.most_informative(0) == "later");
 }
 
 TEST_CASE("a progress bar that is drawn a last time does not hide the reason before it") {
@@ -41,9 +41,9 @@ TEST_CASE("a progress bar that is drawn a last time does not hide the reason bef
   last.add(0, 1, {.text = "ValueError: bad\n"}, kFirstLast);
   last.add(0, 1, {.text = " 20%\n", .redrawn = true}, kFirstLast + seconds(1));
   CHECK(last.of(0).back() == " 20%");
-  CHECK(last.most_telling(0) == "ValueError: bad");
+  CHECK(last.most_informative(0) == "ValueError: bad");
   last.add(0, 1, {.text = " 30%\n", .redrawn = true}, kFirstLast + seconds(9));
-  CHECK(last.most_telling(0) == " 30%");
+  CHECK(last.most_informative(0) == " 30%");
 }
 
 TEST_CASE("the exception of a rank is found in its standard error, also if a line comes in pieces") {
@@ -67,9 +67,9 @@ TEST_CASE("an exception of several lines tells more than its last line, while st
   add("errors_impl.UnknownError: Graph execution error:");
   add("rank 1 on h was lost");
   add("\t [[{{node Add}}]]");
-  CHECK(last.most_telling(0) == "UnknownError: rank 1 on h was lost");
+  CHECK(last.most_informative(0) == "UnknownError: rank 1 on h was lost");
   last.add(0, 0, {.text = "later\n"}, kFirstLast + seconds(7));
-  CHECK(last.most_telling(0) == "later");
+  CHECK(last.most_informative(0) == "later");
 }
 
 TEST_CASE("a long line is cut between characters") {

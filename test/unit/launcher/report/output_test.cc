@@ -215,7 +215,7 @@ TEST_CASE_METHOD(OverStuckDisk, "a dead disk is given up a second after the user
   output.finish_all();
   flush(output);
   logs.disk().wait_until_full();
-  output.hurry();
+  output.end_soon();
   output.tick(start);
   CHECK(output.pending());
   REQUIRE(output.deadline());
@@ -232,7 +232,7 @@ TEST_CASE_METHOD(OverStuckDisk, "a dead disk is given up a second after the user
 TEST_CASE_METHOD(OverStuckDisk, "a disk that does not even empty its files is given up too") {
   output.begin();
   output.finish_all();
-  output.hurry();
+  output.end_soon();
   const TimePoint start = Clock::now();
   output.tick(start);
   CHECK(output.pending());
@@ -277,7 +277,7 @@ TEST_CASE("text that comes when a file has just taken what was before it is not 
   REQUIRE(made.ok());
   Output& output = **made;
   for (const std::string text : {"one", "two"}) {
-    output.say(text);
+    output.print(text);
     output.tick(Clock::now());
     Poller poller;
     output.watch(poller);
@@ -297,7 +297,7 @@ TEST_CASE("a text of no lines leaves nothing, not even a time stamp") {
     return Output::create({.options = {.timestamp = true}});
   }();
   REQUIRE(made.ok());
-  (*made)->say("");
+  (*made)->print("");
   write_all(**made);
   CHECK(file.text().empty());
 }
@@ -310,11 +310,11 @@ TEST_CASE("what a file has in hand comes before what the Output that follows wri
   }();
   REQUIRE((earlier.ok() && later.ok()));
   const std::string much(std::size_t{32} << 20, 'a');
-  (*earlier)->say(much);
+  (*earlier)->print(much);
   flush(**earlier);
   (*later)->follow(**earlier);
   earlier->reset();
-  (*later)->say("later");
+  (*later)->print("later");
   write_all(**later);
   CHECK((file.text() == "distrun: " + much + "\ndistrun: later\n"));
 }
@@ -443,9 +443,9 @@ TEST_CASE("the last lines of a rank are those that came last, to whatever stream
     output.write(line_at(second, stream, text), start + std::chrono::seconds(second));
   };
   CHECK(output.last_lines().of(0).empty());
-  CHECK(output.last_lines().most_telling(0).empty());
+  CHECK(output.last_lines().most_informative(0).empty());
   write(0, 1, "warning of an import");
-  CHECK(output.last_lines().most_telling(0) == "warning of an import");
+  CHECK(output.last_lines().most_informative(0) == "warning of an import");
   write(1, 0, "step 1");
   CHECK(output.last_lines().of(0) == std::vector<std::string>{"warning of an import", "step 1"});
   for (int i = 2; i <= 30; ++i) write(i, 0, "step " + std::to_string(i));
@@ -453,7 +453,7 @@ TEST_CASE("the last lines of a rank are those that came last, to whatever stream
   REQUIRE(lines.size() == 20);
   CHECK(lines.front() == "step 11");
   CHECK(lines.back() == "step 30");
-  CHECK(output.last_lines().most_telling(0) == "step 30");
+  CHECK(output.last_lines().most_informative(0) == "step 30");
 
   // A program that writes to a pipe may write buffered lines when it ends, after the reason for its end.
   write(40, 1, "fatal: bad input");
@@ -462,7 +462,7 @@ TEST_CASE("the last lines of a rank are those that came last, to whatever stream
   REQUIRE(lines.size() == 20);
   CHECK(lines.front() == "fatal: bad input");
   CHECK(lines.back() == "kept 49");
-  CHECK(output.last_lines().most_telling(0) == "fatal: bad input");
+  CHECK(output.last_lines().most_informative(0) == "fatal: bad input");
 }
 
 TEST_CASE("a progress bar hides neither what ended its program nor what stands behind it") {
@@ -481,9 +481,9 @@ TEST_CASE("a progress bar hides neither what ended its program nor what stands b
   write(1, "\r step 100");
   CHECK(output.last_lines().of(0) ==
         std::vector<std::string>{std::string(50, '#') + " step 99Traceback:", "ValueError: bad", "", " step 100"});
-  CHECK(output.last_lines().most_telling(0) == "ValueError: bad");
+  CHECK(output.last_lines().most_informative(0) == "ValueError: bad");
   write(60, "\r step 160");
-  CHECK(output.last_lines().most_telling(0) == " step 160");
+  CHECK(output.last_lines().most_informative(0) == " step 160");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 namespace distrun::backend::plugin {
 
@@ -25,7 +25,7 @@ inline constexpr std::uint32_t kRealDTypes = 0U
 
 // `kKinds`: bits of the operations that the plug-in offers.
 template <class Group, std::uint32_t kKinds>
-struct GuestTable {
+struct PluginTable {
   // Atomic, because distrun_backend_open may run on several threads. All of them store the same table.
   static inline std::atomic<const distrun_backend_host*> host{nullptr};
 

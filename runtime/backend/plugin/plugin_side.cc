@@ -1,4 +1,4 @@
-#include "runtime/backend/plugin/guest.h"
+#include "runtime/backend/plugin/plugin_side.h"
 
 #include <algorithm>
 #include <array>
