@@ -266,7 +266,7 @@ TEST_CASE("a member in a join ends with a silent leader when those do that have 
   const OldestWork join{.what = "join 'distrun.join'", .since = at(0)};
   const Watchdog::Actions asks = dog.check(join, at(15));
   CHECK(asks.overdue);
-  CHECK(asks.patient);
+  CHECK(asks.waits_only);
   const Status abort = dog.check(join, at(16)).abort;
   REQUIRE_FALSE(abort.ok());
   CHECK(abort.info().ranks == std::vector<int>{0});
@@ -277,7 +277,7 @@ TEST_CASE("a member tells the leader whether what is past the limit runs or only
     Watchdog dog(options(1, 15));
     const Watchdog::Actions asks = dog.check(work(running), at(15));
     CHECK(asks.overdue);
-    CHECK(asks.patient == !running);
+    CHECK(asks.waits_only == !running);
   }
 }
 

@@ -38,7 +38,7 @@ TEST_CASE("the bytes of the store's messages are those of docs/internals/wire.md
   CHECK(digest(encode(StoreRequest{.kind = Request::kErase, .key = "p/", .delta = 3})) == 0x492510a1110dd994);
   const RankFailure slow{.cause = "slow", .tensor = "t", .place = {.file = "a.py", .line = 7}};
   CHECK(digest(encode(StoreRequest{.kind = Request::kFailure, .failure = slow})) == 0x09634e8b9330dd9b);
-  const MissedPeers missed{.ranks = {2, 3}, .link = LinkEnd::kSilent, .heard = true};
+  const MissedPeers missed{.ranks = {2, 3}, .link = LinkEnd::kSilent, .by_other = true};
   CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .missed = missed, .failure = slow})) == 0xef2d09b71b37b167);
   CHECK(digest(encode(StoreRequest{.kind = Request::kLoss, .missed = missed, .failure = slow})) == 0xa5b2d3d527e2d0c9);
   CHECK(digest(encode(StoreRequest{.kind = Request::kNoProgress, .failure = slow})) == 0x69f436ae1d1a4661);

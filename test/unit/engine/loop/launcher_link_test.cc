@@ -75,10 +75,10 @@ TEST_CASE("the launcher hears how the connection to a missed rank ended, and whe
   REQUIRE(losses.size() == 3);
   CHECK(losses[0].first.ranks == std::vector{1});
   CHECK(losses[0].first.link == LinkEnd::kSilent);
-  CHECK_FALSE(losses[0].first.heard);
+  CHECK_FALSE(losses[0].first.by_other);
   CHECK(losses[0].second.cause == "its tcp connection ended");
   CHECK(losses[0].second.tensor == "grad");
-  CHECK(losses[1].first.heard);
+  CHECK(losses[1].first.by_other);
   CHECK(losses[2].first.ranks.empty());
   CHECK(losses[2].second.cause == "gloo: connection closed by peer");
   link.report_loss(silent, 1, true);  // the other ranks have given it up

@@ -349,21 +349,21 @@ TEST_CASE("links that go silent become lines and a loss, and their own answers k
   CHECK_FALSE(job.agents.look(start));
   const auto at = [start](int ms) { return start + std::chrono::milliseconds(ms); };
   for (int ms = 1000; ms <= 4000; ms += 500) {
-    job.agents[0].heard(at(ms));
+    job.agents[0].count_as_alive(at(ms));
     CHECK_FALSE(job.agents.look(at(ms)));
   }
   CHECK(job.output.said ==
         std::vector<std::string>{"host b has been silent for 3.5 s; it is given up after 30 s (--host-timeout)"});
   CHECK(job.agents.ended(job.agents[1], at(4000)));  // as if its guard had ended it
   CHECK_FALSE(job.agents.ended(job.agents[0], at(4000)));
-  job.agents[1].heard(at(6000));
-  job.agents[0].heard(at(6000));
+  job.agents[1].count_as_alive(at(6000));
+  job.agents[0].count_as_alive(at(6000));
   CHECK_FALSE(job.agents.look(at(5900)));
   CHECK_FALSE(job.agents.look(at(6000)));
   CHECK(job.output.said.back() == "host b is back after 6 s");
   std::optional<HostLoss> loss;
   for (int ms = 6500; ms <= 40'000 && !loss; ms += 500) {
-    job.agents[0].heard(at(ms));
+    job.agents[0].count_as_alive(at(ms));
     loss = job.agents.look(at(ms));
   }
   REQUIRE(loss);
