@@ -147,7 +147,7 @@ def check_paths(_: Path, folder: Path) -> None:
     copied = [
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and here in path.read_bytes()
     ]
-    assert not copied, f"the folder of this build stands in {told}"
+    assert not copied, f"the folder of this build stands in {copied}"
 
 
 def check_sbom(_: Path, folder: Path) -> None:

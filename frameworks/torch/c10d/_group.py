@@ -18,7 +18,7 @@ from . import _moves, _sparse
 from ._channel import Channel
 from ._messages import Messages
 from ._options import GLOO_BESIDE, as_list, as_lists, asked, limit, reduction, root_rank
-from ._work import DistrunWork, ThreadPerFuture, InFlight, Together, Watch
+from ._work import DistrunWork, InFlight, ThreadPerFuture, Together, Watch
 
 # Any: torch's stubs give each method several forms with other argument names; c10d passes arguments by position.
 _ProcessGroup: Any = dist.ProcessGroup
