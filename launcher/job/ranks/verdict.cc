@@ -278,9 +278,11 @@ int Verdict::code_of_failure() const {
   if (failure_->exit_code) return *failure_->exit_code;
   if (failure_->cause.kind == CauseKind::kLeftEarly) return exit_code::kRankLeft;
   const auto& end = end_of(failure_->rank);
-  const bool stalled = failure_->cause.kind == CauseKind::kStalled || failure_->cause.kind == CauseKind::kDeadlock;
-  // A stall has ended the job. A signal that ends the rank later, for instance in a library's clean-up, is no cause.
-  if (end && !end->by_agent && end->signal != 0 && !stalled) return exit_code::kSignalBase + end->signal;
+  const CauseKind cause = failure_->cause.kind;
+  const bool reported = cause == CauseKind::kStalled || cause == CauseKind::kDeadlock || cause == CauseKind::kRaised;
+  // The rank reported what ended the job. A signal that ends the rank later, for instance in a library's clean-up, is no
+  // cause: JAX 0.6 aborts a process that exits when the process of its coordinator has gone.
+  if (end && !end->by_agent && end->signal != 0 && !reported) return exit_code::kSignalBase + end->signal;
   if (end && end->signal == 0 && end->exit_code != 0) return end->exit_code;
   // The rank reported a failure, but it did not exit with a code of its choice.
   return 1;

@@ -117,11 +117,12 @@ TEST_CASE("a rank that says why it fails is the first cause even if another ends
   CHECK(job.failure()->tensor.empty());
 }
 
-TEST_CASE("a rank that said that it fails and ended with 0 is still a failure") {
+TEST_CASE("a rank that said that it fails is a failure with code 1, unless it ends with another code") {
   Verdict job = job_of(2);
   job.joined(1);
   job.reported(1, {.cause = "boom"});
-  job.exited({.rank = 1});
+  SECTION("with 0") { job.exited({.rank = 1}); }
+  SECTION("in the clean-up of a library, by a signal") { job.exited({.rank = 1, .signal = SIGABRT}); }
   CHECK(job.exit_code() == 1);
 }
 
