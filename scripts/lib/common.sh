@@ -36,6 +36,17 @@ step() {
   return "$status"
 }
 
+# no_other_run COMMAND: ends this script if another process of COMMAND works in this tree.
+no_other_run() {
+  local file other
+  file="$LOGS/$(basename "$1").pid"
+  other="$(cat "$file" 2>/dev/null || true)"
+  if [ -n "$other" ] && [ "$other" != "$$" ] && tr '\0' ' ' <"/proc/$other/cmdline" 2>/dev/null | grep -qF "$1"; then
+    die "process $other already runs $1 in this tree. Wait for it, or end it: kill -INT $other"
+  fi
+  echo "$$" >"$file"
+}
+
 # sudo drops the environment, which may have the variables of a proxy.
 as_root() {
   local name kept=()

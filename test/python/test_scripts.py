@@ -396,6 +396,22 @@ def test_sudo_hands_on_the_proxy(tmp_path: Path) -> None:
     assert "-o DPkg::Lock::Timeout=600 install" in said
 
 
+def test_two_runs_in_one_tree_are_refused(tmp_path: Path) -> None:
+    """A file that a killed run has left counts only while a process with its number runs the same command."""
+    start = f"LOGS={tmp_path}; no_other_run scripts/other; echo runs"
+    other = subprocess.Popen(["sh", "-c", "sleep 60; : scripts/other"])
+    try:
+        (tmp_path / "other.pid").write_text(str(other.pid))
+        refused = shell(f"({start}) 2>&1 || true")
+        assert f"process {other.pid} already runs scripts/other in this tree" in refused and "runs\n" not in refused
+        (tmp_path / "other.pid").write_text(str(os.getpid()))
+        assert shell(start) == "runs\n"
+    finally:
+        other.kill()
+        other.wait()
+    assert shell(start) == "runs\n"
+
+
 def test_without_a_home_the_compiler_s_cache_is_in_the_build_folder() -> None:
     tell = 'echo "${CCACHE_DIR:-its own}"'
     start = f". {ROOT}/scripts/lib/common.sh; {tell}"
