@@ -62,7 +62,7 @@ bool is_word(std::string_view text, std::string_view also) {
 
 void require_safe(const launcher::HostSlots& host) {
   require(is_word(host.name, host.name.find(':') == std::string::npos ? "" : ":%"), "a host's name is a plain word");
-  require(host.user.empty() || is_word(host.user, ""), "a user's name is a plain word");
+  require(host.user.empty() || is_word(host.user, "@\\+=/"), "a user's name is a word as ssh takes it");
   require(!host.slots || (*host.slots >= 1 && *host.slots <= launcher::kMaxRanks), "slots are bounded");
 }
 
