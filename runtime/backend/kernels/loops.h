@@ -39,10 +39,6 @@ struct Product {
   static T apply(T a, T b) {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
-  template <class T>
-  static ComplexParts<T> apply(ComplexParts<T> a, ComplexParts<T> b) {
-    return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
-  }
 };
 // If any rank has a NaN, the result is NaN. Of equal values (+0 and -0) the first rank's value is kept.
 struct Min {
@@ -111,9 +107,29 @@ inline void stream_pair(Sources sources, std::byte* out, std::size_t count, cons
   }
 }
 
+// One loop for each part: if one loop makes both, GCC 12 contracts them (vfmaddsub), in spite of -ffp-contract=off.
+// Then the results would depend on the instruction set and on the order of the factors.
+template <class T>
+inline void multiply_block(ComplexParts<T>* held, const ComplexParts<T>* next, std::size_t count) {
+  T real[kBlock];
+  T imaginary[kBlock];
+  DISTRUN_VECTORISE
+  for (std::size_t i = 0; i < count; ++i) real[i] = held[i].real * next[i].real - held[i].imaginary * next[i].imaginary;
+  DISTRUN_VECTORISE
+  for (std::size_t i = 0; i < count; ++i)
+    imaginary[i] = held[i].real * next[i].imaginary + held[i].imaginary * next[i].real;
+  DISTRUN_VECTORISE
+  for (std::size_t i = 0; i < count; ++i) held[i] = {real[i], imaginary[i]};
+}
+
 template <class E, class Op>
 inline void combine_block(const std::byte* from, typename E::Held* held, std::size_t count) {
-  if constexpr (E::kSimple) {
+  if constexpr (requires { typename E::Part; }) {
+    static_assert(std::is_same_v<Op, Product>, "complex numbers are added as their parts");
+    typename E::Held next[kBlock];
+    widen_block<E>(from, next, count);
+    multiply_block(held, next, count);
+  } else if constexpr (E::kSimple) {
     DISTRUN_VECTORISE
     for (std::size_t i = 0; i < count; ++i) held[i] = Op::apply(held[i], get<typename E::Stored>(from, i));
   } else {

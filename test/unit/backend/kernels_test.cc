@@ -224,6 +224,43 @@ TEST_CASE("kernels: complex numbers are added by part and multiplied as complex,
   both(0.0);
 }
 
+TEST_CASE("kernels: a product of complex numbers rounds each step at every level, whatever the order of the factors") {
+  const auto check = [](auto zero) {
+    using Real = decltype(zero);
+    using Complex = std::complex<Real>;
+    constexpr DType kType = sizeof(zero) == sizeof(float) ? DType::kC64 : DType::kC128;
+    constexpr std::size_t kCount = 1300;
+    const test::Sample sample = {.dtype = kType, .op = ReduceOp::kProduct, .values = test::Values::kRough};
+    const Bytes inputs[] = {test::input_of(sample, 0, kCount), test::input_of(sample, 1, kCount)};
+    std::vector<Complex> factors[2], expected;
+    for (int i = 0; i < 2; ++i) {
+      factors[i].resize(kCount);
+      std::memcpy(factors[i].data(), inputs[i].data(), inputs[i].size());
+    }
+    const auto times = [](Real a, Real b) {
+      const volatile Real product = a * b;  // rounded: a compiler cannot make one step of it and of a sum
+      return Real{product};
+    };
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const Complex a = factors[0][i], b = factors[1][i];
+      expected.emplace_back(times(a.real(), b.real()) - times(a.imag(), b.imag()),
+                            times(a.real(), b.imag()) + times(a.imag(), b.real()));
+    }
+    for (const Level level : kLevels) {
+      if (!supported(level)) continue;
+      for (const int first : {0, 1}) {
+        Bytes got(inputs[0].size());
+        const std::vector<const std::byte*> sources = {inputs[first].data(), inputs[1 - first].data()};
+        reduce_at(level, {.dtype = kType, .op = ReduceOp::kProduct}, sources, got.data(), kCount);
+        INFO(name_of(level) << " " << name_of(kType) << ", factor " << first << " first");
+        CHECK(std::memcmp(got.data(), expected.data(), got.size()) == 0);
+      }
+    }
+  };
+  check(0.0F);
+  check(0.0);
+}
+
 TEST_CASE("kernels: bool is or and and, and ignores scales") {
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kAverage}) {
     const Reduction any = {.dtype = DType::kBool, .op = op, .finish = finish_of(op, 0.25, 2)};
