@@ -210,3 +210,79 @@ def test_an_error_that_all_ranks_get_is_told_before_it_is_printed(
     monkeypatch.setattr(_hooks, "_previous_excepthook", lambda *_: steps.append("printed"))
     _hooks._excepthook(type(failure), failure, failure.__traceback__)
     assert steps == order
+
+
+FRONT_ENDS = {
+    "numpy": "import numpy as np, distrun.numpy as hvd; x = np.ones(3)",
+    "torch": "import torch, distrun.torch as hvd; x = torch.ones(3)",
+}
+
+
+@pytest.mark.parametrize("front", FRONT_ENDS)
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        ("hvd.allreduce(x)", "NotInitialized: distrun has not been initialized; use hvd.init() first."),
+        ("hvd.rank()", "NotInitialized: "),
+        ("hvd.broadcast_object(1)", "NotInitialized: "),
+        ("hvd.init(settings={'backend': 'foo'})", "Unsupported: process set 0: "),
+        ("hvd.init(settings={'no_such': 1})", "InvalidArgument: "),
+        ("hvd.init(comm=[3])", "NotImplementedError: "),
+        ("import threading; t = threading.Thread(target=lambda: hvd.rank()); t.start(); t.join()", "NotInitialized: "),
+    ],
+)
+def test_before_and_in_init_too_the_traceback_ends_with_the_programs_call(
+    front: str, call: str, error: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(f"{FRONT_ENDS[front]}\n{call}\n")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=False)
+    assert error in done.stderr.splitlines()[-1], done.stderr
+    places = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
+    assert places[-1].startswith(f'  File "{program}", line 2, in '), done.stderr
+    assert len(places) == (3 if "Thread" in call else 1), done.stderr
+
+
+def test_pythons_own_modules_between_two_functions_of_distrun_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_session, "abort", lambda *_: None)
+    inside: dict[str, Any] = {"__name__": "distrun._operations", "error": errors.Mismatch("shapes differ")}
+    program = """
+import contextlib
+@contextlib.contextmanager
+def within():
+    raise error
+    yield
+def wait():
+    with within(): pass
+"""
+    exec(program, inside)
+    with pytest.raises(errors.Mismatch) as caught:
+        inside["wait"]()
+    _hooks._excepthook(errors.Mismatch, caught.value, caught.value.__traceback__)
+    shown = capsys.readouterr().err
+    assert "contextlib" not in shown and "in test_pythons_own_modules" in shown, shown
+
+
+def test_the_place_is_the_innermost_frame_of_the_program(tmp_path: Path) -> None:
+    def place(*files: str) -> tuple[str, int] | None:
+        """The place of an exception that these files raise, each of which calls the next one."""
+        call: Any = None
+        for file in reversed(files):
+            scope: dict[str, Any] = {"__name__": "some_module", "call": call}
+            exec(compile("def f():\n    call() if call else int('x')\n", file, "exec"), scope)
+            call = scope["f"]
+        with pytest.raises(ValueError) as caught:
+            call()
+        trace = caught.value.__traceback__
+        return _hooks.place(trace.tb_next if trace else None)  # without this function
+
+    assert place("/a/train.py", "/a/data.py", "/usr/lib/python3.11/json/decoder.py") == ("/a/data.py", 2)
+    for library in ("/v/lib/python3.11/site-packages/keras/a.py", "/usr/lib/python3/dist-packages/a.py",
+                    "<frozen importlib._bootstrap>", "/tmp/__autograph_generated_file3x.py"):  # fmt: skip
+        assert place("/a/train.py", library) == ("/a/train.py", 2)
+        assert place("/a/train.py", library, "/a/model.py") == ("/a/model.py", 2)
+    assert place("/home/u/lib/python/train.py") == ("/home/u/lib/python/train.py", 2)
+    assert place("/a/train.py", "<string>") == ("/a/train.py", 2)
+    assert place("/v/site-packages/a.py", "/v/site-packages/b.py") == ("/v/site-packages/a.py", 2)

@@ -6,10 +6,12 @@ or `import distrun.numpy as hvd`. This package imports no framework.
 
 from __future__ import annotations
 
-from distrun import basics
+from distrun import _hooks, basics
 from distrun._objects import allgather_object, broadcast_object
 from distrun._operations import Handle
 from distrun.basics import *  # noqa: F403
+
+_hooks.shorten_tracebacks()
 
 __all__ = [*basics.__all__, "Handle", "allgather_object", "broadcast_object"]
 

@@ -7,6 +7,7 @@ import contextlib
 import dis
 import io
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,21 @@ from distrun import _abi, _operations, _session, errors, process_sets
 _installed = False
 _previous_excepthook = sys.excepthook
 _previous_threading_hook = threading.excepthook
+
+
+def shorten_tracebacks() -> None:
+    """Leaves distrun's frames out of the tracebacks of its errors, from the import on: init itself may fail."""
+    excepthook, threading_hook = sys.excepthook, threading.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        with _short_tracebacks(value):
+            excepthook(kind, value, value.__traceback__ if value.__traceback__ is not None else trace)
+
+    def hook_of_threads(arguments: threading.ExceptHookArgs) -> None:
+        with _short_tracebacks(arguments.exc_value):
+            threading_hook(arguments)
+
+    sys.excepthook, threading.excepthook = hook, hook_of_threads
 
 
 def install() -> None:
@@ -94,16 +110,32 @@ def name(kind: type[BaseException], value: BaseException | None) -> str:
 
 
 def place(trace: TracebackType | None) -> tuple[str, int] | None:
-    """Returns the file and line of the program that raised; None without a traceback."""
-    found = None
+    """Returns the file and line of the program that raised; None without a traceback. It is the innermost frame that
+    is no library's, as in the launcher's report about a program that prints a traceback."""
+    found: tuple[str, int] | None = None
+    own: tuple[str, int] | None = None
     while trace is not None:
         frame = trace.tb_frame
+        here = (frame.f_code.co_filename, trace.tb_lineno)
         # By name: runpy calls a program "__main__" too (as under --torch-backend), but sys.modules has another one by
         # now.
         if not found or frame.f_globals.get("__name__") == "__main__":
-            found = (frame.f_code.co_filename, trace.tb_lineno)
+            found = here
+        nameless = here[0] in _NAMELESS
+        if not _is_ours(trace) and not _is_library(here[0]) and not (nameless and own and own[0] not in _NAMELESS):
+            own = here
         trace = trace.tb_next
-    return found
+    return own or found
+
+
+# A program that was typed (python -c) has no file. Libraries call code that they make the same.
+_NAMELESS = ("<string>", "<stdin>")
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|/__autograph_generated_file")
+
+
+def _is_library(file: str) -> bool:
+    """True for code that was installed, or that a library made."""
+    return bool(_LIBRARY.search(file)) or (file.startswith("<") and file not in _NAMELESS)
 
 
 # TensorFlow puts these before the place in its graph, or in the program, and the text of an error.
@@ -178,8 +210,12 @@ def _up_to_the_call(trace: TracebackType | None) -> TracebackType | None:
         trace = trace.tb_next
     first = entries[0] if entries else None
     kept = entries[:]
-    while kept and _is_ours(kept[-1]):
-        kept.pop()
+    # Python's own modules between two functions of distrun, such as contextlib, belong to the call.
+    for index in range(len(entries) - 1, -1, -1):
+        if _is_ours(entries[index]):
+            kept = entries[:index]
+        elif not _STANDARD.match(entries[index].tb_frame.f_code.co_filename):
+            break
     if not kept or len(kept) == len(entries):
         return first
     shown = None
@@ -188,6 +224,7 @@ def _up_to_the_call(trace: TracebackType | None) -> TracebackType | None:
     return shown
 
 
+_STANDARD = re.compile(re.escape(os.path.dirname(os.__file__)) + r"/(?!(site|dist)-packages/)|<frozen ")
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
@@ -203,7 +240,7 @@ def _is_refusal(value: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def _short_tracebacks(value: BaseException) -> Iterator[None]:
+def _short_tracebacks(value: BaseException | None) -> Iterator[None]:
     """Shortens the tracebacks of distrun's errors while they are printed, except that of a bug in distrun."""
     whole = [(one, one.__traceback__) for one in chain(value)]
     for one, trace in whole:
@@ -236,7 +273,8 @@ def _threading_hook(arguments: threading.ExceptHookArgs) -> None:
     """Ends the job if a thread dies that has submitted operations, since other ranks wait for it. Other threads may
     die."""
     try:
-        _previous_threading_hook(arguments)
+        with _short_tracebacks(arguments.exc_value):
+            _previous_threading_hook(arguments)
     finally:
         if _operations.this_thread_submitted() and not issubclass(arguments.exc_type, SystemExit):
             _abort(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
