@@ -33,8 +33,8 @@ void file(const std::string& text) {
   const auto hosts = launcher::parse_hostfile(*plain, "file");
   if (!hosts.ok()) return require_sane(hosts.status());
   require(!hosts->empty() && hosts->size() <= launcher::kMaxHosts, "a file's hosts are bounded");
+  require_safe(*hosts);
   for (const launcher::HostSlots& host : *hosts) {
-    require_safe(host);
     require(host.max_slots == 0 || host.slots.value_or(1) <= host.max_slots, "slots keep to max_slots");
   }
 }
@@ -45,7 +45,7 @@ void allocation(const Source& source, const std::string& text) {
   if (!found.ok()) return require_sane(found.status());
   if (!*found) return;
   require(!(*found)->hosts.empty(), "an allocation has hosts");
-  for (const launcher::HostSlots& host : (*found)->hosts) require_safe(host);
+  require_safe((*found)->hosts);
 }
 
 bool is_part_of_a_name(char c) {
@@ -63,7 +63,15 @@ bool is_word(std::string_view text, std::string_view also) {
 void require_safe(const launcher::HostSlots& host) {
   require(is_word(host.name, host.name.find(':') == std::string::npos ? "" : ":%"), "a host's name is a plain word");
   require(host.user.empty() || is_word(host.user, "@\\+=/"), "a user's name is a word as ssh takes it");
-  require(!host.slots || (*host.slots >= 1 && *host.slots <= launcher::kMaxRanks), "slots are bounded");
+  require(!host.slots || (*host.slots >= 0 && *host.slots <= launcher::kMaxRanks), "slots are bounded");
+}
+
+void require_safe(std::vector<launcher::HostSlots> hosts) {
+  for (const launcher::HostSlots& host : hosts) require_safe(host);
+  const std::size_t all = hosts.size();
+  const std::string left_out = launcher::leave_out_without_slots(hosts);
+  require(left_out.empty() == (hosts.size() == all), "a host that is left out is named");
+  for (const launcher::HostSlots& host : hosts) require(host.slots != 0, "the hosts of a job have slots");
 }
 
 void require_sane(const Status& error) {

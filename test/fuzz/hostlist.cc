@@ -23,7 +23,7 @@ void list(std::string_view text) {
 void option(std::string_view text) {
   const auto hosts = launcher::parse_hosts(text);
   if (!hosts.ok()) return require_sane(hosts.status());
-  for (const launcher::HostSlots& host : *hosts) require_safe(host);
+  require_safe(*hosts);
   const auto again = launcher::parse_hosts(launcher::as_option(*hosts));
   require(again.ok() && *again == *hosts, "hosts survive being written and read");
 }

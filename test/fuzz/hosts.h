@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "launcher/plan/hosts/hosts.h"
 #include "runtime/base/status.h"
@@ -11,6 +12,8 @@ namespace distrun::fuzz {
 
 // The host's name and user are safe as separate words of an ssh command line.
 void require_safe(const launcher::HostSlots& host);
+// All hosts are, and those that are left with slots are the hosts of a job.
+void require_safe(std::vector<launcher::HostSlots> hosts);
 // The error's text is safe for a terminal: it is bounded and has no control characters except line ends.
 void require_sane(const Status& error);
 
