@@ -132,6 +132,16 @@ def _dtypes() -> frozenset[Any]:
     return frozenset(found)
 
 
+def _cure(dtype: Any) -> str:
+    if dtype == tf.string:
+        return "Send text with broadcast_object or allgather_object, as a list of bytes."
+    if dtype.is_quantized:
+        return f"To send its bytes, pass tf.bitcast(tensor, tf.{dtype.name.replace('q', '', 1)})."
+    if dtype in (tf.resource, tf.variant):
+        return "Pass the tensors that it holds."
+    return "Cast it to a number, such as float32."
+
+
 def _dtype_error(kind: Kind, names: Sequence[str], inputs: tuple[Any, ...]) -> errors.InvalidArgument | None:
     """Returns the error for a dtype that distrun does not have. The kernel's own has only TensorFlow's number of it."""
     operation = kind.name.lower()
@@ -144,7 +154,7 @@ def _dtype_error(kind: Kind, names: Sequence[str], inputs: tuple[Any, ...]) -> e
             name = f"{operation}." + (names[index] if len(names) == len(tensors) else names[0] + place)
         text = f"tensor '{name}': " if name else f"tensor {index + 1} of {len(tensors)}: " if place else ""
         return errors.InvalidArgument(
-            f"{text}{operation} of dtype {tensor.dtype.name} is not supported. Cast it to a number, such as float32.",
+            f"{text}{operation} of dtype {tensor.dtype.name} is not supported. {_cure(tensor.dtype)}",
             tensor=name,
         )
     return None

@@ -27,8 +27,8 @@ def _refuse(tensor: Any) -> ValueError:
             f"a tensor of layout {tensor.layout} is not supported here. Use sparse_allreduce_async or to_dense()."
         )
     if tensor.dtype not in CODES:
-        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in CODES)
-        return ValueError(f"Tensor type {tensor.dtype} is not supported; convert to one of {names}.")
+        cure = "tensor.int_repr()" if tensor.is_quantized else "tensor.view(torch.uint8)"
+        return ValueError(f"Tensor type {tensor.dtype} is not supported. To send its bytes, pass {cure}.")
     if tensor.device.type not in _DEVICES:
         return ValueError(f"a tensor on {tensor.device} is not supported; move it to cpu or cuda.")
     return ValueError(

@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from distrun import _compression
+from distrun._abi import ReduceOp
 from distrun._compression import Compressor
 
 _LARGEST_INT8 = 127
@@ -128,3 +130,14 @@ class Int8Feedback(Feedback):
         dtype, unit = context
         wide = reduced.to(torch.promote_types(dtype, torch.float32))
         return (wide * (unit / self.members if self.average else unit)).to(dtype)
+
+
+def feedback_kind(kind: type[Compressor], op: ReduceOp) -> type[Feedback] | None:
+    """Returns the compression if it is one with error feedback. ValueError for what is no compression, or does not fit
+    the reduction."""
+    if not (isinstance(kind, type) and issubclass(kind, Feedback)):
+        _compression.check(kind)
+        return None
+    if op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
+        raise ValueError(f"compression with error feedback needs op=Sum or op=Average, not {op.name.title()}.")
+    return kind

@@ -15,20 +15,20 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from distrun import _abi, _compression, _operations, _session, errors
+from distrun import _abi, _operations, _session, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import call
 from distrun._operations import Handle, Op
-from distrun.process_sets import ProcessSet, registered_id
+from distrun.process_sets import registered_id
 
 from ._adapter import collective
 from ._advice import COMES_BACK, too_many
 from ._changes import is_shared
-from ._feedback import Feedback
-from ._rivals import Contested, meet
+from ._feedback import feedback_kind
+from ._sharing import ALIVE, Options, Sharing
 from ._slot import (
     UNKNOWN,
     Group,
@@ -38,7 +38,6 @@ from ._slot import (
     other_parameters,
     zeros,
 )
-from .compression import Compressor
 from .sparse import start_sparse_allreduce
 
 # Gradients are collected until this many bytes are ready. Below it a call costs more than the bytes.
@@ -47,31 +46,17 @@ _BATCH_BYTES = 1 << 20
 _ROWS = 1  # sparse dimensions of a gradient of nn.Embedding
 _TRIES = 2
 
-_alive: weakref.WeakSet[Reducer] = weakref.WeakSet()
 
-
-class Options(NamedTuple):
-    """The options that all gradients of one optimizer share."""
-
-    compression: type[Compressor]
-    op: ReduceOp
-    predivide: float
-    passes: int
-    sparse_as_dense: bool
-    process_set: ProcessSet
-    steps_sparse: bool  # the optimizer accepts sparse gradients only
-
-
-class Reducer:
+class Reducer(Sharing):
     """Sends the gradients of the added parameters. `finish` waits until all of them are reduced."""
 
     def __init__(self, options: Options, prefix: str) -> None:
+        super().__init__()
         self.options = options
         self._prefix = prefix
         self._lock = threading.RLock()
         self._busy = False  # if a thread with the lock sees True, it was interrupted and called again
         self._slots: list[Slot] = []
-        self._by_param: dict[int, Slot] = {}
         self._given: set[int] = set()  # by id(), including the frozen ones
         self._undecided: list[Slot] = []  # the ranks do not know yet whether these gradients are sparse
         self._asked: tuple[Handle[torch.Tensor], list[Slot]] | None = None  # the exchange in flight, its slots
@@ -80,22 +65,19 @@ class Reducer:
         self._frozen: list[tuple[torch.Tensor, str]] = []
         self._ready: list[Slot] = []
         self._ready_bytes = 0
-        self._queued = 0  # gradients in flight, also those that wait for their group
-        self.contested = Contested()
         self._by_memory: dict[int, Slot] = {}  # the dense gradients since the last step, by address
         self._shared: list[Slot] = []  # gradients in flight that share memory with other tensors
         self._marked_in = -1  # the backward pass that marks these at its end
         self._flights: list[tuple[Handle[None], list[Slot]]] = []
         self._sparse: list[Slot] = []
         self._unsettled: list[Slot] = []  # gradients whose scale the ranks still have to agree on
-        self._feedback = _feedback_kind(options)
+        self._feedback = feedback_kind(options.compression, options.op)
         self._overlaps = _session.overlaps(_session.world())
         self._array: ctypes.Array[_abi.OpStruct] = (_abi.OpStruct * 64)()
         self._hooks: list[Any] = []
         self.arrived = 0  # gradients that backward has computed so far
         # The parameters outlive the optimizer. Their hooks must not keep it alive, and are removed with it.
         weakref.finalize(self, _remove_hooks, self._hooks)
-        _alive.add(self)
 
     def new_group(self, number: int) -> Group:
         """Returns a new group for `add`."""
@@ -166,7 +148,7 @@ class Reducer:
 
     def outstanding(self) -> bool:
         """Returns True if a gradient is in flight, or waits to be sent. The program must not change it now."""
-        return self._queued > 0 or self.contested.waiting() is not None
+        return self._queued > 0 or (self.contested.in_use and self.contested.waiting() is not None)
 
     def first_outstanding(self) -> str:
         """Returns the name of a parameter whose gradient is in flight, or waits to be sent."""
@@ -187,13 +169,15 @@ class Reducer:
                 self._busy = False
 
     def _finish(self) -> None:
-        self._adopt()
-        self.contested.refuse()
+        self._begin()
+        if not self._gives_up:
+            self._adopt()
+            self.contested.refuse()
         if not self._agreed:
             self._agree_on_layouts()
         self._agreed = True
         for slot in self._slots:
-            if slot.queued or slot.waits:
+            if (slot.queued or slot.waits) and not self._gives_up:
                 try:
                     check_untouched(slot)
                 except errors.InvalidArgument as error:
@@ -209,12 +193,14 @@ class Reducer:
             self._flights.pop(0)
         self._by_memory.clear()
         if self._shared:  # other optimizers would see results in shared memory as the program's changes
-            for other in _alive:
+            for other in ALIVE:
                 other._mark_shared()
         self._finish_sparse()
         # All at once. If the call is interrupted and repeated, it does the rest without asking or sending twice.
         self._forget([slot for slot in self._slots if slot.queued])
-        self.contested.reduced()
+        if not self._gives_up:
+            self.contested.reduced()
+        self._end()
         self._agreed = False
         for slot in self._slots:
             slot.was_wanted = slot.param.requires_grad
@@ -239,7 +225,7 @@ class Reducer:
         """Waits for the gradients in flight, drops them, and restarts the count of backward passes."""
         if passes is not None:
             self.options = self.options._replace(passes=passes)
-        if self._queued > 0:
+        if self.is_in_a_step():
             self.finish()
         self._forget(self._slots)
 
@@ -249,17 +235,13 @@ class Reducer:
             if slot.feedback is not None:
                 slot.feedback.forget()
 
-    def _meet_rivals(self, slot: Slot) -> None:
-        """Records other optimizers with the same parameter. An unused old optimizer may still exist; that is no
-        mistake."""
-        for other in _alive:
-            if other is self or other.options.process_set is not self.options.process_set:
-                continue
-            rival = other._by_param.get(id(slot.param))
-            if rival is not None:
-                self.contested.add(slot)
-                other.contested.add(rival)
-                meet(slot, self, rival, other)
+    def _drop_all(self) -> None:
+        self._flights, self._ready, self._ready_bytes, self._sparse, self._unsettled = [], [], 0, [], []
+        self._asked, self._agreed, self._failure = None, False, None
+        self._by_memory.clear()
+        self._forget(self._slots)
+        self.contested.drop()
+        self._end()
 
     def _on_gradient(self, slot: Slot) -> None:
         with self._lock:
@@ -274,11 +256,17 @@ class Reducer:
     def _take(self, slot: Slot) -> None:
         self.arrived += 1
         if slot.queued:
+            if not self.contested.in_use and slot.has_new_gradient():
+                return  # it belongs to another optimizer, and the one in flight to a step that was left
             slot.marked = None  # too_many() reports this change
             raise too_many(slot.name)
         slot.is_reduced = False
         slot.passes_left -= 1
-        if slot.passes_left <= 0 and not self.contested.holds(slot):
+        if slot.passes_left > 0:
+            return
+        if self.contested.in_use:
+            self._begin()
+        if not self.contested.holds(slot):
             self._queue(slot)
             if self._ready_bytes >= _BATCH_BYTES and (self._overlaps or slot.param.device.type != "cpu"):
                 self._flush()
@@ -306,7 +294,7 @@ class Reducer:
 
     def _queue(self, slot: Slot) -> None:
         registered_id(self.options.process_set)  # raises before the gradient counts as submitted
-        slot.queued, slot.waits = True, False
+        slot.queued, slot.waits, slot.may_be_sent = True, False, False
         self._queued += 1
         group = slot.group
         if group is None:
@@ -440,11 +428,19 @@ class Reducer:
     def _finish_sparse(self) -> None:
         def finish(slot: Slot) -> None:
             result = slot.sparse_result() if slot.sparse_result is not None else None
-            if result is not None and slot.param.grad is not None:  # the step skips a gradient that is None
-                slot.param.grad = result
+            if result is not None and self._takes(slot):
+                slot.param.grad = result / self._share() if self._gives_up else result
             slot.sparse_result = None
 
         self._for_each(self._sparse, finish)
+
+    def _takes(self, slot: Slot) -> bool:
+        """True if the parameter takes the result. A step skips a gradient that is None."""
+        return slot.param.grad is slot.grad if self._gives_up else slot.param.grad is not None
+
+    def _share(self) -> int:
+        """Returns by what a result is divided, to be the mean of all ranks."""
+        return (self.options.process_set.size() or 1) if self.options.op == ReduceOp.SUM else 1
 
     def _for_each(self, slots: list[Slot], end: Callable[[Slot], None]) -> None:
         """Empties the list. Each slot is removed after `end` has run, so that an interrupted call can be repeated."""
@@ -474,8 +470,10 @@ class Reducer:
         param, options = slot.param, self.options
         if param.grad is None:
             no_rank_has_one = slot.layout == UNKNOWN and options.steps_sparse and not options.sparse_as_dense
-            param.grad = zeros(param, _ROWS if no_rank_has_one else slot.layout)
-            slot.lent = not param.requires_grad
+            made = zeros(param, _ROWS if no_rank_has_one else slot.layout)
+            if self._gives_up:
+                return made
+            param.grad, slot.lent = made, not param.requires_grad
         elif param.grad.is_sparse:
             if options.sparse_as_dense or slot.layout == 0:
                 param.grad = param.grad.to_dense()
@@ -556,7 +554,10 @@ class Reducer:
         if result.data_ptr() != grad.data_ptr() or result.dtype != grad.dtype:
             with torch.no_grad():
                 grad.copy_(result)
-        if self.options.steps_sparse and self.options.sparse_as_dense and slot.param.grad is not None:
+        if self._gives_up and self._share() > 1:
+            with torch.no_grad():
+                grad.div_(self._share())
+        if self.options.steps_sparse and self.options.sparse_as_dense and self._takes(slot):
             # Make it sparse on all ranks, also where this rank had no gradient and cannot know the layout.
             slot.param.grad = grad.to_sparse(_ROWS)
 
@@ -571,16 +572,6 @@ class Reducer:
             slot.passes_left = self.options.passes
             slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = slot.marked = None
         self._shared = [slot for slot in self._shared if slot.queued]
-
-
-def _feedback_kind(options: Options) -> type[Feedback] | None:
-    kind = options.compression
-    if not (isinstance(kind, type) and issubclass(kind, Feedback)):
-        _compression.check(kind)
-        return None
-    if options.op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
-        raise ValueError(f"compression with error feedback needs op=Sum or op=Average, not {options.op.name.title()}.")
-    return kind
 
 
 def _remove_hooks(hooks: list[Any]) -> None:

@@ -55,9 +55,11 @@ class Slot:
         self.sparse_result: Callable[[], torch.Tensor] | None = None
         self.feedback: Feedback | None = None
         self.agreement: Handle[torch.Tensor] | None = None
-        # Slots of other optimizers with the same gradient, each with its reducer. See _rivals.py.
-        self.rivals: list[tuple[weakref.ref[object], weakref.ref[Slot]]] = []
+        # Other optimizers with the same gradient. See _rivals.py.
+        self.rivals: list[tuple[weakref.ref[object], weakref.ref[Slot], bool]] = []  # reducer, slot, same process set
+        self.plain: list[weakref.ref[torch.optim.Optimizer]] = []  # optimizers that are not distributed
         self.waits = False  # backward has computed the gradient, and no optimizer has sent it
+        self.may_be_sent = False  # it waits here only, and other ranks may have sent it
         self.is_reduced = False  # this optimizer has reduced the gradient, and backward has not added to it since
         self.hook: Any = None
 
@@ -65,6 +67,16 @@ class Slot:
         """Stores the gradient's present state."""
         self.marked, self.version = grad, version(grad)
         self.pointer = grad.data_ptr() if grad.layout is torch.strided else 0
+
+    def stop_waiting(self) -> None:
+        """The gradient that waits belongs to another optimizer, or the program has dropped it."""
+        self.waits = self.may_be_sent = False
+        if not self.queued:
+            self.marked = None
+
+    def has_new_gradient(self) -> bool:
+        """True if the gradient that backward has just computed has other memory than the one in flight."""
+        return self.param.grad is not self.grad
 
     def has_changed(self) -> bool:
         """True if the marked gradient was written to, or has other memory now."""
@@ -112,7 +124,7 @@ def _memory(grad: torch.Tensor) -> tuple[Any, ...]:
 def layout_of(slot: Slot) -> tuple[int, int]:
     """Returns (1, 0) for a dense gradient, (0, sparse dimensions) for a sparse one, (0, 0) if this rank has none
     yet."""
-    grad = slot.param.grad
+    grad = slot.grad if slot.grad is not None else slot.param.grad  # the program may have dropped one in flight
     if slot.layout != UNKNOWN:
         return int(slot.layout == 0), slot.layout
     if grad is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -15,8 +16,10 @@ from distrun._abi import ReduceOp
 from distrun.process_sets import ProcessSet, global_process_set, has_peers, number_kept
 from torch.utils.weak import WeakIdKeyDictionary
 
+from . import _plain
 from ._advice import FREEZE
-from ._reducer import Options, Reducer
+from ._reducer import Reducer
+from ._sharing import Options
 from ._slot import too_late
 from .compression import Compression, Compressor
 from .ops import allreduce
@@ -67,6 +70,7 @@ class InFront(torch.optim.Optimizer):
 
     def _distribute(self, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> None:
         self._reducer = reducer
+        reducer.contested.owner = weakref.ref(self)
         self._parameter_names = names
         self._active = active
         self._synchronized = self._reduced_for_scaler = None
@@ -113,6 +117,7 @@ class InFront(torch.optim.Optimizer):
 
     def _finish(self) -> None:
         self._take_in()
+        self._reducer.use()
         self._reducer.finish()
 
     def _take_in(self) -> None:
@@ -193,12 +198,13 @@ class InFront(torch.optim.Optimizer):
     # Not every optimizer accepts torch's argument.
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Like the optimizer's own zero_grad. AssertionError while gradients are in flight."""
-        if self._reducer.outstanding():
+        if self._reducer.contested.in_use and self._reducer.outstanding():
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition: the gradient of "
                 f"{self._reducer.first_outstanding()} is on its way. {FREEZE}"
             )
+        self._reducer.use()
         self._reducer.contested.drop()
         if self._reducer.options.passes > 1:  # the gradients of the passes so far are dropped
             self._reducer.reset()
@@ -249,16 +255,17 @@ class InFront(torch.optim.Optimizer):
         self._regrouped = True
         for index, param in enumerate(self.param_groups[-1]["params"]):
             self._add(param, f"noname.{self._next_group}.{index}")
+        self._reducer.use_new()
         self._next_group += 1
 
     def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
         """Copies and pickles as the wrapped optimizer does; the result is distributed again, with the same options.
 
-        All members of the process set copy or load it in the same order, as they make optimizers. RuntimeError while
+        All members of the process set copy or load it in the same order, as they make optimizers. TypeError while
         gradients are in flight.
         """
         if self._reducer.outstanding():
-            raise RuntimeError(
+            raise TypeError(
                 f"a DistributedOptimizer cannot be copied now: the gradient of {self._reducer.first_outstanding()} is "
                 "on its way. Copy it after optimizer.step() or optimizer.synchronize()."
             )
@@ -409,6 +416,8 @@ def DistributedOptimizer(
         sets = {number: reducer.new_group(number) for number in sorted(set(grouping.values()))}
         for param in params:
             reducer.add(param, names[param], sets[grouping[param]] if param in grouping else None)
+    _plain.forget(optimizer)
+    reducer.use_new()
     return _wrap(optimizer, reducer, names, active)
 
 

@@ -11,6 +11,7 @@ import mmap
 import struct
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -20,6 +21,7 @@ from hypothesis.extra import numpy as npst
 
 import distrun.torch  # noqa: F401 (registers tensors)
 from distrun import _objects, codec
+from distrun._abi import DType
 
 scalars = (
     st.none()
@@ -256,3 +258,31 @@ def test_what_all_ranks_say_may_have_more_than_2_gib() -> None:
         taken = _objects._bytes_at(ctypes.addressof(view), size)
         del view
     assert len(taken) == size and taken[-4:] == b"\0end"
+
+
+KINDS = [getattr(np, name, None) or getattr(ml_dtypes, name, None) for name in (one.name.rstrip("_") for one in DType)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not None])  # the version of ml_dtypes decides
+def test_every_dtype_that_operations_move(kind: type) -> None:
+    array = np.ones((2, 3), kind)
+    for value in (array, array[:, ::2], array[:0], array[1, 1], array.dtype):
+        found = codec.decode(codec.encode([value]))[0]
+        assert type(found) is type(value)
+        assert found == value if isinstance(value, np.dtype) else found.dtype == value.dtype
+        if isinstance(value, np.ndarray):
+            assert found.shape == value.shape and found.tobytes() == value.tobytes() and found.flags.writeable
+
+
+def test_dtypes_that_operations_do_not_move_are_named() -> None:
+    with pytest.raises(TypeError, match=r"object\['w'\] is a numpy.ndarray of dtype int4, which cannot be sent"):
+        codec.encode({"w": np.ones(2, ml_dtypes.int4)})
+
+
+def test_a_dtype_that_this_rank_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = codec.encode(np.ones(2, ml_dtypes.bfloat16))
+    monkeypatch.delattr(ml_dtypes, "bfloat16")
+    with pytest.raises(codec.CodecError, match="an array of dtype bfloat16"):
+        codec.decode(data)
+    with pytest.raises(codec.CodecError, match="'bfloat17' is not a plain dtype"):
+        codec.decode(data.replace(b"bfloat16", b"bfloat17"))

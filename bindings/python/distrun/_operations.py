@@ -218,6 +218,13 @@ class Handle(Generic[R]):
             tuple(raw.first_dims[: raw.num_members]) if raw.num_members else (),
         )
 
+    def __reduce_ex__(self, _: Any) -> str:
+        """Raises TypeError: a copy could not wait for the operation."""
+        raise TypeError(
+            "a handle cannot be copied or pickled, because it belongs to an operation in flight. Wait for it with "
+            "synchronize(handle) or handle.wait(), and copy the result."
+        )
+
     def guard(self, check: Callable[[], errors.DistrunError | None]) -> None:
         """Adds a check that runs when the operation is complete. Call this before anyone waits for the handle.
 

@@ -182,6 +182,13 @@ for call in (hvd.allreduce, tf.function(hvd.allreduce)):
     raises(ValueError, "tensor 'allreduce.t': allreduce of dtype string is not", call, TEXT, op=hvd.Sum, name="t")
 for call in (hvd.grouped_allgather, tf.function(hvd.grouped_allgather)):
     raises(ValueError, "tensor 'allgather.t_2of2': allgather of dtype string", call, [X, TEXT], name="t")
+for dtype, cure in (
+    (tf.string, "Send text with broadcast_object or allgather_object, as a list of bytes."),
+    (tf.qint8, "To send its bytes, pass tf.bitcast(tensor, tf.int8)."),
+    (tf.quint16, "To send its bytes, pass tf.bitcast(tensor, tf.uint16)."),
+):
+    unusual = TEXT if dtype == tf.string else tf.bitcast(tf.zeros([2], cure.split("tf.")[-1].rstrip(").")), dtype)
+    raises(ValueError, f"dtype {dtype.name} is not supported. {cure}", hvd.broadcast, unusual, 0, name="unusual")
 many = [tf.zeros([])] * 4097
 raises(
     hvd.InvalidArgument,

@@ -43,7 +43,7 @@ class Extension(NamedTuple):
 
 
 _extensions: dict[str, Extension] = {}
-_LAZY = {"numpy": "distrun.codec._numpy"}  # imported when such a value or such bytes appear
+_LAZY = dict.fromkeys(("numpy", "ml_dtypes"), "distrun.codec._numpy")  # imported when such a value or such bytes appear
 
 
 def register(package: str, extension: Extension) -> None:
@@ -137,9 +137,11 @@ def _encode_extension(out: bytearray, value: object, place: str, depth: int) -> 
     extension = _find(package)
     encoded = extension.encode(value) if extension is not None else None
     if encoded is None:
+        dtype = getattr(value, "dtype", None) if extension is not None else None
+        what = f"{kind.__module__}.{kind.__qualname__}" + (f" of dtype {dtype}" if dtype is not None else "")
         raise TypeError(
-            f"{place} is a {kind.__module__}.{kind.__qualname__}, which cannot be sent without pickle. Convert it to "
-            "plain data (numbers, text, lists, dicts, arrays, tensors), or pass allow_pickle=True on all ranks."
+            f"{place} is a {what}, which cannot be sent without pickle. Convert it to plain data (numbers, text, "
+            "lists, dicts, arrays, tensors), or pass allow_pickle=True on all ranks."
         )
     description, payload = encoded
     out += b"X"
