@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -354,9 +355,11 @@ RankProcess::OnOutput Agent::forward_output() {
 
 int agent_main(bool guard) {
   LeaseEnd lease_end = guard ? LeaseEnd::shared() : LeaseEnd();
-  if (::isatty(0) != 0) {
+  // distrun sends its orders through a pipe or a socket. A terminal or /dev/null means that a person typed the command,
+  // or that `docker exec` lacks -i.
+  if (struct stat input{}; ::fstat(0, &input) == 0 && S_ISCHR(input.st_mode)) {
     constexpr char kText[] =
-        "distrun agent: distrun starts this command itself on each host. Type distrun agent --help\n";
+        "distrun agent: distrun starts this itself, and writes to its input. Type distrun agent --help\n";
     [[maybe_unused]] const ssize_t n = ::write(2, kText, sizeof kText - 1);
     return kUsage;
   }

@@ -135,19 +135,42 @@ ParseOutcome check_refused(const std::string& text) {
 // The options that the check sets itself.
 constexpr std::array<std::string_view, 4> kSetByCheck = {"--nproc-per-node", "--ppn", "--tag", "--bind-to"};
 
+// The options of distrun that a check of hosts takes too are about reaching hosts, or are settings.
+constexpr std::array<std::string_view, 5> kTopicsOfHosts = {"hosts", "waits", "backends", "security", "settings"};
+
+std::vector<std::string> own_options() {
+  std::vector<std::string> names;
+  for (const OptionText& option : option_texts()) {
+    const bool of_hosts = std::find(kTopicsOfHosts.begin(), kTopicsOfHosts.end(), option.topic) != kTopicsOfHosts.end();
+    if (!is_of(option, HelpOf::kCheck) && !of_hosts) continue;
+    for (std::string& spelling : names_of(option)) names.push_back(std::move(spelling));
+  }
+  return names;
+}
+
 // Why a word is refused by a check of this machine.
 std::string fault_of_word(const std::string& typed) {
   const std::string word = in_our_spelling(typed);
   const std::string name = word.substr(0, word.find('='));
   if (!word.starts_with('-')) return typed + " is not an option. Type distrun check --help for its options";
   if (find_option_text(name) != nullptr) return typed + " needs hosts: give -H, --hostfile or --config";
-  std::vector<std::string> names = {"--build", "--json"};
-  for (const OptionText& option : option_texts()) {
-    for (std::string& spelling : names_of(option)) {
-      if (is_of(option, HelpOf::kDistrun)) names.push_back(std::move(spelling));
-    }
+  return typed + " is not an option" + did_you_mean(name, own_options());
+}
+
+// A check of hosts passes its words on as those of a job, and a job's answer to a wrong one is about the job. Returns
+// the check's own answer; empty if it has none.
+std::string fault_of_host_check(const std::vector<std::string>& arguments) {
+  const std::vector<std::string> own = own_options();
+  for (const std::string& typed : arguments) {
+    const std::string word = in_our_spelling(typed);
+    const std::string name = word.substr(0, word.find('='));
+    if (!word.starts_with("--") || find_other_launchers_option(word) != nullptr) continue;
+    const bool known = find_option_text(name) != nullptr || std::find(own.begin(), own.end(), name) != own.end();
+    if (!known) return typed + " is not an option" + did_you_mean(name, own);
   }
-  return typed + " is not an option" + did_you_mean(name, names);
+  // The last option took the first word of the program that a check starts.
+  const OptionText* const last = arguments.empty() ? nullptr : find_option_text(in_our_spelling(arguments.back()));
+  return last == nullptr || last->value.empty() ? "" : arguments.back() + " needs a value: " + last->value;
 }
 
 }  // namespace
@@ -181,6 +204,9 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments, const Env
   for (const std::string& word : arguments) (word == "--json" ? program : job).push_back(word);
   job.insert(job.end(), program.begin(), program.end());
   ParseOutcome outcome = parse_arguments(job, environment);
+  if (!outcome.run) {
+    if (const std::string fault = fault_of_host_check(arguments); !fault.empty()) return check_refused(fault);
+  }
   // The program starts earlier if some word is neither an option nor the value of one.
   if (outcome.run && outcome.options.program != program) {
     const std::string word = outcome.options.module ? "-m" : outcome.options.program.front();

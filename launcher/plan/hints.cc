@@ -61,7 +61,7 @@ constexpr ScriptHint kScriptHints[] = {
      "must see all of them"},
     {[](const PlanRequest& r) { return r.script.imports.dtensor && !r.script.imports.distrun; },
      "set DTENSOR_JOBS and DTENSOR_CLIENT_ID in the script first: without them TensorFlow's DTensor works alone in "
-     "each rank. The page \"Scripts of other frameworks\" of the documentation has the lines"},
+     "each rank. docs/reference/scripts-of-frameworks.md in the repository of distrun has the lines"},
 };
 
 // Scripts for tf.distribute that start without the option that they need.

@@ -93,10 +93,9 @@ def test_each_section_begins_with_whole_messages(page: Path) -> None:
 
 
 def test_help_names_pages() -> None:
-    titles = {page.read_text().partition("\n")[0].removeprefix("# ") for page in (ROOT / "docs").rglob("*.md")}
     named = re.findall(r'\.page = "([^"]+)"', (ROOT / "launcher/cli/help/topics.cc").read_text())
     assert named
-    assert [title for title in named if title not in titles] == []
+    assert [page for page in named if not (ROOT / page).is_file()] == []
 
 
 def test_there_are_enough() -> None:

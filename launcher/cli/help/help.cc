@@ -111,8 +111,8 @@ std::string entries_of(const HelpTopic& topic) {
 }
 
 std::string text_of(const HelpTopic& topic) {
-  return std::string(topic.heading) + "\n\n" + wrapped(topic.text, 0) + entries_of(topic) + "\nMore: the page \"" +
-         std::string(topic.page) + "\" of the documentation\n";
+  return std::string(topic.heading) + "\n\n" + wrapped(topic.text, 0) + entries_of(topic) +
+         "\nMore: " + std::string(topic.page) + " in the repository of distrun\n";
 }
 
 std::string list_of_topics() {

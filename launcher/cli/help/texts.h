@@ -17,7 +17,7 @@ struct HelpTopic {
   std::string_view heading;  // above its options in --help
   HelpOf of = HelpOf::kNone;
   std::string_view text;  // paragraphs, lists with "- ", and lines that begin with two blanks, which stay as they are
-  std::string_view page;  // the title of a page in the folder docs
+  std::string_view page;  // its file in the repository
 };
 
 struct OptionText {

@@ -15,7 +15,7 @@ constexpr HelpTopic kTopics[] = {
              "  distrun -np 4 train.py --epochs 3\n"
              "  distrun -np 4 -m package.train\n\n"
              "All words after the program are its arguments. Write -- before a program whose words include a lone :",
-     .page = "Options by task"},
+     .page = "docs/reference/options-by-task.md"},
     {.name = "hosts",
      .aliases = "slots ssh slurm allocation network kubernetes",
      .heading = "Choose hosts and reach them",
@@ -24,7 +24,7 @@ constexpr HelpTopic kTopics[] = {
              "Otherwise the job runs on this machine.\n\n"
              "It reaches hosts by ssh, and inside a Slurm job by srun. Each host needs the same version of distrun.\n\n"
              "  distrun -H node1:4,node2:4 python train.py",
-     .page = "Hosts and slots"},
+     .page = "docs/reference/hosts.md"},
     {.name = "placement",
      .aliases = "gpus gpu cores bind pinning",
      .heading = "Place ranks on cores and GPUs",
@@ -32,7 +32,7 @@ constexpr HelpTopic kTopics[] = {
      .text = "By default each rank has one GPU: the one whose number is the local rank. If there are more ranks than "
              "GPUs, ranks share them.\n\n"
              "--explain shows the place of each rank and the reason, and starts nothing.",
-     .page = "Placement on cores and GPUs"},
+     .page = "docs/reference/placement.md"},
     {.name = "environment",
      .aliases = "variables env secrets",
      .heading = "Pass environment variables",
@@ -41,20 +41,20 @@ constexpr HelpTopic kTopics[] = {
              "DISPLAY. On other hosts, ranks see that host's own values. To send yours, use -x NAME.\n\n"
              "Do not type a secret as -x NAME=VALUE, because other users can see your command line. Use -x NAME or "
              "--env-file.",
-     .page = "Environment variables of a rank"},
+     .page = "docs/reference/variables.md"},
     {.name = "frameworks",
      .aliases = "tensorflow torch pytorch horovod keras jax tf",
      .heading = "Run scripts of other frameworks",
      .of = HelpOf::kDistrun,
      .text = "Scripts for torchrun run without an option. Scripts for tf.distribute, Horovod, Slurm or Open MPI may "
              "need one of these. distrun prints a hint if it sees that a script needs one.",
-     .page = "Scripts of other frameworks"},
+     .page = "docs/reference/scripts-of-frameworks.md"},
     {.name = "output",
      .aliases = "input lines logs terminal log timeline",
      .heading = "See output, give input",
      .of = HelpOf::kDistrun,
      .text = "distrun shows the lines of all ranks, each with the number of its rank. Standard input goes to rank 0.",
-     .page = "Output and input"},
+     .page = "docs/reference/output.md"},
     {.name = "end",
      .aliases = "failure timeout preemption signals",
      .heading = "End the job",
@@ -64,14 +64,14 @@ constexpr HelpTopic kTopics[] = {
              "--grace is over.\n\n"
              "Ctrl-C sends INT to the ranks. A second Ctrl-C kills them at once. Ctrl-\\ shows where the ranks are, "
              "and the job goes on.",
-     .page = "How a job ends"},
+     .page = "docs/reference/end-of-a-job.md"},
     {.name = "waits",
      .aliases = "hang hangs limits stall deadlock",
      .heading = "Limit how long ranks wait",
      .of = HelpOf::kDistrun,
      .text = "These settings say when distrun warns about a wait, and when it ends the job. To see where the ranks of "
              "a job are now, press Ctrl-\\ or send QUIT to distrun.",
-     .page = "Waits and time limits"},
+     .page = "docs/reference/waits.md"},
     {.name = "backends",
      .aliases = "backend tensors tuning performance",
      .heading = "Choose how tensors move",
@@ -82,19 +82,19 @@ constexpr HelpTopic kTopics[] = {
              "- tcp: a ring of connections\n"
              "- hierarchical: one backend inside the hosts, another one between them\n"
              "- gloo, mpi, nccl: plug-ins that use these libraries",
-     .page = "What each backend can do"},
+     .page = "docs/reference/backends.md"},
     {.name = "security",
      .aliases = "encryption protection",
      .heading = "Protect tensors between hosts",
      .of = HelpOf::kDistrun,
      .text = "Control messages between hosts are always encrypted. Tensors are not, unless you give --encrypt.",
-     .page = "Encrypt tensors between hosts"},
+     .page = "docs/howto/encrypt-tensors.md"},
     {.name = "plan",
      .aliases = "explain version about",
      .heading = "See the plan, and facts about distrun",
      .of = HelpOf::kDistrun,
      .text = "  distrun --explain -np 4 train.py",
-     .page = "Options by task"},
+     .page = "docs/reference/options-by-task.md"},
     {.name = "check",
      .aliases = "",
      .heading = "Check a machine, or several hosts",
@@ -105,7 +105,7 @@ constexpr HelpTopic kTopics[] = {
              "/dev/shm, limits, clocks, latency and bandwidth of each pair. Inside an allocation of several hosts it "
              "does the same for these hosts.\n\n"
              "With hosts, the options of distrun that choose hosts and reach them work too: `distrun help hosts`.",
-     .page = "Hosts and slots"},
+     .page = "docs/reference/hosts.md"},
     {.name = "agent",
      .aliases = "agents",
      .heading = "Add a host to a job that waits for agents",
@@ -115,7 +115,7 @@ constexpr HelpTopic kTopics[] = {
              "  head -c 32 /dev/urandom > key; chmod 600 key     # once; copy the file to all hosts\n"
              "  distrun -np 16 --agents 2 --listen 7000 --key-file key python train.py\n"
              "  distrun agent --connect HEAD:7000 --key-file key     # on each host",
-     .page = "Run on Kubernetes"},
+     .page = "docs/howto/kubernetes.md"},
     {.name = "settings",
      .aliases = "setting",
      .heading = "Four ways to set a setting",
@@ -127,7 +127,7 @@ constexpr HelpTopic kTopics[] = {
              "- the config file: backend = tcp, with distrun --config FILE\n\n"
              "A size has a unit, as in 128k or 4MiB. A time is in seconds, unless it has a unit, as in 500ms. "
              "`distrun help` with the name of a setting shows its text.",
-     .page = "Settings"},
+     .page = "docs/reference/settings.md"},
     {.name = "exit-codes",
      .aliases = "codes exit",
      .heading = "What the exit code means",
@@ -147,7 +147,7 @@ constexpr HelpTopic kTopics[] = {
              "  130       the launcher got INT (Ctrl-C)\n"
              "  141       the reader of standard output went away\n"
              "  143       the launcher got TERM",
-     .page = "Exit codes"},
+     .page = "docs/reference/exit-codes.md"},
 };
 
 }  // namespace

@@ -56,6 +56,7 @@ def shell(*options: str, script: str, **more: object) -> Completed:
         (["check", "-H", "h1,h2", "--nproc-per-node", "2"], 64, "check: leave out --nproc-per-node: a check"),
         (["check", "word"], 64, "check: word is not an option. Type distrun check --help"),
         (["check", "--jsno"], 64, "check: --jsno is not an option; did you mean --json?"),
+        (["check", "-H", "localhost:1", "--jsno"], 64, "check: --jsno is not an option; did you mean --json?"),
         (["agent", "--conect", "h:1"], 64, "--conect is not an option of distrun agent; did you mean --connect?"),
         (["agent", "--key_file"], 64, "distrun agent: --key-file needs a value"),
         (["–np", "2", "true"], 64, "The text has the character U+2013 (en dash)"),  # noqa: RUF001

@@ -354,3 +354,11 @@ def test_refusals(key: Path, arguments: list[str], code: int, text: str) -> None
     done = subprocess.run([launcher_path(), *words], capture_output=True, text=True, timeout=30)
     assert done.returncode == code, done.stderr
     assert text in done.stderr
+
+
+def test_an_agent_that_a_person_starts_says_what_starts_it() -> None:
+    done = subprocess.run(
+        [launcher_path(), "agent"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr.startswith("distrun agent: distrun starts this itself") and done.stderr.count("\n") == 1

@@ -67,7 +67,7 @@ TEST_CASE("every topic has a text, and every option a topic") {
     const std::string text = help_on(std::string(topic.name));
     check_width(text);
     CHECK(text.starts_with(std::string(topic.heading) + "\n\n"));
-    CHECK(has(text, "\nMore: the page \""));
+    CHECK(has(text, "\nMore: docs/"));
     CHECK(has(help_text(HelpOf::kDistrun), std::string(topic.name)));
   }
   for (const OptionText& option : option_texts()) {
@@ -112,7 +112,7 @@ TEST_CASE("a name may be a topic, an option or another word for a topic") {
   CHECK(help_on("gpus") == help_on("placement"));
   CHECK(has(help_on("exit-codes"), "  75 "));
   CHECK(has(help_about({"end", "--tty"}).text,
-            "More: the page \"How a job ends\" of the documentation\n\n  --tty RANK\n"));
+            "More: docs/reference/end-of-a-job.md in the repository of distrun\n\n  --tty RANK\n"));
 }
 
 TEST_CASE("an option of another launcher is answered with what to type instead") {

@@ -211,6 +211,20 @@ TEST_CASE("_ may stand for - in every long option, and in nothing else") {
         std::string::npos);
 }
 
+TEST_CASE("a check of hosts answers to a wrong word for itself, with its own options") {
+  const auto answer = [](const std::vector<std::string>& words) {
+    const ParseOutcome outcome = host_check_job(words, {});
+    CHECK_FALSE(outcome.run);
+    return outcome.text;
+  };
+  CHECK(answer({"-H", "h1", "--nope"}) == "distrun: check: --nope is not an option\n");
+  CHECK(answer({"-H", "h1", "--jsn"}) == "distrun: check: --jsn is not an option; did you mean --json?\n");
+  CHECK(answer({"--netwrk=eth0", "-H", "h1"}) ==
+        "distrun: check: --netwrk=eth0 is not an option; did you mean --network?\n");
+  CHECK(answer({"--host"}) == "distrun: check: --host needs a value: HOST[:SLOTS],...\n");
+  CHECK(host_check_job({"-H", "h1", "--ssh-port", "22", "--json"}, {}).run);
+}
+
 TEST_CASE("--allow-run-as-root is for mpirun, which --mpi starts") {
   CHECK(parsed({"--mpi", "--allow-run-as-root", "p"}).hosts.mpi_as_root);
   CHECK(parsed({"-allow-run-as-root", "--mpi=mpirun", "p"}).hosts.mpi_as_root);
