@@ -20,8 +20,13 @@ MASKS = (
     (re.compile(r"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) #"), "#"),
     (re.compile(r"\s+"), " "),
 )
-# Open MPI's mpirun prints this if its child has called exec before mpirun has put it into a group of its own.
-BY_CHANCE = re.compile(r"\[[\w.-]+:\d+\] plm:rsh: Warning: setpgid\(\d+,\d+\) failed in parent with errno=")
+WORDS_LEFT_OUT = re.compile(rf"(?:^|(?<=\s)){re.escape(LEFT_OUT)}(?=\s|$)")
+# Open MPI's mpirun prints the first if its child has called exec before mpirun has put it into a group of its own, and
+# torch the second where no name server answers.
+BY_CHANCE = re.compile(
+    r"\[[\w.-]+:\d+\] plm:rsh: Warning: setpgid\(\d+,\d+\) failed in parent with errno="
+    r"|(?:\[\d+\] )?\[W.* socket\.cpp:\d+\] \[c10d\] The hostname of the client socket cannot be retrieved"
+)
 
 
 def masked(line: str) -> str:
@@ -38,9 +43,10 @@ def lines_of(text: str) -> list[str]:
 
 
 def has_parts(line: str, printed: str) -> bool:
-    """True if ` ... ` in the page's line stands for words of the printed line, which is masked, or for none."""
-    parts = [re.escape(masked(part)) for part in line.split(f" {LEFT_OUT} ")]
-    return len(parts) > 1 and re.fullmatch(" (?:.+ )?".join(parts), printed) is not None
+    """True if `...` in the page's line stands for words of the printed line, which is masked, or for none."""
+    parts = [masked(part) for part in WORDS_LEFT_OUT.split(line)]
+    pattern = "(?: .+)?".join(f" {re.escape(part)}" if part else "" for part in parts)
+    return len(parts) > 1 and re.fullmatch(pattern, f" {printed}") is not None
 
 
 def differences(expected: Iterable[str], output: str) -> list[str]:

@@ -21,6 +21,7 @@ from pathlib import Path
 STEERING = re.compile(r"\s*% (file|setup|exit|environment|hosts|not run here): (.+?)\s*$")
 FENCE = re.compile(r"(?P<indent>\s*)(?P<fence>`{3,})(?P<language>[^`\s]*)[^`]*$")
 LEFT_OUT = "..."
+TERMINAL = ("bash", "sh", "text")  # languages of what a terminal shows
 
 
 class PageError(ValueError):
@@ -52,6 +53,7 @@ class Page:
     slurm: bool = False  # the hosts are its nodes
     steps: list[File | Command] = field(default_factory=list)
     not_run: list[tuple[int, str]] = field(default_factory=list)  # line, reason
+    not_checked: list[Block] = field(default_factory=list)  # terminal blocks that no test runs
 
     @property
     def commands(self) -> list[Command]:
@@ -151,6 +153,8 @@ class Reader:
             self.page.steps += commands_of(block, code)
         elif waiting:
             raise PageError(f"line {block.line}: '% {next(iter(waiting))}:' stands before no console block")
+        elif block.language in TERMINAL:
+            self.page.not_checked.append(block)
 
     def end(self) -> Page:
         if self._waiting:

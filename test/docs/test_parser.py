@@ -45,6 +45,15 @@ def test_a_block_that_is_not_run() -> None:
     assert page.steps == [] and page.not_run == [(2, "needs Slurm")]
 
 
+def test_a_terminal_block_that_no_test_runs() -> None:
+    steered = (
+        "% file: a\n" + block("x", language="bash") + "% not run here: needs Slurm\n" + block("x", language="bash")
+    )
+    assert parse(steered + block("x", language="python")).not_checked == []
+    found = parse(steered + block("x", language="bash") + block("x", language="text")).not_checked
+    assert [one.line for one in found] == [9, 12]
+
+
 def test_a_directive_with_an_argument_is_a_block_too() -> None:
     assert parse("```{include} ../a.md\n:relative-docs: docs/\n```\n" + block("$ ls")).commands == [
         Command(5, "ls", ())
@@ -115,9 +124,11 @@ def test_lines_left_out() -> None:
 
 
 def test_words_left_out_of_a_line() -> None:
-    assert differences(["a 1 ... b", "a ..."], "a  2 x y b\na\n") == ["- a ...", "+ a"]
+    assert differences(["a 1 ... b"], "a  2 x y b\n") == []
     assert differences(["a ... b"] * 2, "a b\na c b\n") == []
     assert differences(["a ... b"], "a ... b\n") == []
+    assert differences(["... b 1", "a ..."], "x b 2\na c\n") == []
+    assert differences(["a..."], "abc\n") == ["- a...", "+ abc"]
     assert differences(["a ... b"], "ax b\n") == ["- a ... b", "+ ax b"]
     assert differences(["a ... b"], "a xb\n") == ["- a ... b", "+ a xb"]
 
