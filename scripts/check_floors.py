@@ -34,7 +34,7 @@ ORDERS: dict[str, list[str]] = {
     "runtime/net": ["bytes", "identity", "secure", "store", "host", "control", "launchers"],
     "runtime/engine": ["protocol", "readiness", "agreement", "run", "monitoring", "callers", ""],
     "launcher": ["", "plan", "spawn", "protocol", "report", "agent", "job", "cli"],
-    "launcher/report": ["lines", ""],
+    "launcher/report": ["lines", "errors", ""],
     "launcher/plan": ["hosts", "place", "environment", "schedulers", "network", ""],
     "launcher/agent": ["preflight", "lease", ""],
     "launcher/cli": ["help", ""],

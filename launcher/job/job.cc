@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "launcher/exit_codes.h"
+#include "launcher/job/start/missing_hosts.h"
 #include "launcher/plan/hints.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/report/failure_report.h"
-#include "launcher/spawn/carrier_path.h"
 #include "launcher/spawn/descendants.h"
-#include "launcher/spawn/remote_command.h"
 #include "runtime/net/bytes/open_files.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/host/host_candidates.h"
@@ -251,7 +250,7 @@ void Job::after_round() {
   if (screen_->reader_gone()) ranks_.reader_gone();
   if (config_.end_by && now >= *config_.end_by && !ranks_.ending()) {
     const std::string text = text_of_timeout();
-    if (ranks_.time_out(now)) screen_.print(text);
+    if (ranks_.time_out(now, running_ ? "" : text)) screen_.print(text);
   }
   advance();
   if (state_ != start_.get()) start_.reset();
@@ -259,20 +258,18 @@ void Job::after_round() {
 
 std::string Job::text_of_timeout() const {
   const std::string seconds = seconds_text(config_.options().end.timeout) + " s";
-  if (!config_.options().end.check) return "the job has run for " + seconds + ", which is its --timeout; ending it";
-  std::vector<std::string> late;
-  std::string paths;
-  for (const auto& agent : agents_.all()) {
-    if (running_ ? ranks_.all_came(*agent) : start_->has_answered(*agent)) continue;
-    late.push_back(agent->host);
-    if (!agent->by_ssh || agent->gone() || late.size() > kMostPaths) continue;
-    const std::string fault = path_fault(path_of_carrier(agent->handle.process.pid()));
-    if (!fault.empty()) paths += "\n  this machine -> " + agent->host + ": " + fault;
+  if (running_ && !config_.options().end.check) {
+    return "the job has run for " + seconds + ", which is its --timeout; ending it";
   }
-  const std::string who = late.empty() ? "all hosts have answered, and are still measuring"
-                                       : "no answer from " + join(late, ", ") + " (" + std::to_string(late.size()) +
-                                             " of " + std::to_string(agents_.size()) + " hosts)";
-  return "distrun check has not finished within " + seconds + ": " + who + "; --timeout gives it more time" + paths;
+  const std::string missing = missing_hosts(agents_, [this](const AgentLink& agent) {
+    return running_ ? ranks_.all_came(agent) : start_->has_answered(agent);
+  });
+  if (config_.options().end.check) {
+    return "distrun check has not finished within " + seconds + "; --timeout gives it more time: " +
+           (missing.empty() ? "all hosts have answered, and are still measuring" : missing);
+  }
+  return "the job has not started within " + seconds + ", which is its --timeout: " +
+         (missing.empty() ? "all hosts have answered, and are still preparing" : missing);
 }
 
 void Job::give_credit() {

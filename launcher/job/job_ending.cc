@@ -2,11 +2,12 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "launcher/job/job_running.h"
 #include "launcher/plan/hosts/text.h"
-#include "launcher/report/lines/interrupts_folded.h"
+#include "launcher/report/errors/interrupts_folded.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
 
@@ -119,6 +120,7 @@ void JobEnding::report_first_cause() {
   add_output(report);
   report.exit_code = ranks_.verdict().exit_code();
   report.hang = ranks_.hangs().facts();
+  report.last_lines_shown = output_.shows_last_lines(report.rank);
   output_.print(first_cause_report(report));
 }
 
@@ -132,7 +134,49 @@ std::vector<Follower> JobEnding::followers() const {
                    .cause = cause_of_end(end->signal, end->exit_code, end->out_of_memory),
                    .last_line = output_.last_word(rank),
                    .ended_by_us = end->by_agent});
+    if (first >= 0) out.back().relation = relation_of(out.back());
+    const auto raised = output_.last_exception(rank);
+    if (out.back().relation == Follower::Relation::kOther) {
+      out.back().cause.exception = exception_with_place(printable(raised->text), raised->place);
+    }
   }
+  return out;
+}
+
+// Ranks that fail by themselves, at nearly the same time as the first one, do not follow from it. If an operation has
+// failed, it is the operation of all of them.
+Follower::Relation JobEnding::relation_of(const Follower& follower) const {
+  using Relation = Follower::Relation;
+  const FailureReport& first = *ranks_.verdict().failure();
+  const CauseKind kind = first.cause.kind;
+  const bool by_itself = kind == CauseKind::kExited || kind == CauseKind::kRaised || kind == CauseKind::kKilled;
+  if (!by_itself || !first.tensor.empty()) return Relation::kFollows;
+  const auto own = output_.last_exception(follower.rank);
+  const auto of_first = output_.last_exception(first.rank);
+  const bool same_exception = own && of_first && own->text == of_first->text;
+  // A signal of the launcher may come after the traceback of a rank, and before its end.
+  if (follower.ended_by_us) return same_exception ? Relation::kSame : Relation::kFollows;
+  const bool same_end = kind == CauseKind::kRaised
+                            ? same_exception
+                            : follower.cause.kind == kind && follower.cause.signal == first.cause.signal &&
+                                  follower.cause.exit_code == first.cause.exit_code;
+  if (same_end && output_may_explain(follower.cause) && !follower.last_line.empty() &&
+      follower.last_line == output_.last_word(first.rank)) {
+    return Relation::kSame;
+  }
+  const bool knows_first = ranks_.verdict().sessions().had(follower.rank);
+  return own && !knows_first && follower.cause.kind == CauseKind::kExited ? Relation::kOther : Relation::kFollows;
+}
+
+// Python that has just started dies of the signal before it can print a traceback.
+std::vector<int> JobEnding::interrupted_early() const {
+  std::vector<int> out = output_.interrupted();
+  if (out.empty()) return out;
+  for (int rank = 0; rank < ranks_.members().size(); ++rank) {
+    const auto& end = ranks_.verdict().end_of(rank);
+    if (end && end->signal == SIGINT && !end->wrote && !ranks_.verdict().sessions().had(rank)) out.push_back(rank);
+  }
+  std::sort(out.begin(), out.end());
   return out;
 }
 
@@ -141,10 +185,10 @@ void JobEnding::report_end(bool keep_back) {
   const bool host_lost =
       failure && (failure->cause.kind == CauseKind::kHostLost || failure->cause.kind == CauseKind::kOwnNetwork ||
                   failure->cause.kind == CauseKind::kNetworkBroken || failure->cause.kind == CauseKind::kCarrierLost);
-  if (const auto folded = output_.interrupted(); !folded.empty()) output_.print(interrupted_text(folded));
+  if (const auto early = interrupted_early(); !early.empty()) output_.print(interrupted_text(early));
   if (ranks_.verdict().rank_failed()) report_first_cause();
   if (!ranks_.verdict().rank_failed()) output_.print(exceptions_text(ranks_.hangs().facts()));
-  if (!ranks_.verdict().rank_failed() && !host_lost) return;
+  if (!ranks_.verdict().rank_failed() && !host_lost) return output_.show_kept_back(-1, Clock::now());
   for (int rank = 0; rank < ranks_.members().size(); ++rank) {
     const auto& end = ranks_.verdict().end_of(rank);
     if (rank == failure->rank || !end || end->signal != 0 || end->exit_code != 0) continue;

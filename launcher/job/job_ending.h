@@ -45,7 +45,9 @@ class JobEnding final : public JobState {
   void drained(int rank);
   void add_output(FailureReport& report) const;
   void report_first_cause();
+  [[nodiscard]] std::vector<int> interrupted_early() const;
   [[nodiscard]] std::vector<Follower> followers() const;
+  [[nodiscard]] Follower::Relation relation_of(const Follower& follower) const;
 
   AgentLinks& agents_;
   RankMonitor& ranks_;

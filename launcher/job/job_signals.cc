@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include "launcher/job/job.h"
+#include "launcher/job/start/missing_hosts.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/report/failure_report.h"
 
@@ -45,10 +46,18 @@ void Job::on_signals() {
 // Handles a signal that asks for the end of the job.
 void Job::interrupt(int number, const std::string& who) {
   const bool first = !ranks_.ending();
+  std::string missing;
+  if (first && !running_) {
+    missing = missing_hosts(agents_, [this](const AgentLink& agent) { return start_->has_answered(agent); });
+  }
   ranks_.interrupt(number, Clock::now());
   if (ranks_.verdict().interrupted_again()) screen_->end_soon();
   advance();
   if (!first) return;
+  if (!running_) {
+    return screen_.print((number == SIGINT ? "interrupted" : who + " got " + signal_name(number)) +
+                         "; no rank has started" + (missing.empty() ? "" : ": " + missing));
+  }
   const std::string grace = seconds_text(config_.options().end.grace) + " s to end";
   if (number == SIGINT) {
     return screen_.print("interrupted; ranks get INT and " + grace +

@@ -33,11 +33,15 @@ class Screen final : public RankOutput {
   void print(const std::string& text) override { output_->print(text); }
   void write(const StreamBytes& bytes, TimePoint now) override { output_->write(bytes, now); }
   void finish(int rank, TimePoint now) override { output_->finish(rank, now); }
-  void keep_back_all_but(int rank) override { output_->errors().keep_back_all_but(rank); }
-  void show_kept_back(int rank, TimePoint now) override { output_->show_kept_back(rank, now); }
+  void keep_back(int rank) override { output_->errors().keep_back(rank); }
+  void keep_back_all_but(int rank) override {
+    output_->show_errors({{.rank = rank, .pieces = output_->errors().keep_back_all_but(rank)}}, Clock::now());
+  }
+  void show_kept_back(int rank, TimePoint now) override { output_->show_errors(output_->errors().release(rank), now); }
   void fold_interrupts(const std::vector<int>& ranks) override { output_->errors().fold_interrupts(ranks); }
   [[nodiscard]] std::vector<int> interrupted() const override { return output_->errors().interrupted(); }
   [[nodiscard]] std::vector<std::string> last_lines(int rank) const override { return output_->last_lines().of(rank); }
+  [[nodiscard]] bool shows_last_lines(int rank) override { return output_->shows_last_lines(rank, Clock::now()); }
   [[nodiscard]] std::string last_word(int rank) const override { return output_->last_lines().most_informative(rank); }
   [[nodiscard]] std::optional<RaisedException> last_exception(int rank) const override {
     return output_->last_lines().exception(rank);

@@ -209,6 +209,7 @@ std::string first_cause_report(const FailureReport& failure) {
     out += std::string(" left early: it ") +
            (cause.ran_on ? "called shutdown() while other ranks still needed it, and its process ran on"
                          : "exited with code 0 while other ranks still needed it");
+    if (!failure.tensor.empty()) out += " for '" + failure.tensor + "'";
   } else {
     out += (cause.kind == CauseKind::kKilled   ? " was "
             : cause.kind == CauseKind::kRaised ? " failed: "
@@ -222,6 +223,7 @@ std::string first_cause_report(const FailureReport& failure) {
   out += exceptions_text(failure.hang, cause.exception.empty() ? -1 : failure.rank);
   // The screen already shows the rank's own report of its error.
   if (cause.kind == CauseKind::kRaised || !cause.exception.empty()) return out;
+  if (failure.last_lines_shown && !failure.last_lines.empty()) return out;
   if (failure.last_lines.empty()) return out + (deadlock ? rank : "It") + " had printed nothing.\n";
   out += "The last lines " + (deadlock ? rank : "it") + " wrote:\n";
   for (const std::string& line : failure.last_lines) out += "| " + line + "\n";
@@ -253,7 +255,10 @@ std::string lost_connection_report(const LostConnection& lost) {
          ") has ended or has closed it" + (lost.remote ? ", or the network between them fails" : "");
 }
 
-std::string follow_up_report(const std::vector<Follower>& followers, bool kept_back, bool of_a_path) {
+namespace {
+
+// Of ranks that ended because of the first cause. Empty without any.
+std::string ends_of(const std::vector<Follower>& followers, bool kept_back, bool of_a_path) {
   if (followers.empty()) return {};
   std::map<std::pair<bool, std::string>, std::size_t> ends;  // by whether a signal ended it, and the text
   std::size_t ended = 0;
@@ -272,6 +277,29 @@ std::string follow_up_report(const std::vector<Follower>& followers, bool kept_b
   const std::string all = parts.size() == 1 ? (first.first ? was(count) : " ") + first.second + " because of it."
                                             : " ended because of it: " + join(parts, ", ") + ".";
   return others + all + (kept_back ? " --all-errors shows their errors." : "");
+}
+
+}  // namespace
+
+std::string follow_up_report(const std::vector<Follower>& followers, bool kept_back, bool of_a_path) {
+  using Relation = Follower::Relation;
+  constexpr std::size_t kMostOthers = 4;
+  std::vector<Follower> following;
+  std::vector<std::string> lines;
+  std::size_t same = 0;
+  std::size_t others = 0;
+  for (const Follower& one : followers) {
+    if (one.relation == Relation::kFollows) following.push_back(one);
+    if (one.relation == Relation::kSame) ++same;
+    if (one.relation != Relation::kOther || ++others > kMostOthers) continue;
+    lines.push_back("rank " + std::to_string(one.rank) + " failed too: it " + text_of(one.cause) + ".");
+  }
+  if (others > kMostOthers) lines.push_back(counted(others - kMostOthers, "other rank") + " failed in other ways.");
+  if (same > 0) lines.insert(lines.begin(), counted(same, "other rank") + " failed in the same way.");
+  if (const std::string text = ends_of(following, kept_back, of_a_path); !text.empty()) {
+    lines.push_back(lines.empty() ? text : capitalized(text));
+  }
+  return join(lines, "\n");
 }
 
 }  // namespace distrun::launcher

@@ -70,12 +70,18 @@ struct Cause {
   std::optional<BrokenLink> link{};
 };
 
-// A rank that failed after the first cause.
+// A rank that failed too.
 struct Follower {
+  enum class Relation {
+    kFollows,  // it ended because of the first cause
+    kSame,     // it failed by itself, in the same way as the first rank
+    kOther,    // it failed by itself, in another way; `cause` has its exception
+  };
   int rank = 0;
   Cause cause;
   std::string last_line;  // last output line, or empty
   bool ended_by_us = false;
+  Relation relation = Relation::kFollows;
 };
 
 struct FailureReport {
@@ -87,6 +93,7 @@ struct FailureReport {
   std::string tensor;    // empty: none or unknown
   net::CodePlace place;  // empty file: unknown
   std::vector<std::string> last_lines;
+  bool last_lines_shown = false;  // the user has just seen them on the screen
   std::vector<Follower> followers;
   HangFacts hang;                // the state of ranks that had waited long for others
   std::optional<int> exit_code;  // of the launcher; none: not known yet

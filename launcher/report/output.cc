@@ -10,7 +10,6 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr int kOwnStream = -1;
 constexpr int kFiles = 2;  // as a destination
 // How often a log shows the state of a progress bar.
 constexpr Duration kBar = std::chrono::seconds(10);
@@ -49,8 +48,8 @@ Output::Output(const OutputConfig& config, JobLogs logs)
       last_lines_(config.hosts.size()),
       errors_(config.hosts.size(), config.options.all_errors),
       unfinished_(config.hosts.size() * 2),
-      fold_(config.hosts.size()),
       screen_(config.draws),
+      screen_lines_(tags_, screen_, config.options.fold, config.colour, config.hosts.size()),
       logs_(std::move(logs)) {
   watches_.emplace(0, DestinationWatch(screen_.name(0), "the job ends"));
   if (!screen_.shared()) {
@@ -58,7 +57,7 @@ Output::Output(const OutputConfig& config, JobLogs logs)
   }
   if (logs_.on()) watches_.emplace(kFiles, DestinationWatch(config.options.directory + " (--output-dir)", ""));
   // There are no ranks before the hosts have reported their slots.
-  if (const int rank = config.options.input.terminal; rank >= 0 && !config.hosts.empty()) fold_.finished(rank);
+  if (const int rank = config.options.input.terminal; rank >= 0 && !config.hosts.empty()) screen_lines_.finished(rank);
 }
 
 void Output::write(const StreamBytes& bytes, TimePoint now) {
@@ -71,7 +70,7 @@ void Output::write(const StreamBytes& bytes, TimePoint now) {
   stream.assembler.feed(text,
                         [&](Piece piece) { add_piece(bytes.rank, bytes.stream, std::move(piece), written, now); });
   follow_line(bytes.rank, bytes.stream, now);
-  show(fold_.take(now), now);
+  screen_lines_.show_due(now);
   if (bytes.rank == config_.options.input.terminal) return screen_.sink(0).raw(text, now);
   if (screen_.draws(bytes.stream) && stream.assembler.has_bars()) {
     draw(bytes.rank, bytes.stream, stream.assembler.bars());
@@ -83,17 +82,18 @@ void Output::finish(int rank, TimePoint now) {
     streams_[stream_id(rank, i)].assembler.finish([&](Piece piece) { add_piece(rank, i, std::move(piece), now, now); });
     follow_line(rank, i, now);
   }
-  for (Piece& piece : errors_.finish(rank)) show(rank, 1, std::move(piece), now);
-  fold_.finished(rank);
-  show(fold_.take(now), now);
+  screen_lines_.show(rank, 1, errors_.finish(rank), now);
+  screen_lines_.finished(rank);
+  screen_lines_.show_due(now);
 }
 
 void Output::add_piece(int rank, int index, Piece piece, TimePoint written, TimePoint now) {
   last_lines_.add(rank, index, piece, written);
   log(rank, index, piece, written, now);
-  if (rank == config_.options.input.terminal) return;
-  if (index == 0) return show(rank, index, std::move(piece), now);
-  for (Piece& shown : errors_.pass(rank, std::move(piece))) show(rank, index, std::move(shown), now);
+  if (rank == config_.options.input.terminal) return screen_lines_.seen(rank, piece);
+  if (index == 0) return screen_lines_.show(rank, index, std::move(piece), now);
+  const bool first = !screen_lines_.folds(index);
+  screen_lines_.show(rank, index, errors_.pass(rank, std::move(piece), first, now), now);
 }
 
 void Output::log(int rank, int index, const Piece& piece, TimePoint written, TimePoint now) {
@@ -136,7 +136,7 @@ void Output::draw_again(int rank, int index, TimePoint now) {
 
 // A bar or a prompt must not appear before the earlier lines of its rank.
 void Output::draw(int rank, int index, std::vector<std::string> lines) {
-  if ((index == 1 && errors_.silences(rank)) || fold_.holds(rank)) return;
+  if ((index == 1 && errors_.silences(rank)) || screen_lines_.holds(rank)) return;
   const std::size_t most = screen_.most_drawn(index);
   if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
   screen_.sink(index).draw(tags_.tag({rank}, config_.colour), lines);
@@ -149,44 +149,23 @@ void Output::show_paused(int rank, int index, TimePoint now) {
   for (const std::string& bar : assembler.take_bars()) {
     const Piece piece{.text = bar + '\n'};
     log(rank, index, piece, now, now);
-    show(rank, index, piece, now);
-  }
-}
-
-void Output::show(int rank, int index, Piece piece, TimePoint now) {
-  const std::string stamp = tags_.stamp(Duration::zero());
-  const Folding fold = config_.options.fold;
-  const bool folds = fold == Folding::kAlways || (fold == Folding::kOnTerminal && screen_.is_tty(index));
-  if (folds && piece.begins && piece.ends) {
-    return fold_.add({.stream = index, .stamp = stamp, .text = std::move(piece.text), .ranks = {rank}, .since = now});
-  }
-  show(fold_.take_up_to(rank, now), now);
-  const bool colour = config_.colour && screen_.is_tty(index);
-  screen_.sink(index).add(rank * 2 + index, stamp + tags_.tag({rank}, colour), std::move(piece), now);
-}
-
-void Output::show(std::vector<Fold::Line> lines, TimePoint now) {
-  for (Fold::Line& line : lines) {
-    const bool colour = config_.colour && screen_.is_tty(line.stream);
-    screen_.sink(line.stream)
-        .add(line.ranks.front() * 2 + line.stream, line.stamp + tags_.tag(line.ranks, colour),
-             {.text = std::move(line.text)}, now);
+    screen_lines_.show(rank, index, piece, now);
   }
 }
 
 void Output::print(const std::string& text) { print_to(1, text, Clock::now()); }
 
 void Output::print_to(int stream, const std::string& text, TimePoint now) {
-  show(fold_.take_all(), now);
+  screen_lines_.show_all(now);
   if (text.empty()) return;
   const std::string stamp = tags_.stamp(Duration::zero());
   const std::string lines = distrun_lines(text);
-  screen_.sink(stream).add(kOwnStream, stamp, {.text = lines}, now);
-  logs_.add(now, {.stream = kOwnStream, .tag = stamp, .piece = {.text = lines}});
+  screen_lines_.print(stream, stamp, lines, now);
+  logs_.add(now, {.stream = ScreenLines::kOwnStream, .tag = stamp, .piece = {.text = lines}});
 }
 
-void Output::show_kept_back(int rank, TimePoint now) {
-  for (Piece& piece : errors_.release(rank)) show(rank, 1, std::move(piece), now);
+void Output::show_errors(std::vector<ErrorLines::Of> lines, TimePoint now) {
+  for (ErrorLines::Of& one : lines) screen_lines_.show(one.rank, 1, std::move(one.pieces), now);
 }
 
 void Output::watch(Poller& poller) {
@@ -215,7 +194,8 @@ void Output::tick(TimePoint now) {
     for (const std::string& text : watch.faults(state(place), phase_)) print_for(place, text, now);
   }
   show_unfinished(now);
-  show(fold_.take(now), now);
+  show_errors(errors_.due(now), now);
+  screen_lines_.show_due(now);
   screen_.tick(now);
   logs_.tick(now);
   // Comes last. The text just added may be so much that agents get no credit, and then only this deadline wakes the
@@ -228,7 +208,9 @@ void Output::tick(TimePoint now) {
 }
 
 std::optional<TimePoint> Output::deadline() const {
-  auto next = earlier(earlier(screen_.deadline(), logs_.deadline()), earlier(fold_.deadline(), unfinished_.deadline()));
+  auto next =
+      earlier(earlier(screen_.deadline(), logs_.deadline()), earlier(screen_lines_.deadline(), unfinished_.deadline()));
+  next = earlier(next, errors_.deadline());
   for (const auto& [place, watch] : watches_) next = earlier(next, watch.deadline(phase_));
   return next;
 }
@@ -253,7 +235,8 @@ void Output::finish_all() {
   phase_.finished = true;
   const TimePoint now = Clock::now();
   for (std::size_t i = 0; i * 2 < streams_.size(); ++i) finish(static_cast<int>(i), now);
-  show(fold_.take_all(), now);
+  show_errors(errors_.due(TimePoint::max()), now);
+  screen_lines_.show_all(now);
   logs_.flush(now);
 }
 

@@ -13,14 +13,14 @@
 #include "launcher/options.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/report/destination_watch.h"
+#include "launcher/report/errors/error_lines.h"
 #include "launcher/report/job_logs.h"
-#include "launcher/report/lines/error_lines.h"
-#include "launcher/report/lines/fold.h"
 #include "launcher/report/lines/last_lines.h"
 #include "launcher/report/lines/line_assembler.h"
 #include "launcher/report/lines/line_tags.h"
 #include "launcher/report/lines/time_order.h"
 #include "launcher/report/lines/unfinished_lines.h"
+#include "launcher/report/screen_lines.h"
 #include "launcher/report/standard_streams.h"
 
 namespace distrun::launcher {
@@ -47,9 +47,11 @@ class Output {
 
   // Which lines of standard error are shown.
   ErrorLines& errors() { return errors_; }
-  // Shows the lines of this rank that were kept back.
-  void show_kept_back(int rank, TimePoint now);
+  // Shows lines that it has held until now.
+  void show_errors(std::vector<ErrorLines::Of> lines, TimePoint now);
   [[nodiscard]] const LastLines& last_lines() const { return last_lines_; }
+  // True if the last lines of this rank are among the last lines above those that print() would add now.
+  bool shows_last_lines(int rank, TimePoint now) { return screen_lines_.shows(rank, last_lines_.of(rank), now); }
 
   void watch(Poller& poller);
   void tick(TimePoint now);
@@ -81,8 +83,6 @@ class Output {
   [[nodiscard]] DestinationState state(int place) const { return place == 2 ? logs_.state() : screen_.state(place); }
   [[nodiscard]] std::size_t largest_backlog() const;
   void add_piece(int rank, int stream, Piece piece, TimePoint written, TimePoint now);
-  void show(int rank, int stream, Piece piece, TimePoint now);
-  void show(std::vector<Fold::Line> lines, TimePoint now);
   void log(int rank, int stream, const Piece& piece, TimePoint written, TimePoint now);
   void follow_line(int rank, int stream, TimePoint now);
   void show_unfinished(TimePoint now);
@@ -100,8 +100,8 @@ class Output {
   LastLines last_lines_;
   ErrorLines errors_;
   UnfinishedLines unfinished_;
-  Fold fold_;
   StandardStreams screen_;
+  ScreenLines screen_lines_;
   JobLogs logs_;
   std::map<int, DestinationWatch> watches_;  // by destination, for those in use
   DestinationWatch::Phase phase_;

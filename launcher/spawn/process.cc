@@ -245,11 +245,18 @@ Result<Process> start_process(const ProcessSpec& spec) {
   prepare_texts(spec, prepared);
   DISTRUN_RETURN_IF_ERROR(prepare_descriptors(spec, prepared, copies));
   prepare_cpus(spec, prepared);
+  // The child begins with the dispositions of this process, which may ignore a signal. A signal that comes before
+  // reset_signals() has run stays pending until then.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_t pid = spec.cgroup.empty() ? -1 : fork_into(spec.cgroup);
   if (pid == 0) prepared.cgroup_file.clear();
   if (pid < 0) pid = ::fork();
   if (pid == 0) become(spec, prepared);
   const int error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (prepared.cpus != nullptr) CPU_FREE(prepared.cpus);
   if (pid < 0) {
     const Status why = errno_status("start a process", error);

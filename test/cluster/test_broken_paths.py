@@ -144,7 +144,8 @@ def test_foreign_bytes_in_a_stream_end_the_job_with_their_writers_name(
 
 
 def test_foreign_bytes_between_ranks_of_one_host_end_the_job_too(cluster: Cluster) -> None:
-    job = Job(cluster.head, *HOST_TIMEOUT, "-H", "h1:2,h2:1", PYTHON, str(PROGRAMS / "foreign.py"), "1", "1")
+    foreign = (PYTHON, str(PROGRAMS / "foreign.py"), "1", "1")
+    job = Job(cluster.head, *HOST_TIMEOUT, "--all-errors", "-H", "h1:2,h2:1", *foreign)
     (wrote,) = job.wait_for(r"wrote into \('(\S+)', \d+\) to \('(\S+)', \d+\)")
     assert wrote[1] == wrote[2], job.text  # the connection of the control plane, to rank 0
     assert end(job, time.monotonic()) != 0

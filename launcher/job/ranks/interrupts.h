@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <optional>
+#include <set>
 
 #include "runtime/base/clock.h"
 
@@ -28,6 +29,10 @@ class Interrupts {
   [[nodiscard]] bool passed_on(int signal, TimePoint now) const {
     return signal == SIGINT && typed_ && now - *typed_ < kPassedOn;
   }
+  // This rank gets the first Ctrl-C before it has called init().
+  void add_starting(int rank) { starting_.insert(rank); }
+  // True once if such a rank calls init() now: a library has caught the exception while it was loaded, and continued.
+  bool take_starting(int rank) { return starting_.erase(rank) != 0; }
   // The user asked again, so the job must end now.
   [[nodiscard]] bool repeated() const { return repeated_; }
 
@@ -40,6 +45,7 @@ class Interrupts {
   std::optional<TimePoint> first_;
   std::optional<TimePoint> typed_;  // the first Ctrl-C
   bool repeated_ = false;
+  std::set<int> starting_;
 };
 
 }  // namespace distrun::launcher

@@ -66,6 +66,7 @@ std::vector<AgentLink*> RankMonitor::tick(TimePoint now, bool all_over) {
     survey_.seen(hangs_.exceptions(), hangs_.deadline().has_value());
     const Survey::Found found = all_over ? survey_.conclude() : survey_.look(now);
     if (found.no_cause || found.blame) carry_out(verdict_.blame(found.blame));
+    if (found.no_cause && !verdict_.ending()) output_.show_kept_back(-1, now);
   }
   if (kill_by_.servers && now >= *kill_by_.servers) {
     kill_by_.servers.reset();
@@ -201,7 +202,10 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kStalled:
     case net::StoreNotice::Kind::kNoProgress:
       if (verdict_.ending()) return;
-      if (notice.kind != net::StoreNotice::Kind::kNoProgress) verdict_.misses(notice.rank);
+      if (notice.kind != net::StoreNotice::Kind::kNoProgress) {
+        verdict_.misses(notice.rank);
+        output_.keep_back(notice.rank);
+      }
       return survey_.add(notice, Clock::now());
     case net::StoreNotice::Kind::kStopping:
       stop_ = notice.text;
@@ -212,10 +216,10 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
   }
 }
 
-bool RankMonitor::time_out(TimePoint now) {
+bool RankMonitor::time_out(TimePoint now, const std::string& why) {
   if (verdict_.sessions().any() && hangs_.is_last_check()) show_stacks(now);
   if (hangs_.deadline()) return false;
-  carry_out(verdict_.timed_out());
+  carry_out(verdict_.timed_out(why));
   return true;
 }
 
@@ -257,6 +261,7 @@ void RankMonitor::carry_out(const JobActions& actions) {
     // A stopped process handles the signal only when it is continued.
     agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
   }
+  signal_ranks(SIGINT, actions.interrupt_again);
   if (actions.stop) {
     Stop order = *actions.stop;
     order.term_now = members_.workers_of(order.term_now);
@@ -268,7 +273,7 @@ void RankMonitor::carry_out(const JobActions& actions) {
     if (config_.own_servers) kill_by_.servers = deadline_after(config_.grace);
     signal_ranks(config_.own_servers ? SIGTERM : SIGKILL, actions.end_ranks);
   }
-  if (!actions.failure_known || verdict_.failure()->cause.kind == CauseKind::kLeftEarly) return;
+  if (!actions.failure_known) return;
   if (!verdict_.rank_failed()) output_.print(link_report(*verdict_.failure()));
   output_.keep_back_all_but(verdict_.failure()->rank);
 }

@@ -80,8 +80,9 @@ class RankMonitor {
   void interrupt(int signal, TimePoint now) { carry_out(verdict_.interrupted(signal, now)); }
   // Like interrupt(), but with at most this time from TERM to KILL.
   void interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms);
-  // Shows where ranks in a session are before the job ends. True once the job ends.
-  bool time_out(TimePoint now);
+  // Shows where ranks in a session are before the job ends. True once the job ends. `why`: what the launcher was
+  // waiting for, if no rank has started.
+  bool time_out(TimePoint now, const std::string& why);
   void reader_gone() { carry_out(verdict_.reader_gone()); }
   // The job cannot start, or not completely: agents end at once.
   void break_off(int code, const std::string& why);

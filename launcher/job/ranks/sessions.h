@@ -17,6 +17,7 @@ class Sessions {
   void ended(int rank) { at(rank).ended = true; }  // its process
 
   [[nodiscard]] bool has(int rank) const { return at(rank).in_session(); }
+  [[nodiscard]] bool had(int rank) const { return at(rank).joins > 0; }  // also one that it has left
   [[nodiscard]] bool any() const {
     return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.in_session(); });
   }

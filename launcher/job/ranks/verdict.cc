@@ -93,6 +93,7 @@ JobActions Verdict::joined(int rank) {
   if (!known(rank)) return {};
   sessions_.joined(rank);
   JobActions out = look_for_early_leaver();
+  if (interrupts_.take_starting(rank)) out.interrupt_again.push_back(rank);
   return ending_ ? out : runs_on(rank);
 }
 
@@ -220,14 +221,17 @@ JobActions Verdict::interrupted(int signal, TimePoint now) {
   if (interrupts_.repeated()) out.stop->kill_after = 0;
   if (first && signal == SIGINT) {
     out.interrupt_ranks = true;
+    for (int rank = 0; known(rank); ++rank) {
+      if (!sessions_.has(rank)) interrupts_.add_starting(rank);
+    }
     out.stop->term_after = grace_ms() / 2;
   }
   return out;
 }
 
-JobActions Verdict::timed_out() {
+JobActions Verdict::timed_out(const std::string& why) {
   if (ending_) return {};
-  return end_by({.kind = CauseKind::kTimedOut}, exit_code::kTimeout);
+  return end_by({.kind = CauseKind::kTimedOut, .text = why}, exit_code::kTimeout);
 }
 
 JobActions Verdict::reader_gone() {

@@ -24,9 +24,10 @@ namespace distrun::launcher {
 struct JobActions {
   std::optional<net::JobEvent> publish;
   std::optional<Stop> stop;
-  bool interrupt_ranks = false;  // SIGINT for every rank
-  std::vector<int> end_ranks;    // servers that must end, without a failure
-  bool failure_known = false;    // the first cause has just become known
+  bool interrupt_ranks = false;      // SIGINT for every rank
+  std::vector<int> interrupt_again;  // SIGINT for ranks that have lost the first one
+  std::vector<int> end_ranks;        // servers that must end, without a failure
+  bool failure_known = false;        // the first cause has just become known
 };
 
 class Verdict {
@@ -55,7 +56,7 @@ class Verdict {
   JobActions exited(const RankExited& event, std::uint64_t round = 0);
   // The launcher got SIGINT, SIGTERM or SIGHUP.
   JobActions interrupted(int signal, TimePoint now);
-  JobActions timed_out();
+  JobActions timed_out(const std::string& why = "");  // as in Cause
   JobActions reader_gone();
   // All ranks of these hosts are gone with them. A host is an index as in `Config::host_of`. It is called again when
   // more is known about the cause. kCarrierLost: the carrier of these hosts is gone (--mpi); then no hosts means all of

@@ -14,13 +14,6 @@ constexpr std::size_t kLongest = 400;
 // A traceback belongs to the end of a program if only lines of this time come after it.
 constexpr Duration kAfterwards = std::chrono::seconds(5);
 
-// torch.distributed puts "[rank3]: " before each line of a traceback.
-std::string_view without_tag(std::string_view line) {
-  constexpr std::string_view kTag = "[rank";
-  const std::size_t end = line.find("]: ");
-  return line.starts_with(kTag) && end < kTag.size() + 8 ? line.substr(end + 3) : line;
-}
-
 net::CodePlace frame_place(std::string_view line) {
   constexpr std::string_view kLine = "\", line ";
   line.remove_prefix(kFrame.size());
@@ -52,6 +45,12 @@ bool names_graph_place(std::string_view line) {
 
 }  // namespace
 
+std::string_view without_rank_tag(std::string_view line) {
+  constexpr std::string_view kTag = "[rank";
+  const std::size_t end = line.find("]: ");
+  return line.starts_with(kTag) && end < kTag.size() + 8 ? line.substr(end + 3) : line;
+}
+
 // Adds the first later line that says what happened. False if `line` is not a part of the exception's text.
 bool LastException::complete(std::string_view line) {
   const std::size_t indent = std::min(line.find_first_not_of(" \t"), line.size());
@@ -76,7 +75,7 @@ bool LastException::complete(std::string_view line) {
 void LastException::add(std::string_view line, TimePoint written) {
   last_ = written;
   if (line.ends_with('\r')) line.remove_suffix(1);
-  line = without_tag(line);
+  line = without_rank_tag(line);
   if (std::exchange(introduces_, false) && complete(line)) {
     found_at_ = written;
     return;

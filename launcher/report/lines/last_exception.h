@@ -36,6 +36,9 @@ class LastException {
   TimePoint last_{};
 };
 
+// Without the "[rank3]: " that torch.distributed puts before each line of a traceback.
+std::string_view without_rank_tag(std::string_view line);
+
 // True if the program waited for an answer at a prompt and its standard input had ended: "EOFError: EOF when reading a
 // line", "BdbQuit".
 bool is_end_of_input(std::string_view exception);

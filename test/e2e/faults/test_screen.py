@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from ..conftest import StartJob, launcher_path
@@ -122,3 +123,132 @@ def test_ctrl_c_while_libraries_load_gives_one_line(tmp_path: Path, start_job: S
         assert job.text.count(line) == int(folded), job.text
         assert job.text.count("KeyboardInterrupt") == (0 if folded else 3), job.text
         assert ("Traceback" in job.text) != folded, job.text
+
+
+def test_the_errors_of_ranks_that_needed_one_that_left_are_counted(tmp_path: Path) -> None:
+    """The ranks notice that another has left before the launcher sees its exit code."""
+    for how, code in (("sys.exit(3)", 3), ("sys.exit('no data')", 1), ("sys.exit(0)", 76)):
+        found, text = run(ENDS.format(how=how), tmp_path, "-np", "4")
+        assert found == code and "RankLeft" not in text and "Traceback" not in text, text
+        assert text.count("no data") == (1 if "no data" in how else 0), text
+        assert "3 other ranks exited with code 1 because of it. --all-errors" in text, text
+        _, text = run(ENDS.format(how=how), tmp_path, "-np", "4", "--all-errors")
+        assert text.count("RankLeft") == 3, text
+
+
+# The launcher ends ranks that have not failed yet. These fail all the same, when all of them run.
+TOGETHER = """
+import os, pathlib, signal, tempfile, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+here = pathlib.Path(os.environ["TOGETHER"])
+tempfile.mkstemp(dir=here)
+while len(list(here.iterdir())) < 4:
+    time.sleep(0.01)
+"""
+EQUAL = {
+    TOGETHER + "import nosuch_module\n": "ModuleNotFoundError: No module named 'nosuch_module'",
+    TOGETHER + "exec('if True')\n": "SyntaxError: expected ':'",
+    TOGETHER + "raise SystemExit('bad config')\n": "bad config",
+    f"import distrun.numpy as hvd\nhvd.init()\n{TOGETHER}raise ValueError('no lr')\n": "ValueError: no lr",
+}
+
+
+def test_the_same_error_of_all_ranks_is_shown_once_and_counted(tmp_path: Path) -> None:
+    for number, (program, error) in enumerate(EQUAL.items()):
+        for options in ((), ("--all-errors",)):
+            here = tmp_path / f"{number}{len(options)}"
+            here.mkdir()
+            code, text = run(program, tmp_path, "-np", "4", "-x", f"TOGETHER={here}", *options)
+            shown = re.findall(rf"^\[\d\] {re.escape(error)}$", text, re.MULTILINE)
+            assert code == 1 and len(shown) == (4 if options else 1), text
+            # A rank that got TERM and has no exception is counted as ended.
+            counts = re.findall(r"(?<!\d)(\d) other ranks? failed in the same way|launcher ended (\d) other", text)
+            assert sum(int(same or ended) for same, ended in counts) == 3 and "because of it" not in text, text
+
+
+DIFFERENT = """
+import atexit, os, time
+if os.environ["RANK"] == "2":
+    atexit.register(time.sleep, 20)
+    raise KeyError("lr")
+time.sleep(3)
+import nosuch_module
+"""
+
+
+def test_an_error_that_differs_from_the_one_of_the_other_ranks_is_shown(tmp_path: Path) -> None:
+    code, text = run(DIFFERENT, tmp_path, "-np", "4")
+    assert code == 1 and "KeyError: 'lr'" in text and "No module named 'nosuch_module'" in text, text
+
+
+CRASHES = """
+import ctypes, os, time
+if os.environ["RANK"] == "1":
+    ctypes.string_at(0)
+time.sleep(20)
+"""
+
+
+def test_lines_that_the_screen_has_just_shown_are_not_repeated(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    code, text = run(CRASHES, tmp_path, "-np", "2", "--grace", "2", "--report", str(report))
+    assert code == 139 and text.count("Segmentation fault") == 1 and "The last lines" not in text, text
+    assert "Fatal Python error: Segmentation fault" in json.loads(report.read_text())["last_lines"]
+    others = CRASHES.replace("ctypes.string_at(0)", "print('my last line', flush=True); time.sleep(3); os._exit(3)")
+    others += "\nfor i in range(40): print('line', i, flush=True)\n"
+    others = others.replace("time.sleep(20)\n", "time.sleep(1)\n") + "time.sleep(20)\n"
+    code, text = run(others, tmp_path, "-np", "2", "--grace", "2")
+    assert code == 3 and "The last lines it wrote:\n  | my last line\n" in text, text
+
+
+def test_ctrl_c_in_the_first_moments_ends_the_job_at_once(tmp_path: Path, start_job: StartJob, python: str) -> None:
+    """A signal that arrives before a rank has its program must not be lost. Otherwise the job waits for TERM."""
+    (tmp_path / "works.py").write_text("import json, time\ntime.sleep(60)\n")
+    for delay in (0.0, 0.01, 0.02, 0.03, 0.05, 0.08):
+        job = start_job("-np", "4", "--oversubscribe", "--grace", "60", python, tmp_path / "works.py")
+        time.sleep(delay)
+        job.signal(signal.SIGINT)
+        assert job.finish(25) in (130, -2), job.text
+
+
+SWALLOWS = """
+import time
+try:
+    print("loading", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    pass  # as libraries do that try to load another one
+import distrun.numpy as hvd
+hvd.init()
+time.sleep(60)
+"""
+
+
+def test_a_library_that_catches_ctrl_c_while_it_loads_does_not_delay_the_end(
+    tmp_path: Path, start_job: StartJob, python: str
+) -> None:
+    (tmp_path / "swallows.py").write_text(SWALLOWS)
+    job = start_job("-np", "2", "--oversubscribe", "--grace", "60", python, tmp_path / "swallows.py")
+    job.wait_lines("loading", count=2)
+    job.signal(signal.SIGINT)
+    assert job.finish(25) == 130, job.text  # TERM would come after 30 s
+
+
+def test_a_job_that_waits_for_a_host_says_so_when_it_is_ended(start_job: StartJob, tmp_path: Path) -> None:
+    report, silent = tmp_path / "report.json", tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexec sleep 60\n")
+    silent.chmod(0o755)
+    far = ("--launch-with", f"{silent} {{agent}}", "--network", "lo", "-H", "far:2")
+    job = start_job(*far, "--timeout", "1", "--report", report, "true")
+    assert job.finish() == 124, job.text
+    line = "the job has not started within 1 s, which is its --timeout: no answer from far (1 of 1 host)"
+    assert f"distrun: {line}" in job.text and "has run for" not in job.text, job.text
+    cause = json.loads(report.read_text())["cause"]
+    assert cause["kind"] == "timed_out" and line in json.dumps(cause), cause
+    for number, beginning in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "distrun got SIGTERM")):
+        job = start_job(*far, "true")
+        time.sleep(1)
+        job.signal(number)
+        assert job.finish() == 128 + number, job.text
+        assert f"distrun: {beginning}; no rank has started: no answer from far (1 of 1 host)" in job.text, job.text
+        assert "ranks get" not in job.text, job.text

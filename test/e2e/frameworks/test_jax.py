@@ -189,7 +189,7 @@ def test_steps_that_an_older_version_has_not_begun_are_made_first(run_jax: RunFr
 
 def test_shutdown_after_an_exception_waits_for_no_step(start_job: StartJob, jax_python: str) -> None:
     """The other rank waits in a barrier and would never run the step."""
-    job = start_job("-np", "2", jax_python, PROGRAMS / "jax_in_flight.py", "raises")
+    job = start_job("-np", "2", "--all-errors", jax_python, PROGRAMS / "jax_in_flight.py", "raises")
     assert job.finish(60) != 0
     assert "ValueError: before the barrier" in job.text and "RankLeft" in job.text, job.text
 

@@ -72,6 +72,22 @@ TEST_CASE("a child starts with all signals as usual, but SIGQUIT may stay ignore
   CHECK(ignored(true) == 1ULL << (SIGQUIT - 1));
 }
 
+TEST_CASE("a signal that comes before a child has its program is not lost, although this process ignores it") {
+  struct sigaction ignore {};
+  struct sigaction before {};
+  ignore.sa_handler = SIG_IGN;
+  REQUIRE(::sigaction(SIGINT, &ignore, &before) == 0);
+  for (int i = 0; i < 20; ++i) {
+    auto process = start_process({.program = "/bin/sleep", .argv = {"sleep", "5"}});
+    REQUIRE(process.ok());
+    process->signal_group(SIGINT);
+    int status = 0;
+    REQUIRE(::waitpid(process->pid(), &status, 0) == process->pid());
+    CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGINT));
+  }
+  REQUIRE(::sigaction(SIGINT, &before, nullptr) == 0);
+}
+
 TEST_CASE("a script without #! runs in the shell") {
   const test::Sysroot tree;
   tree.write("script", "echo from $1\n");

@@ -39,6 +39,30 @@ TEST_CASE("the report starts with the first cause and folds the rest") {
   CHECK(follow_up_report({}, true).empty());
 }
 
+TEST_CASE("ranks that fail in the same way as the first are counted, and those that fail in another way are named") {
+  using Relation = Follower::Relation;
+  const Follower same{.rank = 0, .cause = cause_of_end(0, 1), .relation = Relation::kSame};
+  Follower other{.rank = 2, .cause = cause_of_end(0, 1), .relation = Relation::kOther};
+  other.cause.exception = "KeyError: 'lr' (train.py:3)";
+  const Follower ended{.rank = 3, .ended_by_us = true};
+  CHECK(follow_up_report({same}, true) == "1 other rank failed in the same way.");
+  CHECK(follow_up_report({same, same, ended}, true) ==
+        "2 other ranks failed in the same way.\nThe launcher ended 1 other rank.");
+  CHECK(follow_up_report({other}, true) ==
+        "rank 2 failed too: it raised KeyError: 'lr' (train.py:3) and exited with code 1.");
+  const std::string many = follow_up_report({other, other, other, other, other, same}, true);
+  CHECK(many.starts_with("1 other rank failed in the same way.\nrank 2 failed too: "));
+  CHECK(many.ends_with("\n1 other rank failed in other ways."));
+}
+
+TEST_CASE("last lines that the user has just seen are not shown again") {
+  FailureReport failure{.rank = 1, .host = "h", .cause = cause_of_end(11, 0), .last_lines = {"one"}};
+  failure.last_lines_shown = true;
+  CHECK(first_cause_report(failure).ends_with("\nThis ended the job.\n"));
+  failure.last_lines.clear();
+  CHECK(first_cause_report(failure).ends_with("It had printed nothing.\n"));
+}
+
 TEST_CASE("how a first cause reads depends on what it is, not on what a rank says") {
   const auto line = [](Cause cause) {
     const std::string text = first_cause_report({.rank = 1, .host = "h", .cause = std::move(cause)});
@@ -69,6 +93,9 @@ TEST_CASE("how a first cause reads depends on what it is, not on what a rank say
   }
   CHECK(line({.kind = CauseKind::kLeftEarly, .text = "left"}) ==
         "rank 1 on host h left early: it exited with code 0 while other ranks still needed it.");
+  const FailureReport early{.rank = 1, .host = "h", .cause = {.kind = CauseKind::kLeftEarly}, .tensor = "grad"};
+  CHECK(first_cause_report(early).starts_with(
+      "rank 1 on host h left early: it exited with code 0 while other ranks still needed it for 'grad'.\n"));
   Cause ended = cause_of_end(15, 0);
   ended.by_other = true;
   CHECK(line(ended) ==

@@ -20,6 +20,7 @@ struct FakeOutput final : RankOutput {
   void print(const std::string& text) override { said.push_back(text); }
   void write(const StreamBytes& bytes, TimePoint) override { written.push_back(bytes.rank); }
   void finish(int rank, TimePoint) override { finished.push_back(rank); }
+  void keep_back(int rank) override { followers.push_back(rank); }
   void keep_back_all_but(int rank) override { kept_back.push_back(rank); }
   void show_kept_back(int rank, TimePoint) override { shown.push_back(rank); }
   void fold_interrupts(const std::vector<int>& ranks) override { interrupts = ranks; }
@@ -27,14 +28,20 @@ struct FakeOutput final : RankOutput {
   [[nodiscard]] std::vector<std::string> last_lines(int rank) const override {
     return {"line of " + std::to_string(rank)};
   }
-  [[nodiscard]] std::string last_word(int rank) const override { return "word of " + std::to_string(rank); }
+  [[nodiscard]] bool shows_last_lines(int) override { return last_lines_shown; }
+  [[nodiscard]] std::string last_word(int rank) const override {
+    const auto found = words.find(rank);
+    return found == words.end() ? "word of " + std::to_string(rank) : found->second;
+  }
   [[nodiscard]] std::optional<RaisedException> last_exception(int rank) const override {
     const auto found = exceptions.find(rank);
     return found == exceptions.end() ? std::nullopt : std::optional(found->second);
   }
   std::map<int, RaisedException> exceptions;
+  std::map<int, std::string> words;
+  bool last_lines_shown = false;
   std::vector<std::string> said;
-  std::vector<int> written, finished, kept_back, shown, interrupts;
+  std::vector<int> written, finished, followers, kept_back, shown, interrupts;
 };
 
 class FakeStore final : public net::StoreServer {

@@ -279,6 +279,61 @@ TEST_CASE("a rank's last word to the rendezvous is read before its end counts") 
   CHECK((failure.place.file == "train.py" && failure.place.line == 8));
 }
 
+TEST_CASE("the error of a rank that misses another is kept back, and shown if nobody is to blame") {
+  Started job;
+  job.store->notices = {{.kind = net::StoreNotice::Kind::kFollows, .rank = 2},
+                        {.kind = net::StoreNotice::Kind::kNoProgress, .rank = 3}};
+  CHECK(taken(job.ranks.on(job.agents[1], frame_of(FromAgent::kOutput, StreamBytes{.rank = 2, .stream = 1}))));
+  CHECK(job.output.followers == std::vector<int>{2});
+  job.ranks.interrupt(SIGTERM, Clock::now());
+  JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
+  ending.report_end(true);
+  CHECK(job.output.shown == std::vector<int>{-1});
+}
+
+TEST_CASE("the errors of ranks that needed one that left early are kept back") {
+  Started job;
+  job.store->notices = {{.kind = net::StoreNotice::Kind::kLeftEarly, .rank = 1, .failure = {.tensor = "grad"}}};
+  CHECK(taken(job.ranks.on(job.agents[0], frame_of(FromAgent::kOutput, StreamBytes{.rank = 0, .stream = 1}))));
+  CHECK(job.output.kept_back == std::vector<int>{1});
+}
+
+TEST_CASE("ranks that fail by themselves are told from those that follow from the first cause") {
+  using Relation = Follower::Relation;
+  Started job;
+  const RaisedException same{.text = "ImportError: x", .place = {.file = "/a/train.py", .line = 1}};
+  const RaisedException other{.text = "KeyError: 'x'", .place = {.file = "/a/train.py", .line = 2}};
+  job.output.exceptions = {{0, same}, {1, same}, {2, other}, {3, same}};
+  job.output.words = {{0, same.text}, {1, same.text}, {2, other.text}, {3, same.text}};
+  CHECK(taken(job.ranks.on(job.agents[0], Started::exit_of(1, 1))));
+  JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
+  CHECK(taken(ending.on(job.agents[0], Started::exit_of(0, 1))));
+  CHECK(taken(ending.on(job.agents[1], Started::exit_of(2, 1))));
+  CHECK(taken(ending.on(job.agents[1], Started::exit_of(3, 0, SIGTERM, true))));
+  auto failure = ending.failure();
+  REQUIRE((failure && failure->followers.size() == 3));
+  CHECK(failure->followers[0].relation == Relation::kSame);
+  CHECK(failure->followers[1].relation == Relation::kOther);
+  CHECK(failure->followers[1].cause.exception == "KeyError: 'x' (train.py:2)");
+  CHECK(failure->followers[2].relation == Relation::kSame);  // the launcher's signal came after its traceback
+  // A rank of a session learns of the first cause, so its own error may follow from that.
+  job.store->notices = {{.kind = net::StoreNotice::Kind::kJoined, .rank = 2}};
+  CHECK(taken(job.ranks.on(job.agents[0], frame_of(FromAgent::kOutput, StreamBytes{.rank = 2, .stream = 1}))));
+  CHECK(ending.failure()->followers[1].relation == Relation::kFollows);
+}
+
+TEST_CASE("an operation that failed on all ranks has one cause") {
+  Started job;
+  job.output.words = {{0, "MismatchError: x"}, {1, "MismatchError: x"}};
+  job.output.exceptions = {{0, {.text = "MismatchError: x"}}, {1, {.text = "MismatchError: x"}}};
+  job.store->notices = {
+      {.kind = net::StoreNotice::Kind::kFailed, .rank = 0, .failure = {.cause = "MismatchError: x", .tensor = "grad"}}};
+  CHECK(taken(job.ranks.on(job.agents[0], Started::exit_of(0, 1))));
+  JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
+  CHECK(taken(ending.on(job.agents[0], Started::exit_of(1, 1))));
+  CHECK(ending.failure()->followers.at(0).relation == Follower::Relation::kFollows);
+}
+
 TEST_CASE("Ctrl-C folds the tracebacks of ranks that use the runtime not yet, and one line tells of them") {
   Started job;
   job.store->notices = {{.kind = net::StoreNotice::Kind::kJoined, .rank = 1}};

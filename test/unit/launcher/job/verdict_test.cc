@@ -350,10 +350,26 @@ TEST_CASE("a host that is lost when a rank has failed is no news, but one that i
   CHECK(left.hosts_lost({1}, lost("no power")).publish);
 }
 
+TEST_CASE("a rank that calls init() after a Ctrl-C has lost it and gets it again, once") {
+  Verdict job = job_of(3);
+  job.joined(1);
+  REQUIRE(job.interrupted(SIGINT, kStart).interrupt_ranks);
+  CHECK(job.joined(0).interrupt_again == std::vector<int>{0});
+  CHECK(job.joined(0).interrupt_again.empty());
+  CHECK(job.joined(1).interrupt_again.empty());
+  Verdict term = job_of(1);
+  term.interrupted(SIGTERM, kStart);
+  CHECK(term.joined(0).interrupt_again.empty());
+  CHECK(job_of(1).joined(0).interrupt_again.empty());
+}
+
 TEST_CASE("the other ends of a job") {
   Verdict late = job_of(1);
   CHECK(late.timed_out().stop);
   CHECK(late.exit_code() == 124);
+  Verdict early = job_of(1);
+  early.timed_out("the job has not started");
+  CHECK(text_of(early.failure()->cause) == "the job has not started");
   Verdict term = job_of(1);
   CHECK(term.interrupted(SIGTERM, kStart).stop->term_after == 0);
   CHECK(term.exit_code() == 143);

@@ -1,5 +1,5 @@
 // Tracebacks of KeyboardInterrupt after Ctrl-C.
-#include "launcher/report/lines/interrupts_folded.h"
+#include "launcher/report/errors/interrupts_folded.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>
@@ -63,6 +63,14 @@ TEST_CASE("interrupts that follow from each other are folded whole, and other er
   CHECK(folded.finish(0).empty());
   const Lines other = with(chain, {"ImportError: no torch\n"});
   CHECK(shown(folded, 1, other) == text_of(other));
+  CHECK(folded.folded() == std::vector<int>{0});
+}
+
+TEST_CASE("an empty line, as Python 3.11 writes it below some frames, does not end a traceback") {
+  InterruptsFolded folded(1);
+  folded.start({0});
+  CHECK(shown(folded, 0, with(kLoading, {"    def __init__(self, name,\n", "\n", kInterrupt})).empty());
+  CHECK(folded.finish(0).empty());
   CHECK(folded.folded() == std::vector<int>{0});
 }
 

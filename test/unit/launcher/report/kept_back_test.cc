@@ -1,4 +1,4 @@
-#include "launcher/report/lines/kept_back.h"
+#include "launcher/report/errors/kept_back.h"
 
 #include <catch2/catch_test_macros.hpp>
 

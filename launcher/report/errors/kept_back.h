@@ -16,7 +16,9 @@ class KeptBack {
 
   explicit KeptBack(std::size_t ranks) : ranks_(ranks) {}
 
+  void start(int rank) { ranks_[static_cast<std::size_t>(rank)].silenced = true; }
   void start_all_but(int rank);
+  void add(int rank, Piece piece);
   [[nodiscard]] bool silences(int rank) const { return at(rank).silenced; }
   // Returns the piece if it is to be shown. All pieces of a long line are treated like its first one.
   std::optional<Piece> pass(int rank, Piece piece);

@@ -1,4 +1,4 @@
-#include "launcher/report/lines/kept_back.h"
+#include "launcher/report/errors/kept_back.h"
 
 #include <utility>
 
@@ -16,13 +16,18 @@ std::optional<Piece> KeptBack::pass(int rank, Piece piece) {
     from.in_long_line = !piece.ends;
     return piece;
   }
+  add(rank, std::move(piece));
+  return std::nullopt;
+}
+
+void KeptBack::add(int rank, Piece piece) {
+  Rank& from = ranks_[static_cast<std::size_t>(rank)];
   from.bytes += piece.text.size();
   from.pieces.push_back(std::move(piece));
   while (from.bytes > kMostBytes && from.pieces.size() > 1) {
     from.bytes -= from.pieces.front().text.size();
     from.pieces.pop_front();
   }
-  return std::nullopt;
 }
 
 std::deque<Piece> KeptBack::release(int rank) {

@@ -1,4 +1,4 @@
-#include "launcher/report/lines/interrupts_folded.h"
+#include "launcher/report/errors/interrupts_folded.h"
 
 #include <algorithm>
 #include <array>
@@ -51,7 +51,8 @@ InterruptsFolded::Stage InterruptsFolded::next(Rank& rank, std::string_view line
       return is_heading(line) ? Stage::kHeading : Stage::kOutside;
     case Stage::kInside:
       rank.loads = rank.loads || is_of_import(line);
-      if (line.starts_with(' ')) return Stage::kInside;
+      if (line.empty() || line.starts_with(' '))
+        return Stage::kInside;  // Python 3.11 marks some frames by an empty line
       return rank.loads && line.starts_with("KeyboardInterrupt") ? Stage::kInterrupted : Stage::kOutside;
     case Stage::kInterrupted:
       break;

@@ -1,0 +1,65 @@
+#include "launcher/report/errors/error_lines.h"
+
+#include <iterator>
+
+namespace distrun::launcher {
+
+std::deque<Piece> ErrorLines::keep_back_all_but(int rank) {
+  if (all_) return {};
+  failure_known_ = true;
+  for (const int other : repeated_.holding()) {
+    if (other == rank) continue;
+    for (Piece& piece : repeated_.take(other).pieces) kept_back_.add(other, std::move(piece));
+  }
+  kept_back_.start_all_but(rank);
+  return rank < 0 ? std::deque<Piece>() : kept_back_.release(rank);
+}
+
+std::deque<Piece> ErrorLines::pass(int rank, Piece piece, bool first, TimePoint now) {
+  auto passed = kept_back_.pass(rank, std::move(piece));
+  if (!passed) return {};
+  std::deque<Piece> pieces = interrupts_.pass(rank, *std::move(passed));
+  if (all_ || interrupted_) return pieces;
+  std::deque<Piece> out;
+  for (Piece& one : pieces) {
+    std::deque<Piece> shown = repeated_.pass(rank, std::move(one), first, now);
+    std::move(shown.begin(), shown.end(), std::back_inserter(out));
+  }
+  return out;
+}
+
+// An error of another rank, which is on the screen already, is not shown if it is a part of the job's failure.
+std::deque<Piece> ErrorLines::without_repeated(RepeatedErrors::Release release, bool failure_known) {
+  if (failure_known) {
+    release.pieces.erase(release.pieces.begin(),
+                         release.pieces.begin() + static_cast<std::ptrdiff_t>(release.repeated));
+  }
+  return std::move(release.pieces);
+}
+
+std::deque<Piece> ErrorLines::finish(int rank) {
+  std::deque<Piece> out = interrupts_.finish(rank);
+  if (!failure_known_) return out;
+  std::deque<Piece> held = without_repeated(repeated_.take(rank), true);
+  std::move(held.begin(), held.end(), std::back_inserter(out));
+  return out;
+}
+
+std::vector<ErrorLines::Of> ErrorLines::release(int rank) {
+  std::vector<Of> out;
+  for (int i = 0; i < ranks_; ++i) {
+    if (rank < 0 || i == rank) out.push_back({.rank = i, .pieces = kept_back_.release(i)});
+  }
+  return out;
+}
+
+std::vector<ErrorLines::Of> ErrorLines::due(TimePoint now) {
+  std::vector<Of> out;
+  for (RepeatedErrors::Release& one : repeated_.due(now)) {
+    const int rank = one.rank;
+    out.push_back({.rank = rank, .pieces = without_repeated(std::move(one), failure_known_)});
+  }
+  return out;
+}
+
+}  // namespace distrun::launcher
