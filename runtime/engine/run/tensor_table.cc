@@ -39,9 +39,12 @@ Status check_reduction(const Submission& submission) {
   const DTypeFamily family = traits_of(submission.dtype).family;
   const std::string dtype(name_of(submission.dtype));
   if (family == DTypeFamily::kMovedOnly) {
+    const std::string target =
+        submission.dtype == DType::kC32 ? " to complex64" : ", for instance to float16 or float32";
     return refuse(submission, dtype +
                                   " can be moved (broadcast, allgather, alltoall) and not reduced. Convert the "
-                                  "tensor, for instance to float16 or float32");
+                                  "tensor" +
+                                  target);
   }
   if (!can_reduce(submission.dtype, submission.reduce)) {
     return refuse(submission, dtype + " has no " + std::string(name_of(submission.reduce)) +
@@ -215,8 +218,7 @@ Status TensorTable::check(const Submission& submission) const {
 }
 
 // The sets exist, and this rank is a member: check() has found that.
-Status TensorTable::check_overlap(const std::vector<TensorPtr>& tensors) const {
-  if (tensors.size() < 2) return {};
+std::vector<MemoryUse> TensorTable::uses_of(const std::vector<TensorPtr>& tensors) const {
   std::vector<MemoryUse> uses;
   uses.reserve(tensors.size());
   for (const TensorPtr& tensor : tensors) {
@@ -224,11 +226,30 @@ Status TensorTable::check_overlap(const std::vector<TensorPtr>& tensors) const {
     const auto own = std::find(members.begin(), members.end(), rank_);
     uses.push_back(use_of(tensor->submission(), members.size(), static_cast<std::size_t>(own - members.begin())));
   }
-  const auto found = find_overlap(uses);
-  if (!found) return {};
-  return refuse(tensors[found->second]->submission(),
-                "its memory overlaps that of tensor '" + tensors[found->first]->submission().name +
-                    "', which is in the same call. Use separate memory, or one call after the other");
+  return uses;
+}
+
+// Refuses memory that another tensor of the call, or one in flight, uses. Otherwise the memory is in flight too.
+Status TensorTable::enter_memory(const std::vector<TensorPtr>& tensors) {
+  const std::vector<MemoryUse> uses = uses_of(tensors);
+  const auto overlaps = [](const Tensor& tensor, const Tensor& other, const std::string& cure) {
+    return refuse(tensor.submission(),
+                  "its memory overlaps that of tensor '" + other.submission().name + "', which is " + cure);
+  };
+  if (const auto found = tensors.size() < 2 ? std::nullopt : find_overlap(uses)) {
+    return overlaps(*tensors[found->second], *tensors[found->first],
+                    "in the same call. Use separate memory, or one call after the other");
+  }
+  const auto on_cpu = [&](std::size_t i) { return tensors[i]->submission().device.type == DeviceType::kCpu; };
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (const auto other = on_cpu(i) ? memory_.conflict(uses[i]) : nullptr) {
+      return overlaps(*tensors[i], *other, "in flight. Wait for the handle of that one first, or use separate memory");
+    }
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (on_cpu(i)) memory_.add(uses[i], tensors[i]);
+  }
+  return {};
 }
 
 Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> submissions, TimePoint now) {
@@ -276,7 +297,7 @@ Status TensorTable::enter_all(const std::vector<TensorPtr>& tensors) {
       if (decides_gpu(*tensor)) bound.push_back(tensor->key().set);
       enter(tensor);
     }
-    if (Status status = check_overlap(tensors); !status.ok()) {
+    if (Status status = enter_memory(tensors); !status.ok()) {
       take_back();
       return status;
     }

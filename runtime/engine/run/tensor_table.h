@@ -17,6 +17,7 @@
 #include "runtime/base/status.h"
 #include "runtime/engine/protocol/signature.h"
 #include "runtime/engine/protocol/tensor_key.h"
+#include "runtime/engine/run/memory_in_flight.h"
 #include "runtime/engine/run/submission.h"
 
 namespace distrun::engine {
@@ -27,7 +28,13 @@ class Tensor final : public Handle {
   Tensor(const Submission& submission, Signature signature, TimePoint now)
       : submission_(submission), signature_(std::move(signature)), submitted_(now) {}
 
-  [[nodiscard]] bool done() const override { return done_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool done() const override {
+    if (!done_.load(std::memory_order_acquire)) return false;
+    if (!is_free()) is_free_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+  // True once a caller has seen that it is done, and may use the memory again.
+  [[nodiscard]] bool is_free() const { return is_free_.load(std::memory_order_relaxed); }
   [[nodiscard]] const Status& status() const override { return status_; }
   [[nodiscard]] const Output& output() const override { return output_; }
 
@@ -58,6 +65,7 @@ class Tensor final : public Handle {
   bool is_stand_in_ = false;
   backend::Memory memory_;
   std::atomic<bool> done_{false};
+  mutable std::atomic<bool> is_free_{false};
 };
 using TensorPtr = std::shared_ptr<Tensor>;
 
@@ -101,7 +109,8 @@ class TensorTable {
   Status check(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
   Status check_set(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
   Status check_device(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
-  Status check_overlap(const std::vector<TensorPtr>& tensors) const DISTRUN_REQUIRES(mutex_);
+  Status enter_memory(const std::vector<TensorPtr>& tensors) DISTRUN_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<MemoryUse> uses_of(const std::vector<TensorPtr>& tensors) const DISTRUN_REQUIRES(mutex_);
   Status enter_all(const std::vector<TensorPtr>& tensors) DISTRUN_REQUIRES(mutex_);
   [[nodiscard]] bool decides_gpu(const Tensor& tensor) const DISTRUN_REQUIRES(mutex_);
   void enter(const TensorPtr& tensor) DISTRUN_REQUIRES(mutex_);
@@ -110,6 +119,7 @@ class TensorTable {
   const int rank_;
   mutable Mutex mutex_;
   std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> in_flight_ DISTRUN_GUARDED_BY(mutex_);
+  MemoryInFlight memory_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<TensorPtr> new_ DISTRUN_GUARDED_BY(mutex_);
   std::map<int, std::vector<int>> sets_ DISTRUN_GUARDED_BY(mutex_);
   std::map<int, int> gpus_ DISTRUN_GUARDED_BY(mutex_);  // by set: the GPU of its first CUDA tensor

@@ -136,6 +136,13 @@ def check_overlapping_memory_is_found_before_anything_is_sent() -> None:
     hvd.broadcast_parameters({"embedding": base, "head": base}, 0)  # tied weights
     assert hvd.allreduce(windows, op=hvd.Sum).shape == (4, 3)
     assert hvd.allreduce(np.broadcast_to(np.ones(1), (3,)), op=hvd.Sum).tolist() == [hvd.size()] * 3
+    base[:] = 1
+    handle = hvd.allreduce_async_(base, op=hvd.Sum, name="first")
+    with raises(
+        hvd.InvalidArgument, "tensor 'allreduce.again'", "overlaps that of tensor 'allreduce.first'", "in flight"
+    ):
+        hvd.allreduce_async_(base[3:], op=hvd.Sum, name="again")
+    assert hvd.synchronize(handle) is base and base.tolist() == [hvd.size()] * 8
 
 
 def check_allreduce_ops() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 import threading
+import time
 from typing import Any
 
 import torch
@@ -381,6 +384,60 @@ def check_overlapping_memory_is_found_before_anything_is_sent() -> None:
     matrix = torch.ones(4, 4)
     hvd.allreduce_(matrix.t()[::2], op=hvd.Sum)
     assert matrix.sum() == 8 + 8 * hvd.size()
+
+
+def check_memory_in_flight_is_refused_on_every_rank() -> None:
+    """Also on the last rank. Its first operation is complete at once, because the others have submitted theirs."""
+    for late in range(hvd.size()):
+        base = torch.ones(8)
+        if hvd.rank() == late:
+            time.sleep(0.1)
+        handle = hvd.allreduce_async_(base[:6], op=hvd.Sum, name="first")
+        for call in (hvd.allreduce_async_, hvd.allreduce_async, hvd.allgather_async):
+            for part in (base[:6], base[4:], base):
+                name = f"{call.__name__.split('_')[0]}.second'"
+                told = ("overlaps that of tensor 'allreduce.first'", "which is in flight", "Wait for the handle")
+                with raises(hvd.InvalidArgument, name, *told):
+                    call(part, name="second")
+        others = [hvd.allreduce_async_(base[6:], op=hvd.Sum, name="rest")]
+        if late % 2:
+            wait_for(handle.poll, "the first reduction")
+        else:
+            hvd.synchronize(handle)
+        again = hvd.allreduce_async_(base[:6], op=hvd.Sum, name="second")
+        for one in (handle, again, *others):
+            hvd.synchronize(one)
+        assert base.tolist() == [hvd.size() ** 2] * 6 + [hvd.size()] * 2
+        reads = [hvd.allreduce_async(base, op=hvd.Sum, name=f"read.{number}") for number in range(3)]
+        with raises(hvd.InvalidArgument, "overlaps that of tensor 'allreduce.read.0'"):
+            hvd.broadcast_async_(base[2:4], 0, name="written")
+        for one in reads:
+            assert torch.equal(hvd.synchronize(one), base * hvd.size())
+
+
+def check_dtypes_that_torch_has_and_distrun_does_not_send() -> None:
+    for name in ("float4_e2m1fn_x2", "bits8"):
+        if hasattr(torch, name):  # float4 came with PyTorch 2.8
+            packed = torch.zeros(2, dtype=torch.uint8).view(getattr(torch, name))
+            with raises(ValueError, f"{name} is not supported", "tensor.view(torch.uint8)"):
+                hvd.broadcast(packed, 0)
+            assert torch.equal(hvd.broadcast(packed.view(torch.uint8), 0), packed.view(torch.uint8))
+    quantized = torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8)
+    with raises(ValueError, "qint8 is not supported", "tensor.int_repr()"):
+        hvd.broadcast(quantized, 0)
+    assert hvd.broadcast(quantized.int_repr(), 0).tolist() == [2, 2]
+    halves = torch.ones(2, dtype=torch.complex32)
+    with raises(hvd.InvalidArgument, "complex32 can be moved", "Convert the tensor to complex64"):
+        hvd.allreduce(halves, op=hvd.Sum, name="halves")
+    assert hvd.allreduce(halves.to(torch.complex64), op=hvd.Sum).tolist() == [hvd.size()] * 2
+
+
+def check_a_handle_cannot_be_copied() -> None:
+    handle = hvd.allreduce_async(torch.ones(1), op=hvd.Sum, name="copied")
+    for call in (copy.copy, copy.deepcopy, pickle.dumps):
+        with raises(TypeError, "a handle cannot be copied or pickled", "synchronize(handle)"):
+            call(handle)
+    assert copy.deepcopy(hvd.synchronize(handle)).item() == hvd.size()
 
 
 def check_eager_calls_use_no_operators() -> None:
