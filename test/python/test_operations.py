@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import distrun
+import distrun.numpy as hvd
 from distrun import _horovod, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call
@@ -186,3 +188,17 @@ def test_a_warning_is_about_the_programs_line(words: Operations[Any, str], name:
         warnings.simplefilter("always")
         reduce("a", average=True)
     assert [(one.category, one.filename) for one in caught] == [(DeprecationWarning, __file__)]
+
+
+def test_memory_is_in_flight_until_the_program_has_seen_the_end() -> None:
+    """Also that of the first operation of a session, which is complete while another one is submitted."""
+    distrun.shutdown()
+    distrun.init()
+    written = np.ones(4)
+    handle = hvd.allreduce_async_(written, op=hvd.Sum, name="first")
+    hvd.allreduce(np.ones(1), name="another")
+    hvd.allreduce(np.ones(1), name="another")
+    with pytest.raises(errors.InvalidArgument, match=r"overlaps that of tensor 'allreduce.first', which is in flight"):
+        hvd.allreduce_async_(written[2:], op=hvd.Sum, name="second")
+    hvd.synchronize(handle)
+    hvd.allreduce_(written[2:], op=hvd.Sum, name="second")

@@ -27,7 +27,8 @@ R = TypeVar("R")
 # If a signal arrives after Python's last check and before the C wait, Python notices it only when the wait ends.
 # So the main thread, which runs the handlers, ends each C wait after this time.
 _LOOK_SECONDS = 0.5
-# With this many handles in flight, the complete ones without a waiting caller are settled.
+# With this many handles in flight, the complete ones without a waiting caller are settled. Never with fewer: memory is
+# free then, and the ranks would not refuse the same operations.
 _SWEEP_AT = 32
 
 _OK = int(_abi.Code.OK)
@@ -441,7 +442,7 @@ def enqueue_array(
     finally:
         session.leave()
     _scratch.submitted = True
-    if len(session.in_flight) >= session.sweep_at:
+    if len(session.in_flight) >= max(session.sweep_at, _SWEEP_AT):
         _sweep(session)
     return handle
 
