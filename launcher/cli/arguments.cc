@@ -6,6 +6,7 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "launcher/cli/config_file.h"
@@ -17,6 +18,7 @@
 #include "launcher/plan/environment/program_input.h"
 #include "launcher/plan/hosts/pasted.h"
 #include "launcher/plan/hosts/text.h"
+#include "launcher/spawn/agent_spawner.h"
 #include "launcher/version.h"
 #include "runtime/base/setting_values.h"
 #include "runtime/base/settings.h"
@@ -58,15 +60,18 @@ class Rows {
   void text(const char* name, std::string& out) { add(name, out); }
   // A path on this host. bash leaves --output-dir=~/logs as it is, and a config file passes no shell.
   void path(const char* name, std::string& out) {
-    value(name, out, [this](const std::string&, const std::string& text, std::string& taken) {
+    value(name, out, [this](const std::string& option, const std::string& text, std::string& taken) {
       taken = from_home(text, environment_);
-      return Status();
+      const std::string fault = fault_of_home(text, environment_);
+      return fault.empty() ? Status() : Status(Errc::kInvalidArgument, option + " " + text + ": " + fault);
     });
   }
   // The file of options. The library reads it while it parses the words.
   void config(const char* name) {
     app_.set_config(name)->type_name("FILE")->transform(CLI::Validator(
         [this](std::string& text) {
+          const std::string fault = fault_of_home(text, environment_);
+          if (!fault.empty()) return text + ": " + fault;
           text = from_home(text, environment_);
           return std::string();
         },
@@ -334,10 +339,30 @@ bool continues_as_for_mpirun(const std::vector<std::string>& program) {
   return false;
 }
 
-ParseOutcome take_program(std::vector<std::string> rest, Options options) {
+// The program and its script may stand in quotes, where no shell has expanded ~.
+Status expand_homes(std::vector<std::string>& program, const Environment& environment) {
+  const std::optional<std::size_t> script = script_of(program);
+  for (const std::size_t at : {std::size_t{0}, script.value_or(0)}) {
+    const std::string fault = fault_of_home(program[at], environment);
+    if (!fault.empty()) return {Errc::kInvalidArgument, program[at] + ": " + fault};
+    program[at] = from_home(program[at], environment);
+  }
+  return {};
+}
+
+// " -np": a word of the shell that has kept a blank, before an option.
+bool begins_with_blank(const std::string& word) {
+  const std::string_view option = trim(word);
+  return option.starts_with('-') && word.front() != '-';
+}
+
+ParseOutcome take_program(std::vector<std::string> rest, Options options, const Environment& environment) {
   const bool as_it_is = !rest.empty() && rest.front() == "--";
-  if (!rest.empty() && begins_with_pasted_dash(rest.front())) {
+  if (!rest.empty() && begins_with_pasted(rest.front())) {
     return wrong(in_quotes(rest.front()) + " is no option, and no program has such a name");
+  }
+  if (!rest.empty() && begins_with_blank(rest.front())) {
+    return wrong(in_quotes(rest.front()) + " begins with a blank: remove it");
   }
   if (!as_it_is && continues_as_for_mpirun(rest)) {
     return wrong(
@@ -358,6 +383,13 @@ ParseOutcome take_program(std::vector<std::string> rest, Options options) {
   }
   if (options.program.front().empty())
     return wrong("the name of the program is empty. Is a variable of the shell not set?");
+  if (!options.module && names_standard_input(options.program.front())) {
+    return wrong(options.program.front() +
+                 " is no program. Write the program that reads it before it, as in distrun -np 4 python -");
+  }
+  if (!options.module) {
+    if (const Status status = expand_homes(options.program, environment); !status.ok()) return wrong(status.message());
+  }
   InputRequest& input = options.output.input;
   input.program = !input.named && !options.module && reads_program_from_input(options.program);
   if (input.program) input.rank = InputRequest::kAll;
@@ -378,6 +410,14 @@ ParseOutcome about(const Wanted& wanted) {
   }
   if (!flags.empty()) line += "\n";
   return answer((wanted.version ? std::string("distrun ") + kVersion + "\n" : "") + line, 0);
+}
+
+// A first word that looks like a command of distrun, and is no program.
+std::string fault_of_command(const std::string& word, const Environment& environment) {
+  if (word.starts_with('-') || word.find_first_of("./") != std::string::npos) return {};
+  const std::string meant = did_you_mean(word, {"check", "agent", "help"});
+  if (meant.empty() || find_in_path(word, environment)) return {};
+  return word + " is no command of distrun, and no program of this name is in PATH" + meant;
 }
 
 // Called after the library has taken all words.
@@ -434,8 +474,9 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments, const En
   if (const Status status = take_options(app, rows, settings, typed, options); !status.ok()) {
     return wrong(status.message());
   }
+  if (const std::string meant = fault_of_command(arguments.front(), environment); !meant.empty()) return wrong(meant);
   const auto program = arguments.end() - static_cast<std::ptrdiff_t>(of_program);
-  return take_program({program, arguments.end()}, std::move(options));
+  return take_program({program, arguments.end()}, std::move(options), environment);
 }
 
 }  // namespace distrun::launcher

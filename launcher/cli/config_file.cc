@@ -55,11 +55,6 @@ class Reader {
  public:
   explicit Reader(const CLI::App& app) : app_(app) {}
 
-  [[noreturn]] void refuse_file(const std::string& what) const {
-    throw CLI::ParseError("cannot read " + app_.get_config_ptr()->as<std::string>() + ": " + what,
-                          CLI::ExitCodes::ConfigError);
-  }
-
   std::vector<CLI::ConfigItem> read(std::string_view text) {
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
@@ -164,8 +159,8 @@ class Reader {
 std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const {
   const std::string file{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
   Reader reader(app_);
-  const auto text = unix_text(file);
-  if (!text.ok()) reader.refuse_file(text.status().message());
+  const auto text = unix_text(file, app_.get_config_ptr()->as<std::string>());
+  if (!text.ok()) throw CLI::ParseError(text.status().message(), CLI::ExitCodes::ConfigError);
   return reader.read(*text);
 }
 

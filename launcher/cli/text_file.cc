@@ -34,8 +34,7 @@ Result<std::string> read_text(const std::string& path) {
     text.resize(static_cast<std::size_t>(file.gcount()));
     if (text.size() > kLargestText) return unreadable(path, "it is larger than 16 MiB. Is it the right file?");
   }
-  auto out = unix_text(text);
-  return out.ok() ? out : unreadable(path == "-" ? "standard input" : path, out.status().message());
+  return unix_text(text, path == "-" ? "standard input" : path);
 }
 
 }  // namespace distrun::launcher

@@ -47,6 +47,13 @@ std::string from_home(std::string_view path, const Environment& environment) {
   return home.empty() ? std::string(path) : home + std::string(path.substr(slash));
 }
 
+std::string fault_of_home(std::string_view path, const Environment& environment) {
+  if (!path.starts_with('~') || from_home(path, environment) != path) return {};
+  const std::string account(path.substr(0, path.find('/')));
+  if (account == "~") return "HOME is not set, and this user has no account on this machine. Write the whole path";
+  return "no account on this machine has the home " + account + ". For a file of that name, write ./" + account;
+}
+
 std::string each_from_home(std::string_view paths, const Environment& environment) {
   std::string out;
   for (std::size_t at = 0; at <= paths.size();) {

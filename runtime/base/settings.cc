@@ -136,12 +136,20 @@ Status apply_overrides(const std::vector<std::string>& overrides, SettingsReport
 }
 
 // Variables, config files and options of init have passed no shell.
-void expand_homes(const Environment& environment, Settings& settings) {
+Status expand_homes(const Environment& environment, Settings& settings) {
   for (const Entry& entry : entries()) {
     const std::string value = entry.show(settings);
-    if (entry.row.type == "path") entry.assign(settings, from_home(value, environment));
-    if (entry.row.type == "paths") entry.assign(settings, each_from_home(value, environment));
+    const bool list = entry.row.type == "paths";
+    if (!list && entry.row.type != "path") continue;
+    for (std::string_view rest = value; !rest.empty();) {
+      const std::size_t end = list ? std::min(rest.find(':'), rest.size()) : rest.size();
+      const std::string fault = fault_of_home(rest.substr(0, end), environment);
+      if (!fault.empty()) return {Errc::kInvalidArgument, flag_of(entry.row.name) + " " + value + ": " + fault};
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    entry.assign(settings, list ? each_from_home(value, environment) : from_home(value, environment));
   }
+  return {};
 }
 
 // Warns about options of init that the launcher and its agents use too. These processes read only their own
@@ -203,7 +211,7 @@ Result<SettingsReport> read_settings(const Environment& environment, const std::
   const Settings from_launcher = report.settings;
   if (Status status = apply_overrides(overrides, report); !status.ok()) return status;
   find_unused_options(environment, from_launcher, report);
-  expand_homes(environment, report.settings);
+  if (Status status = expand_homes(environment, report.settings); !status.ok()) return status;
   return report;
 }
 

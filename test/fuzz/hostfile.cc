@@ -28,7 +28,7 @@ constexpr std::array<Source, 8> kSources = {{
 }};
 
 void file(const std::string& text) {
-  const auto plain = launcher::unix_text(text);
+  const auto plain = launcher::unix_text(text, "f");
   if (!plain.ok()) return require_sane(plain.status());
   const auto hosts = launcher::parse_hostfile(*plain, "file");
   if (!hosts.ok()) return require_sane(hosts.status());

@@ -34,6 +34,10 @@ constexpr std::string_view kHorovodMpi = "leave it out. It is an option for Horo
 constexpr std::string_view kNotNeeded = "leave it out. distrun has no such setting, and needs none";
 constexpr std::string_view kNoRestart =
     "leave it out. If a rank fails, the job ends; start it again from its last checkpoint";
+constexpr std::string_view kNodes =
+    "leave it out. Name the hosts with -H or --hostfile. In an allocation, all are used";
+constexpr std::string_view kOfAllocation =
+    "leave it out. It belongs to the command that asks for the hosts (salloc, sbatch)";
 constexpr std::string_view kPrograms = "leave it out. Each rank is a process that runs your program";
 
 constexpr OtherLaunchersOption kOptions[] = {
@@ -177,6 +181,40 @@ constexpr OtherLaunchersOption kOptions[] = {
     {"multi-gpu", 0, "use -np"},
     // srun
     {"ntasks", 1, "use -np"},
+    {"nproc", 1, "use -np"},
+    {"nprocs", 1, "use -np"},
+    {"num-procs", 1, "use -np"},
+    {"nodes", 1, kNodes},
+    {"nodelist", 1, "use -H"},
+    {"w", 1, "use -H"},
+    {"exclude", 1, "leave that host out of -H or the hostfile, or write slots=0 for it"},
+    {"partition", 1, kOfAllocation},
+    {"account", 1, kOfAllocation},
+    {"qos", 1, kOfAllocation},
+    {"constraint", 1, kOfAllocation},
+    {"reservation", 1, kOfAllocation},
+    {"gres", 1, kOfAllocation},
+    {"mem", 1, kOfAllocation},
+    {"mem-per-cpu", 1, kOfAllocation},
+    {"mem-per-gpu", 1, kOfAllocation},
+    {"gpus", 1, kOfAllocation},
+    {"gpus-per-node", 1, kOfAllocation},
+    {"cpus-per-gpu", 1, kOfAllocation},
+    {"exclusive", 0, kOfAllocation},
+    {"job-name", 1, kOfAllocation},
+    {"overlap", 0, kNotNeeded},
+    {"cpus-per-task", 1, "leave it out. distrun divides the CPUs of a host among its ranks; --bind-to changes that"},
+    {"c", 1, "use -np if you mean mpirun's -c. Leave it out if you mean srun's; --bind-to says which CPUs ranks get"},
+    {"cpu-bind", 1, "use --bind-to"},
+    {"label", 0, kTagged},
+    {"chdir", 1, kFolder},
+    {"export", 1, "use -x NAME=VALUE, or --env"},
+    {"time", 1, "use --timeout SECONDS"},
+    {"kill-on-bad-exit", 0, "leave it out. If a rank fails, distrun ends the job"},
+    {"unbuffered", 0, "leave it out. distrun shows each line at once"},
+    {"input", 1, "use --stdin for the rank that gets standard input"},
+    {"output", 1, "use --output-dir"},
+    {"error", 1, "use --output-dir"},
     {"ntasks-per-node", 1, kPerHost},
     {"gpus-per-task", 1, "use --gpus-per-rank"},
 };

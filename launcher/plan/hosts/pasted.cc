@@ -28,9 +28,18 @@ constexpr Pasted kPasted[] = {
     {0x00AD, "soft hyphen", kNothing},
     {0x00B4, "acute accent", kQuote},
     {0x00BB, "right angle quotation mark", kDoubleQuote},
+    {0x061C, "Arabic letter mark", kNothing},
+    {0x1680, "Ogham space mark", kSpace},
+    {0x180E, "Mongolian vowel separator", kNothing},
+    {0x2000, "en quad", kSpace},
+    {0x2001, "em quad", kSpace},
     {0x2002, "en space", kSpace},
     {0x2003, "em space", kSpace},
+    {0x2004, "three-per-em space", kSpace},
+    {0x2005, "four-per-em space", kSpace},
+    {0x2006, "six-per-em space", kSpace},
     {0x2007, "figure space", kSpace},
+    {0x2008, "punctuation space", kSpace},
     {0x2009, "thin space", kSpace},
     {0x200A, "hair space", kSpace},
     {0x200B, "zero-width space", kNothing},
@@ -53,10 +62,26 @@ constexpr Pasted kPasted[] = {
     {0x201E, "low double quotation mark", kDoubleQuote},
     {0x201F, "reversed double quotation mark", kDoubleQuote},
     {0x2026, "ellipsis", "..."},
+    {0x2028, "line separator", kSpace},
+    {0x2029, "paragraph separator", kSpace},
+    {0x202A, "left-to-right embedding", kNothing},
+    {0x202B, "right-to-left embedding", kNothing},
+    {0x202C, "pop directional formatting", kNothing},
+    {0x202D, "left-to-right override", kNothing},
+    {0x202E, "right-to-left override", kNothing},
     {0x202F, "narrow no-break space", kSpace},
     {0x2032, "prime", kQuote},
     {0x2033, "double prime", kDoubleQuote},
+    {0x205F, "medium mathematical space", kSpace},
     {0x2060, "word joiner", kNothing},
+    {0x2061, "function application", kNothing},
+    {0x2062, "invisible times", kNothing},
+    {0x2063, "invisible separator", kNothing},
+    {0x2064, "invisible plus", kNothing},
+    {0x2066, "left-to-right isolate", kNothing},
+    {0x2067, "right-to-left isolate", kNothing},
+    {0x2068, "first strong isolate", kNothing},
+    {0x2069, "pop directional isolate", kNothing},
     {0x2212, "minus sign", kDash},
     {0x3000, "ideographic space", kSpace},
     {0xFE63, "small hyphen-minus", kDash},
@@ -105,9 +130,10 @@ std::string note_on_pasted(std::string_view text) {
   return out;
 }
 
-bool begins_with_pasted_dash(std::string_view text) {
+bool begins_with_pasted(std::string_view text) {
   const Pasted* const pasted = text.empty() ? nullptr : find_pasted(first_character(text));
-  return pasted != nullptr && pasted->instead.starts_with(kDash);
+  return pasted != nullptr &&
+         (pasted->instead.starts_with(kDash) || pasted->instead == kSpace || pasted->instead == kNothing);
 }
 
 }  // namespace distrun::launcher

@@ -11,7 +11,7 @@ namespace distrun::launcher {
 // Each begins with a line end. Empty if the text has none.
 std::string note_on_pasted(std::string_view text);
 
-// True if the text begins with a dash that is not '-', as options of a copied command line do.
-bool begins_with_pasted_dash(std::string_view text);
+// True if the text begins with a dash that is not '-', or with such a blank, as options of a copied command line do.
+bool begins_with_pasted(std::string_view text);
 
 }  // namespace distrun::launcher

@@ -145,17 +145,22 @@ std::string_view first_character(std::string_view text) {
   return text.substr(0, std::max<std::size_t>(character_size(text), 1));
 }
 
-Result<std::string> unix_text(std::string_view file) {
+Result<std::string> unix_text(std::string_view file, std::string_view name) {
   constexpr std::string_view kMark = "\xef\xbb\xbf";
   if (file.starts_with("\xff\xfe") || file.starts_with("\xfe\xff")) {
-    return Status(Errc::kInvalidArgument, "it is UTF-16 text. Save it as UTF-8, or run iconv -f UTF-16 -t UTF-8 on it");
+    return Status(Errc::kInvalidArgument,
+                  std::string(name) + ": it is UTF-16 text. Save it as UTF-8, or run iconv -f UTF-16 -t UTF-8 on it");
   }
   if (file.starts_with(kMark)) file.remove_prefix(kMark.size());
   std::string out;
   out.reserve(file.size());
-  while (!file.empty()) {
+  for (std::size_t number = 1; !file.empty(); ++number) {
     const std::size_t end = file.find('\n');
     const std::string_view line = file.substr(0, end);
+    if (const std::size_t column = line.find('\0'); column != line.npos) {
+      const Fault fault{column, "this is a NUL byte, and text has none. Is it the right file? Save it as UTF-8 text"};
+      return Status(Errc::kInvalidArgument, file_error(name, number, line, fault));
+    }
     const bool returns = line.ends_with('\r');
     out += returns ? line.substr(0, line.size() - 1) : line;
     if (end == file.npos) break;
@@ -252,7 +257,12 @@ std::string shortened(std::string text) {
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names) {
-  const std::string nearest = nearest_name(word, names);
+  std::string nearest = nearest_name(word, names);
+  if (nearest.empty()) {
+    std::string small(word);
+    for (char& c : small) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    nearest = nearest_name(small, names);
+  }
   return nearest.empty() ? "" : "; did you mean " + nearest + "?";
 }
 

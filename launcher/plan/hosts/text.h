@@ -23,8 +23,9 @@ std::vector<int> parse_ranges(std::string_view text);
 std::optional<int> parse_number(std::string_view text, int lowest, int highest);
 std::string_view trim(std::string_view text);
 // The text of a file as Unix programs write it: without a byte order mark and with \n at the end of a line. Every file
-// that a user writes is read through this (cli/text_file.h). Error: the file is UTF-16, as Windows may save it.
-Result<std::string> unix_text(std::string_view file);
+// that a user writes is read through this (cli/text_file.h). Errors begin with `name`: the file is UTF-16, as Windows
+// may save it, or has a NUL byte, which would end its text for the system.
+Result<std::string> unix_text(std::string_view file, std::string_view name);
 template <class List>
 bool contains(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();

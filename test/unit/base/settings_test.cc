@@ -179,6 +179,26 @@ TEST_CASE("a path that no shell has expanded may begin with ~") {
   CHECK(each_from_home("", home).empty());
 }
 
+TEST_CASE("a path in the home of an account that does not exist is a fault") {
+  const Environment home = {{"HOME", "/home/me"}};
+  for (const char* path : {"~", "~/a", "~root/a", "./~gone", "/~gone", "", "a~gone"}) {
+    CHECK(fault_of_home(path, home).empty());
+  }
+  CHECK(fault_of_home("~no-such-account/a", home) ==
+        "no account on this machine has the home ~no-such-account. For a file of that name, write ./~no-such-account");
+  CHECK_FALSE(fault_of_home("~no-such-account", home).empty());
+  const auto refused = [&home](const std::string& name, const std::string& value) {
+    Environment set = home;
+    set[name] = value;
+    const auto report = read_settings(set, {});
+    REQUIRE_FALSE(report.ok());
+    return report.status().message();
+  };
+  CHECK(refused("DISTRUN_TIMELINE", "~no-such-account/t").find("timeline ~no-such-account/t: no account") !=
+        std::string::npos);
+  CHECK(refused("DISTRUN_PLUGINS", "/a.so:~no-such-account/b.so").find("no account") != std::string::npos);
+}
+
 TEST_CASE("settings that are paths are in the home of the process that reads them, however they were given") {
   const Environment home = {
       {"HOME", "/home/me"}, {"DISTRUN_TIMELINE", "~/t.json"}, {"DISTRUN_PLUGINS", "~/a.so:/b.so"}};

@@ -10,7 +10,7 @@ namespace {
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 Pairs read(const std::string& text) {
-  const auto out = parse_env_file(*unix_text(text), "f", {{"HOME", "/h"}, {"LANG", "C"}});
+  const auto out = parse_env_file(*unix_text(text, "f"), "f", {{"HOME", "/h"}, {"LANG", "C"}});
   INFO((out.ok() ? "" : out.status().message()));
   REQUIRE(out.ok());
   return *out;

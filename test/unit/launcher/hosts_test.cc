@@ -25,7 +25,7 @@ Hosts hosts_of(std::string_view text) {
 }
 
 Hosts file_of(std::string_view text) {
-  const auto hosts = parse_hostfile(*unix_text(text), "hosts");
+  const auto hosts = parse_hostfile(*unix_text(text, "f"), "hosts");
   INFO((hosts.ok() ? "" : hosts.status().message()));
   REQUIRE(hosts.ok());
   return *hosts;

@@ -11,16 +11,33 @@ namespace {
 
 TEST_CASE("a file from Windows reads as one from Unix") {
   CHECK(*unix_text("\xef\xbb\xbf"
-                   "a\r\nb\r\n") == "a\nb\n");
-  CHECK(*unix_text("a\n\r\nb\rc\n\xef\xbb\xbf\r") == "a\n\nb\rc\n\xef\xbb\xbf");
-  CHECK(unix_text("")->empty());
-  CHECK(*unix_text("\n\n") == "\n\n");
+                   "a\r\nb\r\n",
+                   "f") == "a\nb\n");
+  CHECK(*unix_text("a\n\r\nb\rc\n\xef\xbb\xbf\r", "f") == "a\n\nb\rc\n\xef\xbb\xbf");
+  CHECK(unix_text("", "f")->empty());
+  CHECK(*unix_text("\n\n", "f") == "\n\n");
   CHECK_FALSE(unix_text("\xff\xfe"
-                        "a")
+                        "a",
+                        "f")
                   .ok());
   CHECK_FALSE(unix_text("\xfe\xff"
-                        "a")
+                        "a",
+                        "f")
                   .ok());
+}
+
+TEST_CASE("a NUL byte in a text file is named with its place") {
+  using namespace std::string_literals;
+  const auto text = unix_text("a = 1\r\nbc\0d\n"s, "cfg");
+  REQUIRE_FALSE(text.ok());
+  CHECK(text.status().message().starts_with("cfg:2:3: this is a NUL byte"));
+  CHECK(text.status().message().find('\0') == std::string::npos);
+  CHECK(unix_text("\xff\xfe"
+                  "a",
+                  "cfg")
+            .status()
+            .message()
+            .starts_with("cfg: it is UTF-16 text"));
 }
 
 TEST_CASE("a terminal shows the text of a program and obeys nothing in it") {
@@ -62,6 +79,12 @@ TEST_CASE("a sentence has one end") {
   CHECK(sentence("").empty());
 }
 
+TEST_CASE("a name in other letters is found") {
+  CHECK(did_you_mean("--TAG", {"--tag", "--tty"}) == "; did you mean --tag?");
+  CHECK(did_you_mean("HOSTS", {"hosts", "output"}) == "; did you mean hosts?");
+  CHECK(did_you_mean("XYZW", {"hosts"}).empty());
+}
+
 TEST_CASE("characters that documents put in place of ASCII are named, each once") {
   CHECK(note_on_pasted("plain text, m\u00fcller").empty());
   CHECK(note_on_pasted("\u2019a\u2019") ==
@@ -69,8 +92,11 @@ TEST_CASE("characters that documents put in place of ASCII are named, each once"
   const std::string many = note_on_pasted("\u200b \u2013 \u201c \u201d");
   CHECK(many.starts_with("\nThe text has the character U+200B (zero-width space), as documents have it. Remove it.\n"));
   CHECK(std::count(many.begin(), many.end(), '\n') == 3);
-  CHECK(begins_with_pasted_dash("\u2212np"));
-  for (const char* text : {"", "-np", "a\u2013", "\u201ca", "\xe2\x80"}) CHECK_FALSE(begins_with_pasted_dash(text));
+  for (const char* text : {"\u2212np", "\u00a0-np", "\u200b-np", "\u2060-np", "\u00ad-np", "\u202f-np", "\ufeff-np",
+                           "\u2003-np", "\u202e-np"}) {
+    CHECK(begins_with_pasted(text));
+  }
+  for (const char* text : {"", "-np", "a\u2013", "\u201ca", "\xe2\x80"}) CHECK_FALSE(begins_with_pasted(text));
 }
 
 }  // namespace
