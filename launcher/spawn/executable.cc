@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 
 #include "runtime/base/fd.h"
@@ -24,17 +23,31 @@ std::string_view without_mark(std::string_view head) {
   return head.starts_with(kMark) ? head.substr(kMark.size()) : head;
 }
 
-// The kind of machine of an ELF file; 0 if its header is not whole.
-int machine_of(std::string_view head) {
-  constexpr std::size_t kOffset = offsetof(Elf64_Ehdr, e_machine);  // the same in ELF of 32 bits
-  std::uint16_t machine = 0;
+// A field of two bytes of an ELF header; 0 if the header is not whole. Its byte order is that of the file's machine.
+int elf_field(std::string_view head, std::size_t offset) {
   if (head.size() < sizeof(Elf32_Ehdr)) return 0;
-  std::memcpy(&machine, head.data() + kOffset, sizeof machine);
-  return machine;
+  const auto byte = [head](std::size_t at) { return static_cast<int>(static_cast<unsigned char>(head[at])); };
+  const bool big = byte(EI_DATA) == ELFDATA2MSB;
+  return big ? byte(offset) << 8 | byte(offset + 1) : byte(offset + 1) << 8 | byte(offset);
 }
+
+// The offsets are the same in ELF of 32 bits.
+int machine_of(std::string_view head) { return elf_field(head, offsetof(Elf64_Ehdr, e_machine)); }
+int type_of(std::string_view head) { return elf_field(head, offsetof(Elf64_Ehdr, e_type)); }
+bool is_big_endian(std::string_view head) { return head.size() > EI_DATA && head[EI_DATA] == ELFDATA2MSB; }
 
 std::string name_of_machine(int machine) {
   switch (machine) {
+    case EM_PPC:
+      return "32-bit POWER";
+    case EM_MIPS:
+      return "MIPS";
+    case EM_SPARCV9:
+      return "SPARC";
+    case EM_IA_64:
+      return "Itanium";
+    case 258:  // EM_LOONGARCH, which old headers lack
+      return "LoongArch";
     case EM_X86_64:
       return "x86-64";
     case EM_386:
@@ -97,7 +110,12 @@ std::string why_not_executed(std::string_view head, int error, int host_machine)
   }
   if (error == EACCES) return {};
   if (form == FileForm::kMachineCode) {
+    if (type_of(head) == ET_REL) return "it is an object file (.o) of a compiler. Link it to a program first";
+    if (type_of(head) == ET_CORE) return "it is a core file: the memory of a program that has crashed";
     const int machine = machine_of(head);
+    if (machine == EM_PPC64 && machine == host_machine && is_big_endian(head)) {
+      return "it is a program for big-endian POWER, and this host is little-endian";
+    }
     if (machine == 0 || machine == host_machine) return "it begins as a program (ELF) does, but it is broken";
     return "it is a program for " + name_of_machine(machine) + ", and this host is " + name_of_machine(host_machine);
   }

@@ -6,17 +6,42 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace distrun::launcher {
 namespace {
 
 using namespace std::string_literals;
 
-std::string elf_for(int machine) {
+std::string elf_for(int machine, int type = ET_EXEC) {
   Elf64_Ehdr header{};
   std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_type = static_cast<Elf64_Half>(type);
   header.e_machine = static_cast<Elf64_Half>(machine);
   return {reinterpret_cast<const char*>(&header), sizeof header};
+}
+
+// The fields of a machine that writes the high byte first.
+std::string big_endian_elf(int machine, int type = ET_EXEC) {
+  std::string out = elf_for(machine, type);
+  out[EI_DATA] = ELFDATA2MSB;
+  std::swap(out[16], out[17]);
+  std::swap(out[18], out[19]);
+  return out;
+}
+
+TEST_CASE("a program of a machine with the other byte order is named, and what is no program") {
+  const auto why = [](const std::string& head) { return why_not_executed(head, ENOEXEC, EM_X86_64); };
+  CHECK(why(big_endian_elf(EM_PPC64)) == "it is a program for POWER, and this host is x86-64");
+  CHECK(why(big_endian_elf(EM_S390)) == "it is a program for IBM Z, and this host is x86-64");
+  CHECK(why(big_endian_elf(EM_MIPS)) == "it is a program for MIPS, and this host is x86-64");
+  CHECK(why(elf_for(258)) == "it is a program for LoongArch, and this host is x86-64");
+  CHECK(why_not_executed(big_endian_elf(EM_PPC64), ENOEXEC, EM_PPC64).find("big-endian") != std::string::npos);
+  CHECK(why(elf_for(EM_X86_64, ET_REL)).find("it is an object file (.o) of a compiler") == 0);
+  CHECK(why(elf_for(EM_AARCH64, ET_REL)).find("it is an object file (.o) of a compiler") == 0);
+  CHECK(why(big_endian_elf(EM_S390, ET_REL)).find("it is an object file") == 0);
+  CHECK(why(elf_for(EM_X86_64, ET_CORE)).find("it is a core file") == 0);
 }
 
 TEST_CASE("only text without a #! line is for a shell") {
