@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -48,6 +49,15 @@ std::string cure_of_missing(const std::string& program) {
   if (program != "srun") return {};
   return ". Inside a container, start distrun outside and run the container as the program: distrun singularity exec "
          "IMAGE python train.py. Or use --launch-with with another command that reaches the hosts";
+}
+
+// `path` is not a file that this user may execute.
+std::string why_no_program(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    return path + (errno == ENOENT ? " does not exist" : std::string(": ") + std::strerror(errno));
+  }
+  return path + (S_ISDIR(info.st_mode) ? " is a folder" : " is not executable");
 }
 
 class Spawner final : public AgentSpawner {
@@ -125,6 +135,10 @@ class Spawner final : public AgentSpawner {
     // The value of --launch-with stands in quotes, so no shell has expanded its paths.
     for (std::string& word : argv) word = from_home(word, options_.environment);
     const auto program = find_in_path(argv.front(), options_.environment);
+    if (program && !executable_file(*program)) {
+      return Status(Errc::kSystem,
+                    why_no_program(*program) + ", but distrun needs it to start its agents on other hosts");
+    }
     if (!program) {
       return Status(Errc::kSystem, argv.front() +
                                        " is not in PATH, but distrun needs it to start its agents on other hosts" +

@@ -55,8 +55,7 @@ bool FramePipe::take_greeting() {
   const auto* wanted = reinterpret_cast<const std::byte*>(awaited_.data());
   const auto at = std::search(input_.begin(), input_.end(), wanted, wanted + awaited_.size());
   noise_.assign(reinterpret_cast<const char*>(input_.data()), static_cast<std::size_t>(at - input_.begin()));
-  if (noise_.size() > kMaxNoise)
-    lose({Errc::kProtocol, "more than 64 KiB of other output came before the first message of the agent"});
+  if (noise_.size() > kMaxNoise) lose({Errc::kProtocol, std::string(kMuchNoise)});
   if (closed_ || at == input_.end()) return false;
   input_.erase(input_.begin(), at + static_cast<std::ptrdiff_t>(awaited_.size()));
   awaited_.clear();

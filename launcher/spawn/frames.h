@@ -26,6 +26,8 @@ struct Frame {
 inline constexpr std::size_t kMaxFramePayload = net::kMaxFrame - 1;  // one byte is for the type
 // The limit for the output of a login shell before the other side's greeting.
 inline constexpr std::size_t kMaxNoise = 64 * 1024;
+inline constexpr std::string_view kMuchNoise =
+    "more than 64 KiB of other output came before the first message of the agent";
 
 class FramePipe {
  public:

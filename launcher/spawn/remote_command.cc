@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/plan/hosts/text.h"
+#include "launcher/spawn/frames.h"
 #include "runtime/base/ended_link.h"
 
 namespace distrun::launcher {
@@ -84,6 +85,13 @@ std::string cure_of(std::string_view printed) {
   if (says("timed out") || says("No route to host")) return "check that the host and its network are up";
   if (says("Connection refused")) return "check that an ssh server runs on this host, at this port (--ssh-port)";
   return "";
+}
+
+std::string silent_end(const CommandEnd& end) {
+  if (!end.by_ssh || end.exit_code != kSshItself) return "its agent ended with code " + std::to_string(end.exit_code);
+  if (end.greeted) return "ssh ended without a message. Was the agent on that host killed?";
+  return "ssh ended without a message, before the agent began. Was the login shell killed on that host? Check " +
+         std::string(kStartUpFiles);
 }
 
 }  // namespace
@@ -237,7 +245,7 @@ bool ssh_gave_up(std::string_view printed) {
 }
 
 std::string start_failure(const CommandEnd& end) {
-  const auto& [exit_code, printed, by_ssh, greeted] = end;
+  const auto& [exit_code, printed, by_ssh, greeted, answered] = end;
   const std::string text = last_lines(printed);
   if (exit_code == kNoSuchCommand) {
     return "distrun is not installed on this host, neither at the same path nor in PATH. Install the same version" +
@@ -251,10 +259,14 @@ std::string start_failure(const CommandEnd& end) {
            std::string(kStartUpFiles) + ": do they exit, or start another program?" +
            (text.empty() ? "" : " It printed: " + text);
   }
-  const std::string why = text.empty() ? (by_ssh && exit_code == kSshItself
-                                              ? "ssh ended without a message. Was the agent on that host killed?"
-                                              : "its agent ended with code " + std::to_string(exit_code))
-                                       : text;
+  // An agent ends by itself only at the end of its input.
+  if (greeted && !answered && exit_code == 0) {
+    return "its agent runs, but its standard input is at its end. " +
+           (by_ssh ? "Check " + std::string(kStartUpFiles) + ": do they redirect it (exec </dev/null)?"
+                   : "Does the command that starts the agent pass its input on, as kubectl exec -i does?") +
+           (text.empty() ? "" : " It printed: " + text);
+  }
+  const std::string why = text.empty() ? silent_end(end) : text;
   const std::string cure = by_ssh ? cure_of(printed) : cure_of_srun(printed);
   return cure.empty() ? why : why + "; " + cure;
 }
@@ -272,6 +284,8 @@ std::string login_failure(LoginFault fault, const std::string& printed) {
              ": do they start another shell or program, or redirect standard output? They may do so in interactive "
              "shells only" +
              (tail.empty() ? "" : "." + tail);
+    case LoginFault::kPrints:
+      return std::string(kMuchNoise) + ". Check " + files + ": do they print it?" + tail;
     case LoginFault::kRedirected:
       break;
   }

@@ -43,9 +43,10 @@ Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std
 // How a command has ended that should start an agent on a host, or how far it has come.
 struct CommandEnd {
   int exit_code = 0;
-  std::string printed;   // on both streams, without the messages of the agent
-  bool by_ssh = false;   // distrun's own ssh, not a command with other options and other errors
-  bool greeted = false;  // the agent has run
+  std::string printed;    // on both streams, without the messages of the agent
+  bool by_ssh = false;    // distrun's own ssh, not a command with other options and other errors
+  bool greeted = false;   // the agent has run
+  bool answered = false;  // it has answered its first order
 };
 // True if another attempt may succeed, because a server refused the connection only for a moment.
 bool ssh_may_pass(int exit_code, std::string_view printed);
@@ -63,6 +64,7 @@ enum class LoginFault {
   kWaits,       // with no input it starts the agent
   kEnds,        // with no input it ends, and does not start the agent
   kRedirected,  // the agent runs, and its output comes on standard error
+  kPrints,      // it prints more than may come before the agent
 };
 std::string login_failure(LoginFault fault, const std::string& printed);
 // True if this output of ssh says that it did not log in, or could not.

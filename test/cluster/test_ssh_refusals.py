@@ -193,7 +193,7 @@ def test_a_login_shell_may_print(head: Host, bashrc: Path) -> None:
     [
         (
             "yes Welcome | head -c 100000",
-            "more than 64 KiB of other output came before the first message of the agent: 'Welcome",
+            "more than 64 KiB of other output came before the first message of the agent. Check the start-up files",
         ),
         ("echo This account is closed.; exit 1", "This account is closed."),
         ("echo No quota. >&2; exit 1", "No quota."),
@@ -201,6 +201,9 @@ def test_a_login_shell_may_print(head: Host, bashrc: Path) -> None:
         (r"printf 'a\033[2Jb\n'; exit 1", r"It printed: a\x1b[2Jb"),
         ("cat >/tmp/eaten", "its login shell waits for input and does not start the agent. Check the start-up files"),
         ("exec sh -l", "do they start another shell or program"),
+        ("exec </dev/null", "its standard input is at its end. Check the start-up files"),
+        ("exec 0<&-", "its standard input is at its end. Check the start-up files"),
+        ("kill -9 $$", "Was the login shell killed on that host? Check the start-up files"),
         ("exec 1>&2", "its standard output comes on standard error. Check the start-up files"),
     ],
 )

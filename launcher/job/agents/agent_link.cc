@@ -58,7 +58,8 @@ CommandEnd AgentLink::carrier_end() const {
   return {.exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
           .printed = printed + handle.pipe.noise(),
           .by_ssh = by_ssh,
-          .greeted = !handle.pipe.awaits_greeting()};
+          .greeted = !handle.pipe.awaits_greeting(),
+          .answered = facts.has_value()};
 }
 
 bool AgentLink::may_come(bool patient) const {
@@ -73,6 +74,9 @@ std::string AgentLink::why_gone() const {
   if (!silence.empty()) return silence;
   if (handle.process.pid() < 0) return "its connection ended";
   const Status& fault = handle.pipe.fault();
+  if (!fault.ok() && by_ssh && handle.pipe.awaits_greeting()) {
+    return login_failure(LoginFault::kPrints, handle.pipe.noise());
+  }
   if (!fault.ok()) return fault.message() + ": " + in_quotes(handle.pipe.noise().substr(0, kNoiseShown));
   const bool by_signal = WIFSIGNALED(wait_status);
   const int number = by_signal ? WTERMSIG(wait_status) : 0;

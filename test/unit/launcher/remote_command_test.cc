@@ -10,6 +10,7 @@
 #include <fstream>
 #include <random>
 
+#include "launcher/spawn/agent_spawner.h"
 #include "launcher/spawn/process.h"
 #include "test/support/text.h"
 
@@ -153,6 +154,21 @@ TEST_CASE("--launch-with puts host and agent into its words") {
   CHECK(has(launch_argv("ssh -l {user} {host} {agent}", "", "h1", "a").status().message(), "write user@h1"));
 }
 
+TEST_CASE("a command that cannot start agents is named") {
+  const auto why = [](const std::string& command) {
+    const SpawnOptions options{.launch_with = command + " {host} {agent}"};
+    const auto started = make_spawner(options)->start("h1", "");
+    REQUIRE_FALSE(started.ok());
+    return started.status().message();
+  };
+  CHECK(why("/no/such") == "/no/such does not exist, but distrun needs it to start its agents on other hosts");
+  CHECK(why("./no-such").starts_with("./no-such does not exist"));
+  CHECK(why("/etc").starts_with("/etc is a folder, but"));
+  CHECK(why("/etc/passwd").starts_with("/etc/passwd is not executable, but"));
+  CHECK(why("/etc/passwd/x").starts_with("/etc/passwd/x: Not a directory, but"));
+  CHECK(why("no-such").starts_with("no-such is not in PATH, but"));
+}
+
 TEST_CASE("what ssh says comes with a cure") {
   CHECK(has(start_failure(
                 {.exit_code = 255, .printed = "banner\r\nme@h: Permission denied (publickey).\r\n", .by_ssh = true}),
@@ -174,8 +190,10 @@ TEST_CASE("what ssh says comes with a cure") {
             "--ssh-port"));
   CHECK(has(start_failure({.exit_code = 127, .printed = "sh: 1: exec: distrun: not found", .by_ssh = true}),
             "Install the same version"));
-  CHECK(start_failure({.exit_code = 255, .printed = "", .by_ssh = true}) ==
+  CHECK(start_failure({.exit_code = 255, .printed = "", .by_ssh = true, .greeted = true}) ==
         "ssh ended without a message. Was the agent on that host killed?");
+  CHECK(has(start_failure({.exit_code = 255, .printed = "", .by_ssh = true}),
+            "before the agent began. Was the login shell killed on that host? Check the start-up files"));
   CHECK(start_failure({.exit_code = 137, .printed = "", .by_ssh = true}) == "its agent was killed by signal 9");
   // The message of another launch command. distrun's ssh options do not help there.
   CHECK(start_failure({.exit_code = 255, .printed = "open /root/.kube/config: Permission denied"}) ==
@@ -218,6 +236,19 @@ TEST_CASE("a login shell that does not start the agent is named with its files")
   CHECK(has(login_failure(LoginFault::kEnds, "hi\n"), "start another shell or program"));
   CHECK(login_failure(LoginFault::kEnds, "hi\n").ends_with(". It printed: hi"));
   CHECK(has(login_failure(LoginFault::kRedirected, ""), "exec 1>&2"));
+  CHECK(has(login_failure(LoginFault::kPrints, "1\n2\n"),
+            "64 KiB of other output came before the first message of the agent. Check the start-up files"));
+  CHECK(login_failure(LoginFault::kPrints, "1\n2\n").ends_with(": do they print it? It printed: 1\n2"));
+}
+
+TEST_CASE("an agent without input names what took it") {
+  const CommandEnd end{.exit_code = 0, .by_ssh = true, .greeted = true};
+  CHECK(start_failure(end) ==
+        "its agent runs, but its standard input is at its end. Check the start-up files of the login shell on that "
+        "host (~/.bashrc, ~/.profile): do they redirect it (exec </dev/null)?");
+  CHECK(has(start_failure({.exit_code = 0, .greeted = true}), "kubectl exec -i"));
+  CHECK_FALSE(has(start_failure({.exit_code = 0, .by_ssh = true, .greeted = true, .answered = true}), "input"));
+  CHECK_FALSE(has(start_failure({.exit_code = 1, .by_ssh = true, .greeted = true}), "input"));
 }
 
 TEST_CASE("a host may come later, unless it refuses the login, is not known or has no distrun") {
