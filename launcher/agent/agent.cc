@@ -131,7 +131,10 @@ void Agent::handle(const Frame& frame) {
 void Agent::prepare(const Prepare& order) {
   ending_ = Ending(duration_of(order.grace));
   const auto answer = preparation_.prepare(order, process_environment(), mpi_.variables);
-  if (const auto* why = std::get_if<Refused>(&answer)) return refuse(why->exit_code, why->text);
+  if (const auto* why = std::get_if<Refused>(&answer)) {
+    if (order.patient && why->may_come) return head_.send(FromAgent::kRefused, *why);
+    return refuse(why->exit_code, why->text);
+  }
   // The lease starts only now, after the search for modules, which may take long. The head counts from the moment when
   // it receives the answer.
   if (!order.ask) head_.start_lease(std::chrono::duration_cast<BootTime>(duration_of(order.lease)), boot_time());
@@ -139,7 +142,7 @@ void Agent::prepare(const Prepare& order) {
 }
 
 void Agent::probe(const Probe& order) {
-  if (ending_.stopping()) return;  // sent before the head knew that this agent refuses
+  if (ending_.stopping() || !preparation_.ready()) return;  // sent before the head knew that this agent refuses
   if (const Status status = preparation_.probe(order); !status.ok()) refuse(kInternal, status.message());
 }
 

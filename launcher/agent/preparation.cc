@@ -17,6 +17,7 @@ Preparation::Answer Preparation::prepare(const Prepare& order, const Environment
                            order.version + ". Install the same version on all hosts"};
   }
   job_ = order;
+  ready_ = false;
   Prepared answer;
   answer.facts.reasons = take_host_own(job_->common, own);
   for (const auto& [name, value] : given) job_->common.environment[name] = value;
@@ -32,6 +33,7 @@ Preparation::Answer Preparation::prepare(const Prepare& order, const Environment
   answer.facts.ports = ports_.numbers();
   // With one host, all ranks are reached over the loopback interface. With several, probes will tell.
   answer.facts.address = "127.0.0.1";
+  ready_ = true;
   if (!order.probe) return answer;
   auto listener = ProbeListener::open();
   if (!listener.ok()) return unusable(listener.status());

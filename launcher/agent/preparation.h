@@ -36,6 +36,7 @@ class Preparation {
   [[nodiscard]] std::optional<TimePoint> deadline() const { return prober_ ? prober_->deadline() : std::nullopt; }
 
   [[nodiscard]] bool known() const { return job_.has_value(); }  // an order has come
+  [[nodiscard]] bool ready() const { return ready_; }            // the last order was carried out
   [[nodiscard]] const Prepare& job() const { return *job_; }
   [[nodiscard]] const std::string& program() const { return program_.path; }
   [[nodiscard]] const std::string& server() const { return server_.path; }  // the program of ranks that serve
@@ -45,6 +46,7 @@ class Preparation {
   [[nodiscard]] Refused unusable(const Status& why) const;
 
   std::optional<Prepare> job_;
+  bool ready_ = false;
   Program program_;
   Program server_;
   HeldPorts ports_;

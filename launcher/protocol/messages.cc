@@ -20,7 +20,8 @@ void fields(V& v, net::Ref<V, Prepare> m) {
   if constexpr (V::kReads) {
     if (m.protocol != kAgentProtocol) return v.skip_rest();
   }
-  v.text(m.job_id, kMaxText).text(m.sysroot, kMaxText)(m.ports, m.grace, m.preempt_signal, m.probe, m.ask, m.lease);
+  v.text(m.job_id, kMaxText)
+      .text(m.sysroot, kMaxText)(m.ports, m.grace, m.preempt_signal, m.probe, m.ask, m.patient, m.lease);
   v.nested(m.common, kMaxFramePayload, "the job");
 }
 
@@ -39,7 +40,7 @@ void fields(V& v, net::Ref<V, Prepared> m) {
 
 template <class V>
 void fields(V& v, net::Ref<V, Refused> m) {
-  v(m.exit_code).text(m.text, kMaxText);
+  v(m.exit_code).text(m.text, kMaxText)(m.may_come);
 }
 
 template <class V>

@@ -18,7 +18,7 @@
 
 namespace distrun::launcher {
 
-inline constexpr std::uint32_t kAgentProtocol = 9;
+inline constexpr std::uint32_t kAgentProtocol = 10;
 // The agent's greeting, the same in every version. Any bytes before it were printed by other programs.
 inline constexpr std::string_view kAgentGreeting{"\0distrun agent\n", 15};
 // The limit for bytes of one stream that the head has not written yet. The head returns credit as it writes them.
@@ -73,6 +73,7 @@ struct Prepare {
   std::int32_t preempt_signal = 0;  // the agent only reports this signal to the head; 0: none
   bool probe = false;               // list this host's addresses and listen for probes
   bool ask = false;                 // report only the host's topology; another Prepare follows
+  bool patient = false;             // if it refuses for what may pass, stay: the same order comes again
   JobCommon common;
 };
 
@@ -84,6 +85,7 @@ struct Prepared {
 struct Refused {
   std::int32_t exit_code = 70;
   std::string text;
+  bool may_come = false;  // what is wrong on this host may pass, as before a late mount
 };
 
 struct Start {

@@ -89,7 +89,12 @@ class Job:
     """A running `distrun`."""
 
     def __init__(
-        self, host: Host, *arguments: str | Path, env: dict[str, str] | None = None, job_control: bool = False
+        self,
+        host: Host,
+        *arguments: str | Path,
+        env: dict[str, str] | None = None,
+        job_control: bool = False,
+        cwd: str = "/tmp",
     ) -> None:
         """`job_control`: starts it as a shell with job control does. Otherwise the kernel ignores SIGTSTP."""
         self.host = host
@@ -97,6 +102,7 @@ class Job:
         self.process = host.popen(
             [launcher(), *arguments],
             env=job_environment() | (env or {}),
+            cwd=cwd,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -262,3 +262,23 @@ def test_the_options_of_ssh(cluster: Cluster, head: Host) -> None:
     assert done.returncode == 0, done.stderr
     done = run(head, "-H", "h1:1", "--ssh-port", "23", "true")
     assert done.returncode == 69 and "Connection refused" in done.stderr
+
+
+@pytest.mark.parametrize("late", ["the folder", "the program"])
+def test_what_a_late_mount_brings_is_waited_for(cluster: Cluster, head: Host, late: str) -> None:
+    for host in (head, cluster["h2"]):
+        host.path("/tmp/late").mkdir()
+    program = "/tmp/late/program" if late == "the program" else "pwd"
+    if late == "the folder":
+        cluster["h2"].path("/tmp/late").rmdir()
+    try:
+        job = Job(head, "--start-timeout", "60", "-H", "h2:1", program, cwd="/tmp/late")
+        job.wait_for("distrun tries it again until --start-timeout is over")
+        assert job.process.poll() is None
+        write(cluster["h2"], "/tmp/late/program", "#!/bin/sh\npwd\n")
+        assert job.finish() == 0, job.text
+        job.wait_for(r"\[0\] /tmp/late$")
+    finally:
+        head.path("/tmp/late").rmdir()
+        cluster["h2"].path("/tmp/late/program").unlink(missing_ok=True)
+        cluster["h2"].path("/tmp/late").rmdir()

@@ -24,11 +24,13 @@ std::string in_directory(const std::string& path, const std::string& cwd) {
   return path.starts_with('/') || cwd.empty() ? path : cwd + "/" + path;
 }
 
-enum class Kind { kMissing, kOutOfReach, kDirectory, kNotExecutable, kForbiddenThere, kExecutable };
+enum class Kind { kMissing, kLinkedInCircle, kOutOfReach, kDirectory, kNotExecutable, kForbiddenThere, kExecutable };
 
 Kind kind_of(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return errno == EACCES ? Kind::kOutOfReach : Kind::kMissing;
+  if (::stat(path.c_str(), &info) != 0) {
+    return errno == EACCES ? Kind::kOutOfReach : errno == ELOOP ? Kind::kLinkedInCircle : Kind::kMissing;
+  }
   if (S_ISDIR(info.st_mode)) return Kind::kDirectory;
   // Checks the effective ids, as execve does.
   if (::faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0) return Kind::kExecutable;
@@ -50,7 +52,10 @@ std::string no_entry(const std::string& path, const std::string& host) {
   return "this user may not enter the folder " + closed_folder(path) + " on host " + host;
 }
 
-Program refuse(int code, std::string text) { return {.refused = Refused{.exit_code = code, .text = std::move(text)}}; }
+// What is wrong may pass, as before a late mount.
+Program refuse(int code, std::string text) {
+  return {.refused = Refused{.exit_code = code, .text = std::move(text), .may_come = true}};
+}
 
 // Adds which Python it is, if the user has not typed it.
 Program with_choice(Program program, const JobCommon& common) {
@@ -65,6 +70,10 @@ Program check_path(const std::string& name, const std::string& path, const std::
     case Kind::kMissing:
       return refuse(exit_code::kMissing,
                     "program " + name + " does not exist on host " + host + ". Check the path" + note_on_pasted(name));
+    case Kind::kLinkedInCircle:
+      return refuse(exit_code::kNotExecutable,
+                    "program " + name + " on host " + host +
+                        " is a symbolic link that leads back to itself. Check it with ls -l");
     case Kind::kDirectory:
       return refuse(exit_code::kNotExecutable, name + " is a folder on host " + host + ", not a program");
     case Kind::kOutOfReach:
@@ -131,7 +140,7 @@ Program find_program(const JobCommon& common, const std::string& host) {
     const std::string candidate = in_directory(directory, common.cwd) + "/" + name;
     const Kind kind = kind_of(candidate);
     if (kind == Kind::kExecutable) return {.path = candidate};
-    const bool refused = kind == Kind::kNotExecutable || kind == Kind::kForbiddenThere;
+    const bool refused = kind == Kind::kNotExecutable || kind == Kind::kForbiddenThere || kind == Kind::kLinkedInCircle;
     if (refused && not_executable.empty()) not_executable = candidate;
     rest.erase(0, colon + 1);
   }

@@ -101,7 +101,8 @@ std::optional<Refused> missing_module(const JobCommon& common, const std::string
   if (!process.ok() || exit_code_of(*process) != kNoModule) return std::nullopt;
   return Refused{.exit_code = exit_code::kMissing,
                  .text = "module " + question->module + " is not installed for " + python + " on host " + host +
-                         " (in folder " + common.cwd + "). Install it, or use the Python that has it"};
+                         " (in folder " + common.cwd + "). Install it, or use the Python that has it",
+                 .may_come = !question->module.starts_with("distrun")};
 }
 
 }  // namespace distrun::launcher

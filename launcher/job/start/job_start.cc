@@ -168,6 +168,7 @@ void JobStart::order_preparation(AgentLink& agent) {
   order.grace = config_.options().end.grace;
   order.preempt_signal = config_.preempt_signal;
   order.probe = layout_.several_machines;
+  order.patient = waits_for_files(agent);
   order.lease = agent.handle.remote && !order.ask ? config_.host_timeout : 0;
   order.common = layout_.common;
   if (agent.handle.remote) {
@@ -217,7 +218,19 @@ void JobStart::answered(AgentLink& agent, const Prepared& answer) {
   advance();
 }
 
+// This machine has what it has when the user types the command.
+bool JobStart::waits_for_files(const AgentLink& agent) const {
+  return config_.start.patient && agent.handle.remote && !agent.handle.own_host;
+}
+
 void JobStart::refused(AgentLink& agent, const Refused& why) {
+  if (why.may_come && waits_for_files(agent)) {
+    if (queue_.failed(agent.index, true, Clock::now())) {
+      const bool first = waiting_.insert(agent.index).second;
+      if (first) print_(why.text + ". distrun tries it again until --start-timeout is over");
+      return;
+    }
+  }
   agent.state = AgentLink::State::kAnswered;
   queue_.answered(agent.index);
   tree_.take_back_from(agent, "it cannot take part itself");

@@ -166,7 +166,7 @@ TEST_CASE("the bytes of every message of head and agent stay as they are") {
                     .open_files = 1024,
                     .environment = {{"PATH", "/bin"}, {"A", ""}},
                     .host_own = {"HOME"}};
-  CHECK(digest(encode(prepare)) == 0xcea66b0e797cf85c);
+  CHECK(digest(encode(prepare)) == 0x113d17a1d1b1b36d);
   Prepared prepared;
   prepared.facts.topology = {
       .cpus = {{.id = 1, .core = 1}},
@@ -208,7 +208,7 @@ TEST_CASE("the bytes of every message of head and agent stay as they are") {
   CHECK(digest(encode(hosts)) == 0x86630cd76eac4981);
   CHECK(digest(encode(Join{.index = 1, .job_id = "j", .key = key, .addresses = {"a:1"}})) == 0x2d564d1224426e3b);
   CHECK(digest(encode(HostFailed{.index = 1, .text = "no route"})) == 0x13af0e90ee13b902);
-  CHECK(digest(encode(Refused{.exit_code = 64, .text = "no"})) == 0x4cbbf612d145d0ec);
+  CHECK(digest(encode(Refused{.exit_code = 64, .text = "no"})) == 0xa9340df999a20104);
   const RankExited exited{.rank = 1, .pid = 2, .exit_code = 3, .signal = 9, .out_of_memory = true};
   CHECK(digest(encode(exited)) == 0x24e44143477e0d1f);
 }

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "launcher/exit_codes.h"
+#include "test/unit/launcher/sysroot.h"
 
 namespace distrun::launcher {
 namespace {
@@ -41,6 +42,8 @@ TEST_CASE("a program that is missing, and a head of another version, are refused
   const auto missing = preparation.prepare(order_for({"no-such-program"}), {}, {});
   REQUIRE(std::holds_alternative<Refused>(missing));
   CHECK(std::get<Refused>(missing).exit_code == exit_code::kMissing);
+  CHECK(std::get<Refused>(missing).may_come);
+  CHECK_FALSE(preparation.ready());
   Prepare order = order_for({"sh"});
   order.protocol += 1;
   order.version = "99";
@@ -48,6 +51,45 @@ TEST_CASE("a program that is missing, and a head of another version, are refused
   REQUIRE(std::holds_alternative<Refused>(other));
   CHECK(std::get<Refused>(other).exit_code == exit_code::kUnusable);
   CHECK(std::get<Refused>(other).text.find("host h1 has distrun") == 0);
+  CHECK_FALSE(std::get<Refused>(other).may_come);
+}
+
+TEST_CASE("a link that leads back to itself is named") {
+  const test::Sysroot tree;
+  tree.write("dir/x", "");
+  std::filesystem::create_symlink("b", tree.path() + "a");
+  std::filesystem::create_symlink("a", tree.path() + "b");
+  for (const std::string& name : {tree.path() + "a", std::string("a")}) {
+    Prepare order = order_for({name});
+    order.common.environment["PATH"] = tree.path();
+    const auto answer = Preparation().prepare(order, {}, {});
+    REQUIRE(std::holds_alternative<Refused>(answer));
+    CHECK(std::get<Refused>(answer).exit_code == exit_code::kNotExecutable);
+    CHECK(std::get<Refused>(answer).text.find("is a symbolic link that leads back to itself") != std::string::npos);
+  }
+}
+
+TEST_CASE("what is wrong with the folder and the program may pass, as before a late mount") {
+  const test::Sysroot tree;
+  const auto refused = [&tree](Prepare order, const std::string& script = {}) {
+    if (order.common.cwd == "/") order.common.cwd = tree.path();
+    order.common.script = script;
+    const auto answer = Preparation().prepare(order, {}, {});
+    REQUIRE(std::holds_alternative<Refused>(answer));
+    return std::get<Refused>(answer);
+  };
+  Prepare elsewhere = order_for({"sh"});
+  elsewhere.common.cwd = tree.path() + "gone";
+  CHECK(refused(elsewhere).may_come);
+  CHECK(refused(order_for({"./gone"})).may_come);
+  CHECK(refused(order_for({"sh"}), "gone.py").may_come);
+  tree.write("text", "x");
+  CHECK(refused(order_for({"./text"})).may_come);
+  CHECK(refused(order_for({tree.path()})).may_come);
+  Preparation preparation;
+  CHECK(std::holds_alternative<Refused>(preparation.prepare(order_for({"/no/such/program"}), {}, {})));
+  CHECK(std::holds_alternative<Prepared>(preparation.prepare(order_for({"sh"}), {}, {})));
+  CHECK(preparation.ready());
 }
 
 TEST_CASE("a host knows the addresses of localhost, and of no name that does not exist") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "launcher/exit_codes.h"
 #include "launcher/job/job_ending.h"
@@ -176,6 +177,49 @@ TEST_CASE("a host that is not there yet is tried again if the user gave a time")
     Starting job(config);
     job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
     end_ssh(job, 255, "me@a: Permission denied (publickey).");
+    CHECK(job.start.outcome() == Outcome::kRefused);
+  }
+}
+
+TEST_CASE("a folder or a program that is not there yet is waited for if the user gave a time") {
+  const auto refuse = [](Starting& job, bool may_come) {
+    const Refused why{.exit_code = 127, .text = "program p does not exist on host a", .may_come = may_come};
+    CHECK(taken(job.start.on(job.agents[0], frame_of(FromAgent::kRefused, why))));
+  };
+  JobConfig config = Starting::config_of({"a"});
+  config.start.patient = true;
+  SECTION("on another host") {
+    Starting job(config);
+    job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+    job.agents[0].handle.remote = true;
+    job.hear();
+    CHECK(job.spawner.told("a").size() == 1);
+    for (int i = 0; i < 2; ++i) {
+      refuse(job, true);
+      REQUIRE(job.start.outcome() == Outcome::kNone);
+      REQUIRE(job.said.size() == 1);
+      CHECK(job.said[0] == "program p does not exist on host a. distrun tries it again until --start-timeout is over");
+      job.start.tick(*job.start.deadline());
+      CHECK(has(job.spawner.told("a"), ToAgent::kPrepare));
+    }
+    job.answer(0, "m0");
+    CHECK(job.start.outcome() == Outcome::kReady);
+  }
+  SECTION("until the time is over") {
+    config.start.answer = std::chrono::milliseconds(1);
+    Starting job(config);
+    job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+    job.agents[0].handle.remote = true;
+    refuse(job, true);
+    REQUIRE(job.start.outcome() == Outcome::kRefused);
+    CHECK(job.start.refusal().code == 127);
+  }
+  SECTION("not for other reasons, and not on this machine") {
+    Starting job(config);
+    job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+    const bool elsewhere = GENERATE(true, false);
+    job.agents[0].handle.remote = elsewhere;
+    refuse(job, !elsewhere);
     CHECK(job.start.outcome() == Outcome::kRefused);
   }
 }
