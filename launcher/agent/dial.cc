@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/guard.h"
@@ -32,11 +33,15 @@ int wrong(const std::string& text) {
 Result<std::unique_ptr<net::SecureSocket>> dial(const std::string& head, const net::JobKey& key,
                                                 const std::string& host, TimePoint deadline) {
   const net::Hello hello{.purpose = kDialPurpose + host, .job_id = kDialJob};
-  for (;;) {
+  for (bool first = true;; first = false) {
     auto socket = net::connect_secure(head, key, hello, std::min(deadline, deadline_after(5)));
     const bool may_come = socket.status().code() == Errc::kRankLost || socket.status().code() == Errc::kTimeout ||
                           socket.status().code() == Errc::kSystem;
     if (socket.ok() || !may_come || Clock::now() >= deadline) return socket;
+    if (first) {
+      std::fprintf(stderr, "distrun agent: no head answers at %s yet, trying again until --timeout is over: %s\n",
+                   head.c_str(), printable_lines(socket.status().message()).c_str());
+    }
     ::poll(nullptr, 0, 500);  // polls, because no event tells when the head begins to listen
   }
 }
@@ -65,21 +70,41 @@ Result<std::unique_ptr<net::SecureSocket>> dial_any(const std::vector<std::strin
   return Status(Errc::kRankLost, "this host cannot reach the launcher. Choose its interface with --network" + tried);
 }
 
+// As the options of distrun: `--name value` or `--name=value`, with - or _ in the name, and each one once.
+Status read_dial_options(const std::vector<std::string>& arguments, std::map<std::string, std::string>& given) {
+  static const std::vector<std::string> names = {"--connect", "--key-file", "--host", "--timeout"};
+  std::set<std::string> typed;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::size_t end = std::min(arguments[i].find('='), arguments[i].size());
+    std::string name = arguments[i].substr(0, end);
+    if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      return {Errc::kInvalidArgument, arguments[i] + " is not an option of distrun agent" + did_you_mean(name, names)};
+    }
+    const bool attached = end < arguments[i].size();
+    if (!attached && ++i == arguments.size()) return {Errc::kInvalidArgument, name + " needs a value"};
+    if (!typed.insert(name).second) {
+      return {Errc::kInvalidArgument, name + " is given twice: leave one of them out"};
+    }
+    given[name] = attached ? arguments[i].substr(end + 1) : arguments[i];
+    if (given[name].empty()) {
+      return {Errc::kInvalidArgument, name + " has an empty value. Is a variable of the shell not set?"};
+    }
+  }
+  return {};
+}
+
 int dial_main(const std::vector<std::string>& arguments, const Environment& environment) {
   const std::string own_name = net::host_name();
   std::map<std::string, std::string> given = {{"--host", own_name.empty() ? "host" : own_name}, {"--timeout", "300"}};
-  for (std::size_t i = 0; i < arguments.size(); i += 2) {
-    std::string name = arguments[i];
-    if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
-    static const std::vector<std::string> names = {"--connect", "--key-file", "--host", "--timeout"};
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      return wrong(arguments[i] + " is not an option of distrun agent" + did_you_mean(name, names));
-    }
-    if (i + 1 == arguments.size()) return wrong(name + " needs a value");
-    given[name] = arguments[i + 1];
-  }
+  if (const Status read = read_dial_options(arguments, given); !read.ok()) return wrong(read.message());
   if (given["--connect"].empty()) return wrong("--connect HEAD:PORT is missing");
-  if (const auto head = net::parse_address(given["--connect"]); !head.ok()) return wrong(head.status().message());
+  const auto head = net::parse_address(given["--connect"]);
+  if (!head.ok()) return wrong(head.status().message());
+  if (head->kind == net::Address::Kind::kTcp && head->port == 0) {
+    return wrong("--connect " + given["--connect"] +
+                 ": nothing listens at port 0. The head prints its port: waiting for N agents at HOST:PORT");
+  }
   const auto seconds = parse_number(given["--timeout"], 1, 1 << 20);
   if (!seconds)
     return wrong("--timeout " + given["--timeout"] + " is not a number of seconds: write a whole number, 1 or more");
@@ -90,6 +115,9 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   const auto inherited = environment.find("DISTRUN_KEY_FILE");
   const bool by_flag = !given["--key-file"].empty();
   if (!by_flag && inherited == environment.end()) return wrong("--key-file FILE is missing");
+  if (const std::string fault = fault_of_home(given["--key-file"], environment); !fault.empty()) {
+    return wrong("--key-file " + given["--key-file"] + ": " + fault);
+  }
   const auto key = net::key_from_file(from_home(by_flag ? given["--key-file"] : inherited->second, environment),
                                       by_flag ? "--key-file" : inherited->first);
   if (!key.ok()) return unusable(key.status().message());

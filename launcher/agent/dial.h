@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ Result<std::unique_ptr<net::SecureSocket>> dial_any(const std::vector<std::strin
 
 // Prints to standard error why this agent cannot take part. Returns its exit code.
 int unusable(const std::string& text);
+
+// Reads the words after "agent" into `given`, which has the defaults.
+Status read_dial_options(const std::vector<std::string>& arguments, std::map<std::string, std::string>& given);
 
 // `arguments` are the words after "agent". Retries until the head answers or the timeout passes. Returns the exit code.
 int dial_main(const std::vector<std::string>& arguments, const Environment& environment);

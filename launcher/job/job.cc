@@ -210,6 +210,7 @@ void Job::watch() {
       if (state_ == start_.get()) fail(exit_code::kUnusable, carrier_text(*end) + " while the job was starting");
     });
   }
+  spawner_.watch(poller_);
   ranks_.watch(poller_);
   state_->watch(poller_);
   agents_.watch(poller_, !screen_->behind(), [this](AgentLink& agent) { receive(agent); });

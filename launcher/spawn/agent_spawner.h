@@ -16,6 +16,8 @@
 
 namespace distrun::launcher {
 
+class Poller;
+
 struct AgentHandle {
   Process process;  // the agent itself, or its carrier: the command (ssh, srun) that runs it on another host
   FramePipe pipe;
@@ -47,6 +49,8 @@ class AgentSpawner {
   // Readable when the process that has started all agents together has ended. -1: no such process, or its end is known.
   [[nodiscard]] virtual int carrier() const { return -1; }
   [[nodiscard]] virtual std::optional<CarrierEnd> carrier_end() const { return std::nullopt; }
+  // Turns agents away that come when all have come. Part of the head's loop.
+  virtual void watch(Poller& poller) { static_cast<void>(poller); }
 };
 
 struct SpawnOptions {

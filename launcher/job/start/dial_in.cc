@@ -28,10 +28,23 @@ std::string_view number_at(const std::string& text, std::size_t& at) {
   return std::string_view(text).substr(begin, end - begin);
 }
 
+std::string all_have_come(std::size_t agents) {
+  return agents == 1 ? "the agent of the job has come" : "all " + counted(agents, "agent") + " of the job have come";
+}
+
+void report_turned_away(const Log& log, const net::Hello& peer, const std::string& why) {
+  log.warning("turned away " + printable(peer.purpose) + ": " + why);
+}
+
+// The listener stays open: an agent that is one too many must get an answer.
 class DialedSpawner final : public AgentSpawner {
  public:
-  explicit DialedSpawner(std::map<std::string, std::unique_ptr<net::SecureSocket>> agents)
-      : agents_(std::move(agents)) {}
+  DialedSpawner(std::map<std::string, std::unique_ptr<net::SecureSocket>> agents,
+                std::unique_ptr<net::SecureListener> listener, std::unique_ptr<const Log> log)
+      : agents_(std::move(agents)),
+        all_(all_have_come(agents_.size())),
+        log_(std::move(log)),
+        listener_(std::move(listener)) {}
 
   Result<AgentHandle> start(const std::string& host, const std::string&) override {
     const auto found = agents_.find(host);
@@ -39,8 +52,21 @@ class DialedSpawner final : public AgentSpawner {
     return AgentHandle{.process = {}, .pipe = FramePipe(std::move(found->second)), .errors = {}, .remote = true};
   }
 
+  void watch(Poller& poller) override {
+    poller.watch(listener_->fd(), POLLIN, [this](short) {
+      const auto refuse = [this](const net::Hello& peer) {
+        report_turned_away(*log_, peer, all_);
+        return all_;
+      };
+      listener_->progress(Clock::now(), refuse, [](std::unique_ptr<net::SecureSocket>) {});
+    });
+  }
+
  private:
   std::map<std::string, std::unique_ptr<net::SecureSocket>> agents_;
+  const std::string all_;
+  std::unique_ptr<const Log> log_;  // the listener uses it
+  std::unique_ptr<net::SecureListener> listener_;
 };
 
 }  // namespace
@@ -99,7 +125,7 @@ std::string DialIn::refusal(const net::Hello& peer, std::size_t agents) {
   if (const std::string fault = fault_of_host_name(host); !fault.empty()) return in_quotes(host) + ": " + fault;
   forget_gone();
   if (agents_.contains(host)) return "an agent of host " + host + " is here already; give each its own --host NAME";
-  return agents_.size() < agents ? "" : "all " + counted(agents, "agent") + " of the job have come";
+  return agents_.size() < agents ? "" : all_have_come(agents);
 }
 
 // Stored at once: the next agent may be checked in the same round.
@@ -117,9 +143,8 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
   const auto accept = [&](const net::Hello& peer) {
     const std::string why = refusal(peer, agents);
     if (!why.empty()) {
-      const std::string name = printable(peer.purpose);
-      turned_away_.insert(name + " (" + why + ")");
-      log_->warning("turned away " + name + ": " + why);
+      turned_away_.insert(printable(peer.purpose) + " (" + why + ")");
+      report_turned_away(*log_, peer, why);
     }
     return why;
   };
@@ -154,6 +179,8 @@ std::vector<std::string> DialIn::hosts() const {
   return out;
 }
 
-std::unique_ptr<AgentSpawner> DialIn::spawner() { return std::make_unique<DialedSpawner>(std::move(agents_)); }
+std::unique_ptr<AgentSpawner> DialIn::spawner() {
+  return std::make_unique<DialedSpawner>(std::move(agents_), std::move(listener_), std::move(log_));
+}
 
 }  // namespace distrun::launcher

@@ -29,7 +29,7 @@ class DialIn {
   [[nodiscard]] int ended_by() const { return ended_by_; }
   // In the order of their names: node2 before node10.
   [[nodiscard]] std::vector<std::string> hosts() const;
-  // Returns the connections; call it once.
+  // Returns the connections, and turns away agents that come later; call it once, as the last.
   std::unique_ptr<AgentSpawner> spawner();
 
  private:

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launcher/agent/dial.h"
+#include "launcher/spawn/poller.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/secure/secure_connector.h"
 
@@ -50,6 +51,60 @@ TEST_CASE("the name of an agent is checked like that of any host") {
   CHECK(fault_of_host_name("").find("missing") != std::string::npos);
   CHECK(fault_of_host_name(std::string(kLongestHost, 'a')).empty());
   CHECK_FALSE(fault_of_host_name(std::string(kLongestHost + 1, 'a')).empty());
+}
+
+TEST_CASE("an agent that comes when all have come is turned away, on both sides") {
+  const net::JobKey key = net::JobKey::generate();
+  auto door = DialIn::listen("127.0.0.1:0", key);
+  REQUIRE(door.ok());
+  const std::string address = door->address();
+  const auto come = [&](const std::string& host, const auto& head) {
+    auto fd = net::begin_connect(*net::parse_address(address));
+    REQUIRE(fd.ok());
+    net::SecureConnector agent(*std::move(fd), false, key, {.purpose = kDialPurpose + host, .job_id = kDialJob});
+    Answer answer = agent.progress();
+    for (const TimePoint deadline = deadline_after(60); answer.ok() && *answer == nullptr && Clock::now() < deadline;) {
+      head();
+      answer = agent.progress();
+    }
+    return answer;
+  };
+  const Answer first = come("n1", [&] { static_cast<void>(door->wait(1, Clock::now())); });
+  REQUIRE(first.ok());
+  REQUIRE(door->wait(1, deadline_after(60)).ok());
+  const auto spawner = door->spawner();
+  CHECK(spawner->start("n1", "").ok());
+  Poller poller;
+  const Answer late = come("n2", [&] {
+    poller.clear();
+    spawner->watch(poller);
+    REQUIRE(poller.wait(deadline_after(0.01)).ok());
+  });
+  REQUIRE_FALSE(late.ok());
+  CHECK(late.status().message().find("the agent of the job has come") != std::string::npos);
+}
+
+TEST_CASE("an agent has the options of distrun") {
+  const auto given = [](const std::vector<std::string>& words) {
+    std::map<std::string, std::string> out = {{"--timeout", "300"}};
+    REQUIRE(read_dial_options(words, out).ok());
+    return out;
+  };
+  const auto refused = [](const std::vector<std::string>& words) {
+    std::map<std::string, std::string> out;
+    return read_dial_options(words, out).message();
+  };
+  using Given = std::map<std::string, std::string>;
+  const Given all = {{"--connect", "h:1"}, {"--key-file", "/k=1"}, {"--timeout", "1"}};
+  CHECK(given({"--connect=h:1", "--key-file=/k=1", "--timeout=1"}) == all);
+  CHECK(given({"--connect", "h:1", "--key_file", "/k=1", "--timeout=1"}) == all);
+  CHECK(refused({"--conect=h:1"}) == "--conect=h:1 is not an option of distrun agent; did you mean --connect?");
+  CHECK(refused({"--connect"}) == "--connect needs a value");
+  CHECK(refused({"--connect="}).find("has an empty value") != std::string::npos);
+  CHECK(refused({"--timeout=1", "--timeout", "2"}).find("given twice") != std::string::npos);
+  for (const char* word : {"--connect=127.0.0.1:0", "--connect=[::1]:0"}) {
+    CHECK(dial_main({word, "--key-file=/k", "--timeout=1"}, {}) == 64);
+  }
 }
 
 TEST_CASE("an agent with a name that no host can have is refused, and named in the end") {
