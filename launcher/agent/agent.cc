@@ -358,9 +358,11 @@ RankProcess::OnOutput Agent::forward_output() {
 
 int agent_main(bool guard) {
   LeaseEnd lease_end = guard ? LeaseEnd::shared() : LeaseEnd();
-  // distrun sends its orders through a pipe or a socket. A terminal or /dev/null means that a person typed the command,
-  // or that `docker exec` lacks -i.
-  if (struct stat input{}; ::fstat(0, &input) == 0 && S_ISCHR(input.st_mode)) {
+  // distrun sends its orders through a pipe or a socket. A terminal or /dev/null means that a person typed the command.
+  // With a guard, distrun did, and something on the way took the input: the head names it.
+  struct stat input {};
+  const bool person = guard ? ::isatty(0) != 0 : ::fstat(0, &input) == 0 && S_ISCHR(input.st_mode);
+  if (person) {
     constexpr char kText[] =
         "distrun agent: distrun starts this itself, and writes to its input. Type distrun agent --help\n";
     [[maybe_unused]] const ssize_t n = ::write(2, kText, sizeof kText - 1);
