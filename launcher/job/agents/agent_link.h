@@ -40,6 +40,7 @@ struct AgentLink {
   std::optional<ResolvedNames> names{};
   SignOfLife sign{};
   bool stopped = false;  // its ranks were stopped with this process, and continue when it has answered
+  bool refused = false;  // for what may pass, and the user has read it
   net::BegunRecord begun{};
   EndDeadline end_deadline{};
   std::string tried{};    // that another host had to start it, and why this failed

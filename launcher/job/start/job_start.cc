@@ -57,6 +57,12 @@ bool all_probed(const AgentLinks& agents) {
   return std::all_of(all.begin(), all.end(), [](const auto& one) { return one->probes.has_value(); });
 }
 
+// True if what is wrong with the folder or the program on this host may pass. This machine has what it has when the
+// user types the command.
+bool waits_for_files(const JobConfig& config, const AgentLink& agent) {
+  return config.start.patient && agent.handle.remote && !agent.handle.own_host;
+}
+
 }  // namespace
 
 JobStart::JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& agents, AgentSpawner& spawner,
@@ -168,7 +174,7 @@ void JobStart::order_preparation(AgentLink& agent) {
   order.grace = config_.options().end.grace;
   order.preempt_signal = config_.preempt_signal;
   order.probe = layout_.several_machines;
-  order.patient = waits_for_files(agent);
+  order.patient = waits_for_files(config_, agent);
   order.lease = agent.handle.remote && !order.ask ? config_.host_timeout : 0;
   order.common = layout_.common;
   if (agent.handle.remote) {
@@ -218,16 +224,11 @@ void JobStart::answered(AgentLink& agent, const Prepared& answer) {
   advance();
 }
 
-// This machine has what it has when the user types the command.
-bool JobStart::waits_for_files(const AgentLink& agent) const {
-  return config_.start.patient && agent.handle.remote && !agent.handle.own_host;
-}
-
 void JobStart::refused(AgentLink& agent, const Refused& why) {
-  if (why.may_come && waits_for_files(agent)) {
+  if (why.may_come && waits_for_files(config_, agent)) {
     if (queue_.failed(agent.index, true, Clock::now())) {
-      const bool first = waiting_.insert(agent.index).second;
-      if (first) print_(why.text + ". distrun tries it again until --start-timeout is over");
+      if (!std::exchange(agent.refused, true))
+        print_(why.text + ". distrun tries it again until --start-timeout is over");
       return;
     }
   }

@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -67,8 +66,6 @@ class JobStart final : public JobState {
   void order_preparation(AgentLink& agent);
   void answered(AgentLink& agent, const Prepared& answer);
   void refused(AgentLink& agent, const Refused& why);
-  // True if what is wrong with the folder or the program on this host may pass.
-  [[nodiscard]] bool waits_for_files(const AgentLink& agent) const;
   void advance();
   void choose_hosts();
   void open_probes();
@@ -91,8 +88,7 @@ class JobStart final : public JobState {
   LoginCheck logins_;
   MasterNaming naming_;
   StartFaults faults_;
-  std::set<std::size_t> waiting_;  // hosts whose first refusal the user has read
-  LaunchPlan plan_;                // valid when the outcome is kReady
+  LaunchPlan plan_;  // valid when the outcome is kReady
   Outcome outcome_ = Outcome::kNone;
   Refusal refusal_;
 };

@@ -8,6 +8,7 @@
 
 #include "launcher/cli/arguments.h"
 #include "test/support/text.h"
+#include "test/unit/launcher/sysroot.h"
 
 namespace distrun::launcher {
 namespace {
@@ -15,6 +16,12 @@ namespace {
 using distrun::test::has;
 
 constexpr HelpOf kCommands[] = {HelpOf::kDistrun, HelpOf::kCheck, HelpOf::kAgent};
+
+std::string refusal(const std::vector<std::string>& words) {
+  const ParseOutcome outcome = parse_arguments(words);
+  CHECK_FALSE(outcome.run);
+  return outcome.text;
+}
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream in(text);
@@ -37,6 +44,31 @@ std::string help_on(const std::string& word) {
   CAPTURE(word);
   CHECK(answer.exit_code == 0);
   return answer.text;
+}
+
+TEST_CASE("what other launchers call it, and other letters, come with the right name") {
+  CHECK(has(refusal({"--nproc", "2", "true"}), "--nproc is not an option of distrun: use -np"));
+  CHECK(has(refusal({"--nodes", "2", "true"}), "--nodes is not an option of distrun: leave it out. Name the hosts"));
+  CHECK(has(refusal({"--nodes=2", "true"}), "Name the hosts"));
+  CHECK(has(refusal({"--TAG", "none", "true"}), "did you mean --tag?"));
+  CHECK(has(help_about({"HOSTS"}).text, "did you mean hosts?"));
+}
+
+TEST_CASE("a mistyped command of distrun is named, and a program is a program") {
+  test::Sysroot tree;
+  const Environment environment = {{"PATH", tree.path() + "bin"}};
+  const auto text = [&](const std::vector<std::string>& words) { return parse_arguments(words, environment).text; };
+  CHECK(has(text({"chek"}),
+            "chek is no command of distrun, and no program of this name is in PATH; did you mean check?"));
+  CHECK(has(text({"agnet", "--connect", "a:1"}), "did you mean agent?"));
+  CHECK(has(text({"hlep"}), "did you mean help?"));
+  CHECK(has(text({"CHECK"}), "did you mean check?"));
+  CHECK(parse_arguments({"./chek"}, environment).run);
+  CHECK(parse_arguments({"-np", "2", "chek"}, environment).run);
+  CHECK(parse_arguments({"train"}, environment).run);
+  tree.write("bin/chek", "");
+  std::filesystem::permissions(tree.path() + "bin/chek", std::filesystem::perms::owner_all);
+  CHECK(parse_arguments({"chek"}, environment).run);
 }
 
 }  // namespace

@@ -251,31 +251,6 @@ TEST_CASE("characters of a document in a command line are named") {
   CHECK(has(refused({" -np", "2", "true"}), "' -np' begins with a blank: remove it"));
 }
 
-TEST_CASE("what other launchers call it, and other letters, come with the right name") {
-  CHECK(has(refused({"--nproc", "2", "true"}), "--nproc is not an option of distrun: use -np"));
-  CHECK(has(refused({"--nodes", "2", "true"}), "--nodes is not an option of distrun: leave it out. Name the hosts"));
-  CHECK(has(refused({"--nodes=2", "true"}), "Name the hosts"));
-  CHECK(has(refused({"--TAG", "none", "true"}), "did you mean --tag?"));
-  CHECK(has(help_about({"HOSTS"}).text, "did you mean hosts?"));
-}
-
-TEST_CASE("a mistyped command of distrun is named, and a program is a program") {
-  test::Sysroot tree;
-  const Environment environment = {{"PATH", tree.path() + "bin"}};
-  const auto text = [&](const std::vector<std::string>& words) { return parse_arguments(words, environment).text; };
-  CHECK(has(text({"chek"}),
-            "chek is no command of distrun, and no program of this name is in PATH; did you mean check?"));
-  CHECK(has(text({"agnet", "--connect", "a:1"}), "did you mean agent?"));
-  CHECK(has(text({"hlep"}), "did you mean help?"));
-  CHECK(has(text({"CHECK"}), "did you mean check?"));
-  CHECK(parse_arguments({"./chek"}, environment).run);
-  CHECK(parse_arguments({"-np", "2", "chek"}, environment).run);
-  CHECK(parse_arguments({"train"}, environment).run);
-  tree.write("bin/chek", "");
-  std::filesystem::permissions(tree.path() + "bin/chek", std::filesystem::perms::owner_all);
-  CHECK(parse_arguments({"chek"}, environment).run);
-}
-
 TEST_CASE("--no-detect leaves an allocation aside") {
   CHECK(parsed({"p"}).hosts.detect);
   CHECK_FALSE(parsed({"--no-detect", "p"}).hosts.detect);
@@ -494,29 +469,6 @@ TEST_CASE("a NUL byte in a config file is named with its place") {
   const test::Sysroot tree;
   tree.write("cfg", "np = 2\nreport = a\0b\n"s);
   CHECK(has(refused({"--config", tree.path() + "cfg", "p"}), tree.path() + "cfg:2:11: this is a NUL byte"));
-}
-
-TEST_CASE("the program and its script may begin with ~, and an account must exist") {
-  const auto program = [](const std::vector<std::string>& words) {
-    const ParseOutcome outcome = parse_arguments(words, {{"HOME", "/h"}});
-    INFO(outcome.text);
-    REQUIRE(outcome.run);
-    return outcome.options.program;
-  };
-  using Words = std::vector<std::string>;
-  CHECK(program({"~/run.sh", "~/a"}) == Words{"/h/run.sh", "~/a"});
-  CHECK(program({"~/s.py"}) == Words{"/h/s.py"});
-  CHECK(program({"--", "~/s.py"}) == Words{"/h/s.py"});
-  CHECK(program({"~/env/bin/python", "-u", "~/s.py", "~/a"}) == Words{"/h/env/bin/python", "-u", "/h/s.py", "~/a"});
-  CHECK(program({"bash", "~/run.sh"}) == Words{"bash", "/h/run.sh"});
-  CHECK(program({"python", "-c", "~/x"}) == Words{"python", "-c", "~/x"});
-  CHECK(program({"-m", "~/x"}) == Words{"~/x"});
-  for (const Words& words : {Words{"~no-such-account/a"}, Words{"python", "~no-such-account/a"},
-                             Words{"--output-dir=~no-such-account/a", "p"}, Words{"--report", "~no-such-account", "p"},
-                             Words{"--config", "~no-such-account/a", "p"}}) {
-    CHECK(has(refused(words), "no account on this machine has the home ~no-such-account."));
-  }
-  CHECK(has(refused({"--output-dir=~no-such-account/a", "p"}), "distrun: --output-dir ~no-such-account/a: no account"));
 }
 
 TEST_CASE("paths on this host may begin with ~, also in a config file") {

@@ -172,8 +172,14 @@ TEST_CASE("standard input is data for every other program") {
                            "nice ./a.out -",
                            "pythonic",
                            "uv run train.py",
-                           "uv run python train.py",
-                           "uv run python train.py -",
+                           "uv run python train.py"}) {
+    CHECK_FALSE(from_input(line));
+  }
+  CHECK_FALSE(reads_program_from_input({}));
+}
+
+TEST_CASE("a name of an interpreter may be data, and its input too") {
+  for (const char* line : {"uv run python train.py -",
                            "tee -",
                            "cat -",
                            "grep python -",
@@ -199,7 +205,6 @@ TEST_CASE("standard input is data for every other program") {
                            "bash wrap.sh python train.py -"}) {
     CHECK_FALSE(from_input(line));
   }
-  CHECK_FALSE(reads_program_from_input({}));
 }
 
 TEST_CASE("standard input is no program") {
@@ -221,6 +226,30 @@ TEST_CASE("the script of an interpreter is found") {
   CHECK_FALSE(script_of({"awk", "-f", "x"}));
   CHECK_FALSE(script_of({"./a.out", "x"}));
   CHECK_FALSE(script_of({}));
+}
+
+TEST_CASE("the program and its script may begin with ~, and an account must exist") {
+  const auto program = [](const std::vector<std::string>& words) {
+    const ParseOutcome outcome = parse_arguments(words, {{"HOME", "/h"}});
+    INFO(outcome.text);
+    REQUIRE(outcome.run);
+    return outcome.options.program;
+  };
+  using Words = std::vector<std::string>;
+  CHECK(program({"~/run.sh", "~/a"}) == Words{"/h/run.sh", "~/a"});
+  CHECK(program({"~/s.py"}) == Words{"/h/s.py"});
+  CHECK(program({"--", "~/s.py"}) == Words{"/h/s.py"});
+  CHECK(program({"~/env/bin/python", "-u", "~/s.py", "~/a"}) == Words{"/h/env/bin/python", "-u", "/h/s.py", "~/a"});
+  CHECK(program({"bash", "~/run.sh"}) == Words{"bash", "/h/run.sh"});
+  CHECK(program({"python", "-c", "~/x"}) == Words{"python", "-c", "~/x"});
+  CHECK(program({"-m", "~/x"}) == Words{"~/x"});
+  for (const Words& words : {Words{"~no-such-account/a"}, Words{"python", "~no-such-account/a"},
+                             Words{"--output-dir=~no-such-account/a", "p"}, Words{"--report", "~no-such-account", "p"},
+                             Words{"--config", "~no-such-account/a", "p"}}) {
+    const ParseOutcome outcome = parse_arguments(words, {{"HOME", "/h"}});
+    CHECK_FALSE(outcome.run);
+    CHECK(outcome.text.find("no account on this machine has the home ~no-such-account.") != std::string::npos);
+  }
 }
 
 TEST_CASE("all ranks get a program from standard input, unless the user says who gets the input") {
