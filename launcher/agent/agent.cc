@@ -23,7 +23,15 @@ namespace distrun::launcher {
 namespace {
 using namespace exit_code;
 
-bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
+// A shell exits with 137 if its program was killed.
+bool killed(int status) {
+  return WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == kSignalBase + SIGKILL;
+}
+
+bool is_below_us(pid_t pid) {
+  const std::vector<ProcessInfo> ours = descendants();
+  return std::any_of(ours.begin(), ours.end(), [pid](const ProcessInfo& one) { return one.pid == pid; });
+}
 }  // namespace
 
 Agent::Agent(HeadConnection head, SignalSource signals, MpiTask task)
@@ -233,7 +241,7 @@ void Agent::reap() {
   const bool any_killed =
       std::any_of(children.begin(), children.end(), [](const Reaped& one) { return killed(one.status); });
   // One check for all of them: when memory runs out, the kernel may kill several at once.
-  const bool out_of_memory = any_killed && oom_kills_.of_late(Clock::now());
+  const bool out_of_memory = any_killed && oom_kills_.of_late(Clock::now(), is_below_us);
   for (const Reaped& child : children) {
     if (starter_ && starter_->ended(child.pid, child.status)) continue;
     if (RankProcess* rank = ranks_.reaped(child.pid)) {

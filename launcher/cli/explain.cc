@@ -17,8 +17,13 @@ std::vector<int> cpus_of(const LaunchPlan& plan, std::size_t rank) { return plan
 
 // Larger jobs are folded: equal ranks and hosts share a line.
 constexpr std::size_t kFewRanks = 16;
-constexpr std::size_t kMostRows = 10;
 constexpr std::size_t kLineEnd = 100;
+// All lines of a folded plan, and how many of each part stay at least.
+constexpr std::size_t kMostLines = 40;
+constexpr std::size_t kFewestLines = 3;
+
+// For ranks on hosts that were not asked.
+constexpr char kNotKnown[] = "?";
 
 // Neighbours on one host that get as much of the same.
 struct Segment {
@@ -26,13 +31,15 @@ struct Segment {
   std::vector<std::size_t> hosts;
   std::vector<int> local;
   std::string cpus;
-  int threads = 0;
+  std::string threads;
   std::string gpus;
 };
 
+std::string threads_text(const Binding& binding) { return binding.known ? std::to_string(binding.threads) : kNotKnown; }
+
 bool alike(const Binding& one, const Binding& other) {
-  return one.cpus.size() == other.cpus.size() && one.threads == other.threads && one.gpus == other.gpus &&
-         (one.gpu < 0) == (other.gpu < 0) && one.gpu_model == other.gpu_model;
+  return one.known == other.known && one.cpus.size() == other.cpus.size() && one.threads == other.threads &&
+         one.gpus == other.gpus && (one.gpu < 0) == (other.gpu < 0) && one.gpu_model == other.gpu_model;
 }
 
 std::string each(std::size_t ranks, std::size_t count) {
@@ -41,6 +48,7 @@ std::string each(std::size_t ranks, std::size_t count) {
 
 std::string cpus_text(const LaunchPlan& plan, const std::vector<int>& ranks) {
   const std::vector<int> first = cpus_of(plan, static_cast<std::size_t>(ranks.front()));
+  if (!plan.bindings[static_cast<std::size_t>(ranks.front())].known) return kNotKnown;
   if (first.empty()) return "all";
   std::set<int> all;
   for (const int rank : ranks) {
@@ -53,6 +61,7 @@ std::string cpus_text(const LaunchPlan& plan, const std::vector<int>& ranks) {
 
 std::string gpus_text(const LaunchPlan& plan, const std::vector<int>& ranks) {
   const Binding& first = plan.bindings[static_cast<std::size_t>(ranks.front())];
+  if (!first.known) return kNotKnown;
   if (first.gpu < 0) return "none";
   std::set<int> all;
   for (const int rank : ranks) {
@@ -69,7 +78,7 @@ std::vector<Segment> segments_of(const LaunchPlan& plan) {
     const auto host = static_cast<std::size_t>(plan.places[rank].host);
     const Binding& own = plan.bindings[rank];
     if (out.empty() || out.back().hosts.front() != host || !alike(plan.bindings[rank - 1], own)) {
-      out.push_back({.hosts = {host}, .threads = own.threads});
+      out.push_back({.hosts = {host}, .threads = threads_text(own)});
     }
     out.back().ranks.push_back(static_cast<int>(rank));
     out.back().local.push_back(plan.places[rank].local_rank);
@@ -99,38 +108,82 @@ std::vector<Segment> folded(const std::vector<Segment>& segments) {
   return out;
 }
 
-std::string folded_placement(const LaunchPlan& plan) {
+std::vector<std::vector<std::string>> folded_placement(const LaunchPlan& plan) {
   constexpr std::size_t kMostHosts = 40;
-  const std::vector<Segment> all = folded(segments_of(plan));
   std::vector<std::vector<std::string>> rows = {{"ranks", "host", "local", "CPUs", "threads", "GPU"}};
-  for (const Segment& one : all) {
-    if (rows.size() > kMostRows) break;
+  for (const Segment& one : folded(segments_of(plan))) {
     std::vector<std::string> names;
     for (const std::size_t host : one.hosts) names.push_back(plan.host_names[host]);
     rows.push_back({cut_middle(ranges(one.ranks), kMostHosts), cut_middle(host_list(names), kMostHosts),
-                    ranges(one.local), one.cpus, std::to_string(one.threads), one.gpus});
+                    ranges(one.local), one.cpus, one.threads, one.gpus});
   }
-  const std::size_t left = all.size() + 1 - rows.size();
-  return table(rows) + (left == 0 ? "" : "  and " + counted(left, "more line") + " (--explain=json has all)\n");
+  return rows;
 }
 
-std::string placement(const LaunchPlan& plan) {
+std::vector<std::vector<std::string>> placement(const LaunchPlan& plan) {
   if (plan.places.size() > kFewRanks) return folded_placement(plan);
   std::vector<std::vector<std::string>> rows = {{"rank", "host", "local", "CPUs", "threads", "GPU"}};
   for (std::size_t rank = 0; rank < plan.places.size(); ++rank) {
     const Place& place = plan.places[rank];
     const Binding& binding = plan.bindings[rank];
+    const std::string cpus = binding.cpus.empty() ? "all" : ranges(binding.cpus);
     rows.push_back({std::to_string(rank), plan.host_names[static_cast<std::size_t>(place.host)],
-                    std::to_string(place.local_rank), binding.cpus.empty() ? "all" : ranges(binding.cpus),
-                    std::to_string(binding.threads), gpu_text(binding)});
+                    std::to_string(place.local_rank), binding.known ? cpus : kNotKnown, threads_text(binding),
+                    binding.known ? gpu_text(binding) : kNotKnown});
   }
-  return table(rows);
+  return rows;
 }
 
-std::string reasons(const LaunchPlan& plan) {
-  std::string out;
-  for (const std::string& reason : plan_reasons(plan)) out += "  " + reason + "\n";
-  for (const std::string& hint : plan.hints) out += "  hint: " + hint + "\n";
+std::vector<std::string> lines_in(const std::string& text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    out.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+// A part of the text: its heading and its lines.
+struct Part {
+  std::string heading;
+  std::vector<std::string> lines;
+  std::size_t shown = 0;
+  // The line that says how many are missing needs a place too.
+  [[nodiscard]] std::size_t size() const { return shown + (shown < lines.size() ? 1 : 0); }
+};
+
+Part part_of(std::string heading, std::vector<std::string> lines) {
+  const std::size_t all = lines.size();
+  return {.heading = std::move(heading), .lines = std::move(lines), .shown = all};
+}
+
+// Cuts the longest parts until all have at most `most` lines together.
+void cut_to(std::vector<Part>& parts, std::size_t most) {
+  const auto total = [&parts] {
+    std::size_t sum = 0;
+    for (const Part& part : parts) sum += part.size();
+    return sum;
+  };
+  while (total() > most) {
+    const auto longest =
+        std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.size() < b.size(); });
+    if (longest->shown <= kFewestLines) return;
+    longest->shown -= longest->shown == longest->lines.size() ? 2U : 1U;
+  }
+}
+
+std::string text_of(const Part& part) {
+  std::string out = "\n" + part.heading + "\n";
+  for (std::size_t i = 0; i < part.shown; ++i) out += part.lines[i] + "\n";
+  const std::size_t left = part.lines.size() - part.shown;
+  return out + (left == 0 ? "" : "  and " + counted(left, "more line") + " (--explain=json has all)\n");
+}
+
+std::vector<std::string> reasons(const LaunchPlan& plan) {
+  std::vector<std::string> out;
+  for (const std::string& hint : plan.hints) out.push_back("  hint: " + hint);
+  for (const std::string& reason : plan_reasons(plan)) out.push_back("  " + reason);
   return out;
 }
 
@@ -223,7 +276,7 @@ std::string json_rank(const LaunchPlan& plan, const Environments& variables, std
          ", \"local_size\": " + std::to_string(place.local_size) +
          ", \"cross_rank\": " + std::to_string(place.cross_rank) +
          ", \"cross_size\": " + std::to_string(place.cross_size) + ", \"cpus\": [" + join(cpus, ", ") +
-         "], \"threads\": " + std::to_string(binding.threads) +
+         "], \"threads\": " + (binding.known ? std::to_string(binding.threads) : "null") +
          ", \"gpu\": " + (binding.gpu < 0 ? "null" : std::to_string(binding.gpu)) +
          ", \"gpus\": " + std::to_string(binding.gpus) + ", \"gpu_name\": " + json_quote(binding.gpu_name) +
          ", \"why\": {\"cpus\": " + json_quote(binding.cpu_reason) + ", \"gpu\": " + json_quote(binding.gpu_reason) +
@@ -232,10 +285,11 @@ std::string json_rank(const LaunchPlan& plan, const Environments& variables, std
 
 }  // namespace
 
-std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>& command) {
+std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>& command, const std::string& obstacle) {
+  const bool folds = plan.places.size() > kFewRanks;
   std::string out = counted(plan.places.size(), "rank") + " on " + counted(plan.host_names.size(), "host") + ": " +
-                    join(command, " ") + "\nNothing is started.\n\nWhere:\n" + placement(plan) + "\nWhy:\n" +
-                    reasons(plan) + "\nEnvironment of all ranks, besides what they inherit:\n";
+                    join(command, " ") + "\nNothing is started.\n";
+  if (!obstacle.empty()) out += sentence(obstacle) + "\n";
   const Environments variables = environments(plan);
   const Shared shared = same_everywhere(variables);
   std::vector<const Variable*> common;
@@ -243,10 +297,17 @@ std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>&
   for (const Variable* variable : variables.front()) {
     (shared.contains({variable->name, variable->value}) ? common : own).push_back(variable);
   }
-  out += lines_of(plan, common);
-  if (own.empty()) return out;
-  return out + "\nEnvironment that differs between ranks, here that of rank 0 (--explain=json has all):\n" +
-         lines_of(plan, own);
+  std::vector<Part> parts = {
+      part_of("Where:", lines_in(table(placement(plan)))), part_of("Why:", reasons(plan)),
+      part_of("Environment of all ranks, besides what they inherit:", lines_in(lines_of(plan, common)))};
+  if (!own.empty()) {
+    parts.push_back(part_of("Environment that differs between ranks, here that of rank 0 (--explain=json has all):",
+                            lines_in(lines_of(plan, own))));
+  }
+  const std::size_t fixed = lines_in(out).size() + 2 * parts.size();
+  if (folds) cut_to(parts, kMostLines - fixed);
+  for (const Part& part : parts) out += text_of(part);
+  return out;
 }
 
 std::string explain_json(const LaunchPlan& plan, const std::vector<std::string>& command) {

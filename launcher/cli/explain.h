@@ -8,7 +8,9 @@
 
 namespace distrun::launcher {
 
-std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>& command);
+// `obstacle`: why the job could not start; empty: it could. At most 40 lines, however large the job is.
+std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>& command,
+                         const std::string& obstacle = {});
 std::string explain_json(const LaunchPlan& plan, const std::vector<std::string>& command);
 
 }  // namespace distrun::launcher

@@ -103,6 +103,15 @@ std::string library_path() {
   return all.empty() ? "" : all.front();
 }
 
+std::vector<std::string> plug_in_files() {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fs::path(library_path()).parent_path() / "plugins", error)) {
+    out.push_back(entry.path().string());
+  }
+  return out;
+}
+
 // Prefers an installation. A virtual environment may lie inside a source tree, whose headers may have another version.
 std::string include_directory() {
   std::string header = first_existing({"include"}, "distrun/distrun.h");

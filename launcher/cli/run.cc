@@ -17,12 +17,14 @@
 #include "launcher/cli/copies.h"
 #include "launcher/cli/explain.h"
 #include "launcher/cli/host_source.h"
+#include "launcher/cli/paths.h"
 #include "launcher/cli/program.h"
 #include "launcher/cli/text_file.h"
 #include "launcher/exit_codes.h"
 #include "launcher/job/job.h"
 #include "launcher/job/start/dial_in.h"
 #include "launcher/job/start/mpi_start.h"
+#include "launcher/plan/backends.h"
 #include "launcher/plan/environment/env_file.h"
 #include "launcher/plan/hosts/pasted.h"
 #include "launcher/plan/hosts/text.h"
@@ -30,6 +32,7 @@
 #include "launcher/plan/schedulers/slurm.h"
 #include "launcher/report/report_file.h"
 #include "runtime/base/settings.h"
+#include "runtime/net/host/host_candidates.h"
 #include "runtime/net/identity/key_file.h"
 
 namespace distrun::launcher {
@@ -217,6 +220,9 @@ Status complete(const Options& options, const HostSource& source, JobLayout& con
   }
   const auto settings = read_settings(config.plan.base.variables, {});
   if (!settings.ok()) return settings.status();
+  std::vector<std::string> plug_ins;
+  for (const std::string& file : plug_in_files()) plug_ins.push_back(backend_of_file(file));
+  DISTRUN_RETURN_IF_ERROR(check_backend(settings->settings, plug_ins));
   DISTRUN_RETURN_IF_ERROR(check_protection(options, settings->settings, assignment.hosts.size()));
   config.several_machines = false;
   for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
@@ -469,25 +475,46 @@ int reported(const Options& options, const JobResult& result) {
   return result.exit_code == 0 ? exit_code::kOutputLost : result.exit_code;
 }
 
-int explain(const Options& options, JobConfig config) {
+// The program as this machine finds it. A host that is another machine looks for it when the job starts.
+std::string obstacle_of(const Program& program, bool here) {
+  if (!program.refused) return {};
+  return (here ? "The job could not start: " : "On this machine the job could not start: ") + program.refused->text;
+}
+
+int explain(const Options& options, JobConfig config, const std::vector<std::string>& own_names) {
   // Placeholders: the agents get the real values. Ports and the store's address do not exist before the job starts.
   config.plan.store = "<free port of this machine>";
-  HostFacts facts{.topology = topology_here(options, config.plan.base), .address = "127.0.0.1"};
+  const Assignment& assignment = config.plan.assignment;
   if (config.several_machines) {
-    facts.address = "<probed>";
     config.plan.assignment.reasons.push_back(
         "addresses are chosen when the job starts, because each host tries those of all others" +
         (options.hosts.network.text.empty() ? "" : " (limited by --network " + options.hosts.network.text + ")") +
         ". -v then shows them");
   }
-  const Program program = find_program(config.common, config.plan.assignment.hosts.front());
-  config.plan.assignment.reasons.push_back(program.refused ? "the job could not start: " + program.refused->text
-                                                           : "the program is " + program.path);
-  const auto plan = make_plan(config.plan, std::vector<HostFacts>(config.plan.assignment.hosts.size(), facts));
+  // With a copied tree, all hosts are taken for machines like that one.
+  const bool copied = options.placement.sysroot != PlacementOptions().sysroot;
+  const Topology topology = topology_here(options, config.plan.base);
+  std::vector<HostFacts> facts;
+  for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
+    const bool here = names_this_machine(assignment.hosts[i], assignment.users[i], own_names);
+    facts.push_back(
+        {.topology = topology, .asked = here || copied, .address = config.several_machines ? "<probed>" : "127.0.0.1"});
+  }
+  const bool starts_here = names_this_machine(assignment.hosts.front(), assignment.users.front(), own_names);
+  const Program program = find_program(config.common, starts_here ? assignment.hosts.front() : net::host_name());
+  const std::string obstacle = obstacle_of(program, starts_here);
+  config.plan.assignment.reasons.push_back(
+      !obstacle.empty() ? obstacle
+                        : (starts_here ? "the program is " : "on this machine the program is ") + program.path);
+  auto plan = make_plan(config.plan, facts);
   if (!plan.ok()) return refuse(plan.status(), exit_code::kUsage);
-  const bool json = options.explain == "json";
-  const auto text = json ? explain_json(*plan, config.common.command) : explain_text(*plan, config.common.command);
-  std::fputs(text.c_str(), stdout);
+  if (options.explain == "json") {
+    std::fputs(explain_json(*plan, config.common.command).c_str(), stdout);
+    return 0;
+  }
+  // It stands at the top, and not among the reasons.
+  std::erase(plan->reasons, obstacle);
+  std::fputs(explain_text(*plan, config.common.command, obstacle).c_str(), stdout);
   return 0;
 }
 
@@ -500,7 +527,7 @@ int run_command(const Options& options, const Environment& environment, const st
     const bool job = options.explain.empty() && prepared.refused->exit_code != exit_code::kUsage;
     return job ? reported(options, *prepared.refused) : prepared.refused->exit_code;
   }
-  if (!options.explain.empty()) return explain(options, std::move(prepared.config));
+  if (!options.explain.empty()) return explain(options, std::move(prepared.config), prepared.own_names);
   const mode_t mask = ::umask(022);
   ::umask(mask);
   prepared.config.common.umask = mask;

@@ -118,11 +118,11 @@ JobResult Job::run() {
   }
   terminal_.leave();
   ending_->report_end(!config_.output.options.all_errors);
-  if (ranks_.verdict().rank_failed()) {
+  JobResult out{.exit_code = ranks_.verdict().exit_code(), .failure = ending_->failure()};
+  if (ranks_.verdict().rank_failed() && out.failure->hint.empty()) {
     screen_->print(hint_at_early_ends(config_.plan.script.strategies, ended_well(ranks_)));
   }
   screen_.flush(poller_, signals_);
-  JobResult out{.exit_code = ranks_.verdict().exit_code(), .failure = ending_->failure()};
   if (out.exit_code == 0 && screen_->lost()) {
     out = {.exit_code = exit_code::kOutputLost, .failure = FailureReport{.cause = {.kind = CauseKind::kOutputLost}}};
   }
@@ -173,8 +173,9 @@ void Job::start_ranks() {
   if (const auto store = net::parse_address(start_->layout().plan.store); store.ok()) {
     agents_.set_own_address(store->host);
   }
-  running_ =
-      std::make_unique<JobRunning>(ranks_, input_, screen_, config_.options().end.stop_limit(), config_.preempt_signal);
+  running_ = std::make_unique<JobRunning>(
+      ranks_, input_, screen_, config_.options().end.stop_limit(), config_.preempt_signal,
+      hint_at_failure(start_->layout().plan, static_cast<std::size_t>(ranks_.members().size())));
   state_ = running_.get();
   const InputRequest& input = config_.options().output.input;
   std::set<std::size_t> readers;
@@ -187,7 +188,8 @@ void Job::start_ranks() {
 
 void Job::enter_ending() {
   if (ending_) return;
-  ending_ = std::make_unique<JobEnding>(agents_, ranks_, input_, screen_, running_ != nullptr, existing_children_);
+  ending_ = std::make_unique<JobEnding>(agents_, ranks_, input_, screen_, running_ != nullptr, existing_children_,
+                                        running_ ? running_->hint() : "");
   state_ = ending_.get();
 }
 

@@ -14,13 +14,14 @@
 namespace distrun::launcher {
 
 JobEnding::JobEnding(AgentLinks& agents, RankMonitor& ranks, Input& input, RankOutput& output, bool started,
-                     std::vector<pid_t> not_ours)
+                     std::vector<pid_t> not_ours, std::string hint)
     : agents_(agents),
       ranks_(ranks),
       input_(input),
       output_(output),
       started_(started),
-      existing_children_(std::move(not_ours)) {}
+      existing_children_(std::move(not_ours)),
+      hint_(std::move(hint)) {}
 
 Result<bool> JobEnding::on(AgentLink& agent, const Frame& frame) {
   if (!started_) return on_before_start(frame);
@@ -109,6 +110,10 @@ std::optional<FailureReport> JobEnding::failure() const {
 void JobEnding::add_output(FailureReport& report) const {
   report.last_lines = output_.last_lines(report.rank);
   const auto raised = output_.last_exception(report.rank);
+  const bool in_framework = report.cause.kind == CauseKind::kExited
+                                ? raised && raised->in_library
+                                : report.cause.kind == CauseKind::kKilled && output_may_explain(report.cause);
+  if (in_framework) report.hint = hint_;
   if (report.cause.kind != CauseKind::kExited || !raised) return;
   report.cause.exception = exception_with_place(printable(raised->text), raised->place);
   if (report.place.file.empty()) report.place = raised->place;

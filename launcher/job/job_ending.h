@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "launcher/agent/ending.h"
@@ -20,9 +21,9 @@ namespace distrun::launcher {
 class JobEnding final : public JobState {
  public:
   // All arguments must outlive it. `started`: ranks exist or have existed. `not_ours`: children that this process had
-  // before the job.
+  // before the job. `hint`: why ranks fail inside their framework, if the plan knows it.
   JobEnding(AgentLinks& agents, RankMonitor& ranks, Input& input, RankOutput& output, bool started,
-            std::vector<pid_t> not_ours);
+            std::vector<pid_t> not_ours, std::string hint = {});
 
   Result<bool> on(AgentLink& agent, const Frame& frame) override;
   void on_lost(AgentLink& agent) override;
@@ -55,6 +56,7 @@ class JobEnding final : public JobState {
   RankOutput& output_;
   const bool started_;
   const std::vector<pid_t> existing_children_;
+  const std::string hint_;
   Ending sweep_{Duration::zero()};  // ends the processes that are left when the agents are gone
   bool swept_ = false;
   bool reported_ = false;  // the first cause has been shown

@@ -1,5 +1,7 @@
 #include "launcher/job/job_running.h"
 
+#include <utility>
+
 #include "launcher/plan/hosts/text.h"
 
 namespace distrun::launcher {
@@ -19,8 +21,13 @@ std::string loss_report(const HostLoss& loss, const Membership& members) {
 }
 
 JobRunning::JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std::optional<double> stop_limit,
-                       int preempt_signal)
-    : ranks_(ranks), input_(input), output_(output), stop_limit_(stop_limit), preempt_signal_(preempt_signal) {}
+                       int preempt_signal, std::string hint)
+    : ranks_(ranks),
+      input_(input),
+      output_(output),
+      stop_limit_(stop_limit),
+      preempt_signal_(preempt_signal),
+      hint_(std::move(hint)) {}
 
 void JobRunning::give_grace(const std::string& why, TimePoint now) {
   if (stop_limit_) stop_by_ = now + duration_of(*stop_limit_);

@@ -14,8 +14,9 @@ namespace distrun::launcher {
 class JobRunning final : public JobState {
  public:
   // All arguments must outlive it. `stop_limit` is as in EndOptions, `preempt_signal` as in JobConfig.
-  JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std::optional<double> stop_limit,
-             int preempt_signal);
+  // `hint`: why ranks fail inside their framework, if the plan knows it.
+  JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std::optional<double> stop_limit, int preempt_signal,
+             std::string hint = {});
 
   // Ranks have been asked to stop by themselves. They get the time of --grace, if it was given.
   void give_grace(const std::string& why, TimePoint now);
@@ -26,6 +27,7 @@ class JobRunning final : public JobState {
   void on_silent(const HostLoss& loss) override;
   void tick(TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> deadline() const override { return stop_by_; }
+  [[nodiscard]] const std::string& hint() const { return hint_; }
 
  private:
   RankMonitor& ranks_;
@@ -33,6 +35,7 @@ class JobRunning final : public JobState {
   RankOutput& output_;
   const std::optional<double> stop_limit_;
   const int preempt_signal_;
+  const std::string hint_;
   std::optional<TimePoint> stop_by_;  // deadline for ranks that were asked to stop
 };
 

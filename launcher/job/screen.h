@@ -33,6 +33,7 @@ class Screen final : public RankOutput {
   void print(const std::string& text) override { output_->print(text); }
   void write(const StreamBytes& bytes, TimePoint now) override { output_->write(bytes, now); }
   void finish(int rank, TimePoint now) override { output_->finish(rank, now); }
+  void failed(int rank) override { output_->errors().failed(rank); }
   void keep_back(int rank) override { output_->errors().keep_back(rank); }
   void keep_back_all_but(int rank) override {
     output_->show_errors({{.rank = rank, .pieces = output_->errors().keep_back_all_but(rank)}}, Clock::now());

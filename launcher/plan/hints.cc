@@ -19,6 +19,7 @@ bool by_mpi(const PlanRequest& request) { return !request.options.hosts.mpi.empt
 struct ScriptHint {
   bool (*is_due)(const PlanRequest& request);
   const char* text;
+  bool explains_failure = false;  // without this advice, ranks fail inside the framework
 };
 constexpr ScriptHint kScriptHints[] = {
     // Programs that find each other through MPI's own launcher also run without it, but each rank alone.
@@ -71,8 +72,8 @@ constexpr ScriptHint kTensorFlowHints[] = {
               value_of(r.base.variables, "TF_USE_LEGACY_KERAS").empty();
      },
      "the script calls fit() under MultiWorkerMirroredStrategy, which fails with Keras 3: add --tf-keras3-mwms (it "
-     "does "
-     "nothing with Keras 2)"},
+     "does nothing with Keras 2)",
+     true},
     {[](const PlanRequest& r) {
        const Strategies& uses = r.script.strategies;
        return uses.mirrored && !uses.multi_worker && !uses.parameter_server && !r.script.imports.distrun;
@@ -83,29 +84,32 @@ constexpr ScriptHint kTensorFlowHints[] = {
     {[](const PlanRequest& r) { return r.script.strategies.sets_tf_config && r.options.frameworks.tf_config; },
      "the script assigns TF_CONFIG itself, so ranks do not use the addresses and numbers that distrun gives them: "
      "remove "
-     "that line, or put `if \"TF_CONFIG\" not in os.environ:` before it"},
+     "that line, or put `if \"TF_CONFIG\" not in os.environ:` before it",
+     true},
     {[](const PlanRequest& r) {
        return r.script.strategies.estimator_before_init && r.script.imports.distrun && r.options.frameworks.tf_config &&
               !r.options.frameworks.for_tf();
      },
      "the script makes an Estimator before init(), and it takes the job's TF_CONFIG for a cluster of its own: call "
-     "init() first, or add --no-tf-config"},
+     "init() first, or add --no-tf-config",
+     true},
 };
 
 // Clusters with a chief or a ps need roles.
-void hint_at_roles(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
+std::string hint_at_roles(const PlanRequest& request, std::size_t ranks) {
   const Strategies& uses = request.script.strategies;
   const bool known = !request.tf_roles.empty() || !request.options.frameworks.tf_config || uses.by_slurm;
-  if (known || uses.sets_tf_config || uses.multi_worker || request.script.imports.distrun) return;
-  const std::size_t ranks = plan.places.size();
+  if (known || uses.sets_tf_config || uses.multi_worker || request.script.imports.distrun) return {};
   if (uses.parameter_server) {
-    out.push_back("the script uses ParameterServerStrategy, which needs a chief, workers and a ps: add " +
-                  std::string(ranks < 3 ? "-np 3 " : "") +
-                  "--tf-roles chief=1,worker=" + std::to_string(std::max<std::size_t>(ranks, 3) - 2) + ",ps=1");
-  } else if (uses.estimator) {
-    out.push_back("the script makes an Estimator, which needs a chief: add --tf-roles chief=1,worker=" +
-                  std::to_string(ranks - 1) + ", or --no-tf-config if each rank trains alone");
+    return "the script uses ParameterServerStrategy, which needs a chief, workers and a ps: add " +
+           std::string(ranks < 3 ? "-np 3 " : "") +
+           "--tf-roles chief=1,worker=" + std::to_string(std::max<std::size_t>(ranks, 3) - 2) + ",ps=1";
   }
+  if (uses.estimator) {
+    return "the script makes an Estimator, which needs a chief: add --tf-roles chief=1,worker=" +
+           std::to_string(ranks - 1) + ", or --no-tf-config if each rank trains alone";
+  }
+  return {};
 }
 
 // Strategies for several processes use every GPU that a process sees.
@@ -225,11 +229,18 @@ std::vector<std::string> hints_for(const PlanRequest& request, const std::vector
   for (const ScriptHint& hint : kTensorFlowHints) {
     if (hint.is_due(request)) out.emplace_back(hint.text);
   }
-  hint_at_roles(request, plan, out);
+  if (std::string roles = hint_at_roles(request, plan.places.size()); !roles.empty()) out.push_back(std::move(roles));
   hint_at_slurm_resolver(request, plan, out);
   hint_at_bound_threads(request, plan, out);
   hint_at_launcher(request.script.launcher, plan, out);
   return out;
+}
+
+std::string hint_at_failure(const PlanRequest& request, std::size_t ranks) {
+  if (ranks < 2) return {};
+  const auto explains = [&request](const ScriptHint& hint) { return hint.explains_failure && hint.is_due(request); };
+  const auto* const found = std::find_if(std::begin(kTensorFlowHints), std::end(kTensorFlowHints), explains);
+  return found == std::end(kTensorFlowHints) ? hint_at_roles(request, ranks) : found->text;
 }
 
 std::string hint_at_early_ends(const Strategies& uses, const std::vector<int>& ended_well) {

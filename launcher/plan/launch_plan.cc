@@ -49,6 +49,10 @@ Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::v
   for (std::size_t host = 0; host < facts.size(); ++host) {
     // All ranks of this machine. With --mpi each rank has its own agent, and that agent has only one of them.
     const int ranks = by_host[host].front().local_size;
+    if (!facts[host].asked) {
+      out.insert(out.end(), by_host[host].size(), Binding{.known = false, .threads = 0});
+      continue;
+    }
     auto bound = bind_ranks(facts[host].topology, ranks, request.options.placement,
                             tasks_beside(by_host[host], request.assignment, facts));
     if (!bound.ok()) return bound.status().with_context("host " + request.assignment.hosts[host]);
@@ -182,11 +186,16 @@ std::vector<std::string> plan_reasons(const LaunchPlan& plan) {
   std::vector<std::string> out = plan.reasons;
   std::map<std::string, std::vector<int>> by_reason;
   for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank) {
+    if (!plan.bindings[rank].known) {
+      by_reason["cores and GPU: not known, because the host is asked when the job starts"].push_back(
+          static_cast<int>(rank));
+      continue;
+    }
     by_reason["cores: " + plan.bindings[rank].cpu_reason].push_back(static_cast<int>(rank));
     by_reason["GPU: " + plan.bindings[rank].gpu_reason].push_back(static_cast<int>(rank));
   }
   for (const auto& [reason, ranks] : by_reason) {
-    out.push_back((ranks.size() == plan.bindings.size() ? "all ranks" : "rank " + ranges(ranks)) + ", " + reason);
+    out.push_back((ranks.size() == plan.bindings.size() ? "all ranks" : rank_list(ranks)) + ", " + reason);
   }
   return out;
 }

@@ -58,6 +58,7 @@ void fields(V& v, net::Ref<V, HostPlan> plan);
 // Facts that one agent finds about its host before anything starts there.
 struct HostFacts {
   Topology topology;
+  bool asked = true;    // false: nobody has asked the host, so its topology is not known
   std::string machine;  // from machine_identity(); empty: unknown
   std::string name;     // as the host calls itself
   // Free ports that the agent holds there: one per rank for TF_CONFIG, and two more on rank 0's host.

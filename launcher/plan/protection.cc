@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/plan/backends.h"
 #include "launcher/plan/hosts/text.h"
 
 namespace distrun::launcher {
@@ -15,12 +16,8 @@ constexpr std::array<std::string_view, 5> kProtecting = {"auto", "self", "shm", 
 
 // The first backend in a setting such as "tcp" or "cpu:tcp,cuda:nccl" that cannot protect its data. Empty: all can.
 std::string unable(std::string_view setting) {
-  while (!setting.empty()) {
-    const std::size_t comma = std::min(setting.find(','), setting.size());
-    std::string_view name = setting.substr(0, comma);
-    setting.remove_prefix(std::min(comma + 1, setting.size()));
-    if (const std::size_t colon = name.find(':'); colon != name.npos) name.remove_prefix(colon + 1);
-    if (std::find(kProtecting.begin(), kProtecting.end(), name) == kProtecting.end()) return std::string(name);
+  for (const std::string& name : backends_in(setting)) {
+    if (std::find(kProtecting.begin(), kProtecting.end(), name) == kProtecting.end()) return name;
   }
   return {};
 }

@@ -94,7 +94,78 @@ std::string capitalized(std::string text) {
 }
 
 // The cure as a sentence, for a separate line. Empty without a cure.
-std::string cure_line(const Cause& cause) { return sentence(capitalized(cure_of(cause))); }
+std::string cure_line(const FailureReport& failure) { return sentence(capitalized(cure_of(failure))); }
+
+std::string cure_of_early_leave(Leave how) {
+  switch (how) {
+    case Leave::kEnded:
+      return "the ranks did different numbers of steps: let each do as many, or call join() at its end";
+    case Leave::kRanOn:
+      return "let every rank do the same number of steps before it calls shutdown()";
+    case Leave::kNoShutdown:
+      return "let every rank do the same number of steps, and call shutdown() before it ends";
+    case Leave::kNoInit:
+    case Leave::kNoNextInit:
+      break;
+  }
+  return "let every rank call init(), or start only the ranks that call it (-np)";
+}
+
+std::string early_leave_text(const FailureReport& failure) {
+  const std::string end = " left early: it " + text_of(failure.cause.leave);
+  const std::string needed =
+      " while other ranks still needed it" + (failure.tensor.empty() ? "" : " for '" + failure.tensor + "'");
+  switch (failure.cause.leave) {
+    case Leave::kEnded:
+    case Leave::kNoShutdown:
+      return end + needed;
+    case Leave::kRanOn:
+      return end + needed + ", and its process ran on";
+    case Leave::kNoInit:
+    case Leave::kNoNextInit:
+      break;
+  }
+  return end + ", and other ranks waited for it there";
+}
+
+std::string cure_of_lost_host(const Cause& cause) {
+  if (cause.silent > 0) return "if the host only paused, give it more time with --host-timeout SECONDS";
+  if (cause.agent_here) {
+    return "the agent is distrun's process that starts and watches the ranks of a host; its ranks end with it.\nLook "
+           "in the log (journalctl, dmesg) for what ended it: a kill, or memory that ran out";
+  }
+  return "see if the host is up, and look in its log (journalctl, dmesg) for what ended distrun's agent there";
+}
+
+// The line of the program at which the rank of a stall was seen. Empty: it is not known.
+std::string where_it_is(const FailureReport& failure) {
+  for (const RankView& view : failure.hang.views) {
+    if (view.rank != failure.rank || !view.state || view.state->threads.empty()) continue;
+    const std::vector<net::CodeFrame>& frames = view.state->threads.front().frames;
+    const auto own = std::find_if(frames.begin(), frames.end(), [](const net::CodeFrame& frame) {
+      return !frame.place.file.empty() && !is_library(frame.place.file);
+    });
+    if (own != frames.end()) return own->place.file + ":" + std::to_string(own->place.line) + " in " + own->function;
+  }
+  return {};
+}
+
+std::string cure_of_stall(const FailureReport& failure) {
+  if (failure.cause.state != '\0' || !failure.cause.exception.empty()) return {};
+  const std::string where = printable(where_it_is(failure));
+  if (!where.empty()) return "look at the line where rank " + std::to_string(failure.rank) + " was: " + where;
+  return {};
+}
+
+// One line, because a prompt says nothing about the program.
+std::string prompt_report(const FailureReport& failure) {
+  const bool raised = failure.cause.kind == CauseKind::kRaised;
+  const std::string& exception = raised ? failure.cause.text : failure.cause.exception;
+  const std::size_t place = exception.rfind(" (");
+  return "rank " + std::to_string(failure.rank) + " on host " + failure.host + " had no input at a prompt" +
+         (place == std::string::npos ? "" : printable(exception.substr(place))) + ": use --tty " +
+         std::to_string(failure.rank) + ". Exit code " + std::to_string(failure.exit_code.value_or(1)) + ".\n";
+}
 
 }  // namespace
 
@@ -177,17 +248,29 @@ bool output_may_explain(const Cause& cause) {
          std::find(kCrashes.begin(), kCrashes.end(), cause.signal) != kCrashes.end();
 }
 
-std::string cure_of(const Cause& cause) {
-  if (ends_at_prompt(cause)) return "to answer a prompt of a rank, start the job with --tty RANK";
-  if (cause.kind == CauseKind::kLeftEarly) {
-    return cause.ran_on ? "let every rank do the same number of steps before it calls shutdown()"
-                        : "let every rank do the same number of steps, and call shutdown() before it ends";
+std::string text_of(Leave how) {
+  switch (how) {
+    case Leave::kEnded:
+      break;
+    case Leave::kRanOn:
+      return "called shutdown()";
+    case Leave::kNoShutdown:
+      return "exited with code 0 without shutdown()";
+    case Leave::kNoInit:
+      return "exited with code 0 and never called init()";
+    case Leave::kNoNextInit:
+      return "exited with code 0 and did not call init() again";
   }
-  if (cause.kind == CauseKind::kHostLost) {
-    return cause.silent > 0 ? "if the host only paused, give it more time with --host-timeout SECONDS"
-                            : "see if the host is up, and look in its log (journalctl, dmesg) for what ended distrun's "
-                              "agent there";
-  }
+  return "exited with code 0";
+}
+
+std::string cure_of(const FailureReport& failure) {
+  const Cause& cause = failure.cause;
+  if (ends_at_prompt(cause)) return "start the job with --tty " + std::to_string(failure.rank);
+  if (!failure.hint.empty()) return failure.hint;
+  if (cause.kind == CauseKind::kLeftEarly) return cure_of_early_leave(cause.leave);
+  if (cause.kind == CauseKind::kStalled) return cure_of_stall(failure);
+  if (cause.kind == CauseKind::kHostLost) return cure_of_lost_host(cause);
   if (cause.kind == CauseKind::kOwnNetwork) return "look at the network of this machine (ip addr, ip route)";
   if (cause.kind == CauseKind::kNetworkBroken) {
     const std::string& from = cause.link->from.host;
@@ -200,16 +283,14 @@ std::string cure_of(const Cause& cause) {
 
 std::string first_cause_report(const FailureReport& failure) {
   const Cause& cause = failure.cause;
+  if (ends_at_prompt(cause)) return prompt_report(failure);
   const bool deadlock = cause.kind == CauseKind::kDeadlock;
   const std::string rank = "rank " + std::to_string(failure.rank);
   std::string out = deadlock ? "" : process_name(rank + " on host " + failure.host, failure.pid);
   if (deadlock) {
     out = text_of(cause);
   } else if (cause.kind == CauseKind::kLeftEarly) {
-    out += std::string(" left early: it ") +
-           (cause.ran_on ? "called shutdown() while other ranks still needed it, and its process ran on"
-                         : "exited with code 0 while other ranks still needed it");
-    if (!failure.tensor.empty()) out += " for '" + failure.tensor + "'";
+    out += early_leave_text(failure);
   } else {
     out += (cause.kind == CauseKind::kKilled   ? " was "
             : cause.kind == CauseKind::kRaised ? " failed: "
@@ -218,7 +299,7 @@ std::string first_cause_report(const FailureReport& failure) {
   }
   out = sentence(printable_lines(out)) + "\nThis ended the job";
   if (failure.exit_code) out += "; exit code " + std::to_string(*failure.exit_code);
-  out += ".\n" + cure_line(cause) + "\n";
+  out += ".\n" + cure_line(failure) + "\n";
   if (out.ends_with("\n\n")) out.pop_back();
   out += exceptions_text(failure.hang, cause.exception.empty() ? -1 : failure.rank);
   // The screen already shows the rank's own report of its error.
@@ -233,13 +314,14 @@ std::string first_cause_report(const FailureReport& failure) {
 std::string link_report(const FailureReport& failure) {
   const std::string& why = failure.cause.link->why;
   return sentence(text_of(failure.cause)) + "\n" + (why.empty() ? "" : "(" + why + ") ") +
-         "This ended the job; exit code " + std::to_string(*failure.exit_code) + ".\n" + cure_line(failure.cause);
+         "This ended the job; exit code " + std::to_string(*failure.exit_code) + ".\n" + cure_line(failure);
 }
 
 std::string host_loss_report(const Cause& cause, const std::vector<int>& ranks) {
   std::string out = sentence(printable_lines(text_of(cause))) + "\n";
   if (!ranks.empty()) out += capitalized(rank_list(ranks)) + " ran there. ";
-  return out + "This ended the job; exit code " + std::to_string(exit_code::kHostLost) + ".\n" + cure_line(cause);
+  return out + "This ended the job; exit code " + std::to_string(exit_code::kHostLost) + ".\n" +
+         cure_line({.cause = cause});
 }
 
 std::string lost_connection_report(const LostConnection& lost) {

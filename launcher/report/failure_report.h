@@ -54,15 +54,25 @@ struct BrokenLink {
   std::string why{};                  // in the words of the observer
 };
 
+// How a rank left early.
+enum class Leave {
+  kEnded,       // it called shutdown(), and its process ended
+  kRanOn,       // it called shutdown(), and its process was still running
+  kNoShutdown,  // its process ended inside its session
+  kNoInit,      // its process ended, and it never called init()
+  kNoNextInit,  // the same, and it did not call init() when the others called it again
+};
+
 struct Cause {
   CauseKind kind = CauseKind::kExited;
   int exit_code = 0;
   int signal = 0;
-  bool out_of_memory = false;  // the kernel's OOM killer sent the signal
-  double silent = 0;           // kHostLost: seconds without a message; 0: it was lost in another way
-  bool ran_on = false;         // kLeftEarly: its process was still running
-  bool by_other = false;       // its agent ended it, after a program other than distrun ended the agent
-  char state = '\0';           // process state of a stalled rank, as in /proc/PID/stat; 0: it runs
+  bool out_of_memory = false;   // the kernel's OOM killer sent the signal
+  double silent = 0;            // kHostLost: seconds without a message; 0: it was lost in another way
+  Leave leave = Leave::kEnded;  // of kLeftEarly
+  bool agent_here = false;      // kHostLost: the agent on the launcher's own machine ended
+  bool by_other = false;        // its agent ended it, after a program other than distrun ended the agent
+  char state = '\0';            // process state of a stalled rank, as in /proc/PID/stat; 0: it runs
   // kStalled: the exception that the rank was handling while it waited. kExited: the exception at the end of its
   // output. The text includes the place.
   std::string exception{};
@@ -94,6 +104,7 @@ struct FailureReport {
   net::CodePlace place;  // empty file: unknown
   std::vector<std::string> last_lines;
   bool last_lines_shown = false;  // the user has just seen them on the screen
+  std::string hint;               // a cure that the plan of the job knows; empty: none
   std::vector<Follower> followers;
   HangFacts hang;                // the state of ranks that had waited long for others
   std::optional<int> exit_code;  // of the launcher; none: not known yet
@@ -115,8 +126,10 @@ std::string carrier_text(const CarrierEnd& end);
 // True if the output of the rank, if there is any, may say why it ended. A signal such as SIGKILL leaves it no time to
 // write.
 bool output_may_explain(const Cause& cause);
+// How the process of a rank that left early ended: "exited with code 0".
+std::string text_of(Leave how);
 // A cure for the user. Empty if it depends on the program.
-std::string cure_of(const Cause& cause);
+std::string cure_of(const FailureReport& failure);
 
 // The text about the first cause, for the screen.
 std::string first_cause_report(const FailureReport& failure);

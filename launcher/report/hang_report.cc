@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launcher/plan/hosts/text.h"
+#include "launcher/report/lines/last_exception.h"
 
 namespace distrun::launcher {
 namespace {
@@ -82,15 +83,6 @@ std::string heading(const ViewGroup& group) {
   const std::string name = who(group) + (view.missed ? ", which others wait for," : "");
   if (!view.state) return name + (group.ranks.size() > 1 ? " are " : " is ") + view.note;
   return name + where_it_waits(*view.state, group.ranks.size() > 1);
-}
-
-// Code that was installed, and is not the user's program.
-bool is_library(const std::string& file) {
-  constexpr std::array<std::string_view, 4> kFolders = {"/site-packages/", "/dist-packages/", "/lib/python",
-                                                        "/lib64/python"};
-  return file.starts_with("<frozen ") ||
-         std::any_of(kFolders.begin(), kFolders.end(),
-                     [&file](std::string_view folder) { return file.find(folder) != std::string::npos; });
 }
 
 // At most `room` lines. Half of them are for frames of the user's program, which may be far above the frames of the

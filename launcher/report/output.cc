@@ -82,7 +82,7 @@ void Output::finish(int rank, TimePoint now) {
     streams_[stream_id(rank, i)].assembler.finish([&](Piece piece) { add_piece(rank, i, std::move(piece), now, now); });
     follow_line(rank, i, now);
   }
-  screen_lines_.show(rank, 1, errors_.finish(rank), now);
+  screen_lines_.show(rank, 1, errors_.finish(rank, now), now);
   screen_lines_.finished(rank);
   screen_lines_.show_due(now);
 }

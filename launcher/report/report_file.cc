@@ -201,7 +201,7 @@ std::string report_json(const std::optional<FailureReport>& failure, int exit_co
          ", \"hosts\": " + list_json(report.hosts, json_text) +
          ", \"pid\": " + (report.pid > 0 ? std::to_string(report.pid) : "null") +
          ", \"tensor\": " + text_or_null(report.tensor) + ", \"place\": " + place_json(report.place) +
-         ", \"cure\": " + (failure ? text_or_null(cure_of(report.cause)) : "null") +
+         ", \"cure\": " + (failure ? text_or_null(cure_of(report)) : "null") +
          ", \"last_lines\": " + list_json(report.last_lines, json_text) +
          ", \"followers\": " + list_json(report.followers, follower_json) +
          ", \"waits\": " + list_json(report.hang.waits, wait_json) +

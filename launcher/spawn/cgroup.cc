@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -18,6 +19,8 @@ constexpr char kNamePrefix[] = "distrun-ranks-";
 // The time limit for KILL to end the processes of all abandoned cgroups together. Processes that remain are held by the
 // kernel, and their cgroup stays.
 constexpr double kEndSeconds = 1;
+// More memory cgroups of v1 are not looked at, because a look must not take long.
+constexpr std::size_t kMostCgroups = 4096;
 
 struct Mount {
   std::string v2;      // mount point of the unified hierarchy
@@ -112,6 +115,15 @@ std::vector<pid_t> processes_in(const std::string& cgroup) {
     if (pid > 0) out.push_back(pid);  // processes of other containers are listed as 0
   }
   return out;
+}
+
+// Processes of other containers, which are listed as 0, are not ours.
+bool has_only(const std::string& cgroup, const std::function<bool(pid_t)>& ours) {
+  std::ifstream file(cgroup + "/cgroup.procs");
+  for (pid_t pid = 0; file >> pid;) {
+    if (pid <= 0 || !ours(pid)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -209,7 +221,10 @@ OomKills::OomKills(const std::string& root, TimePoint now) : looked_(now) {
   const Mount mount = find_mounts(root);
   std::vector<std::string> files;
   if (!mount.memory.empty()) {
-    files.push_back(with_root(root, mount.memory) + own_cgroup(root, "memory") + "/memory.oom_control");
+    top_ = with_root(root, mount.memory);
+    own_ = top_ + own_cgroup(root, "memory");
+    files.push_back(own_ + "/memory.oom_control");
+    others_that_rose();
   }
   if (!mount.v2.empty()) files.push_back(with_root(root, mount.v2) + own_cgroup(root, "") + "/memory.events");
   for (const std::string& file : files) {
@@ -247,8 +262,32 @@ void OomKills::watch(Poller& poller) {
   });
 }
 
-bool OomKills::of_late(TimePoint now) {
+std::vector<std::string> OomKills::others_that_rose() {
+  std::vector<std::string> out;
+  if (top_.empty()) return out;
+  std::error_code error;
+  using Folders = std::filesystem::recursive_directory_iterator;
+  std::size_t seen = 0;
+  for (Folders it(top_, std::filesystem::directory_options::skip_permission_denied, error), end;
+       !error && it != end && seen < kMostCgroups; it.increment(error)) {
+    std::error_code gone;
+    if (!it->is_directory(gone)) continue;
+    ++seen;
+    const std::string cgroup = it->path().string();
+    std::ifstream file(cgroup + "/memory.oom_control");
+    const long kills = counter(file);
+    long& before = others_[cgroup];
+    if (kills > before && cgroup != own_) out.push_back(cgroup);
+    before = std::max(kills, 0L);
+  }
+  return out;
+}
+
+bool OomKills::of_late(TimePoint now, const std::function<bool(pid_t)>& ours) {
   look(now);
+  for (const std::string& cgroup : others_that_rose()) {
+    if (cgroup.starts_with(own_ + "/") || has_only(cgroup, ours)) rose_ = now;
+  }
   return rose_ && now - *rose_ <= kOfLate;
 }
 

@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +48,9 @@ long oom_kills_of(const std::string& root, pid_t pid);
 
 // How often the kernel has killed a process of our memory cgroup because memory ran out, and whether it did so
 // recently. Without that limit, an old out-of-memory kill could be blamed for an unrelated KILL weeks later.
+//
+// With cgroup v1 this also watches the other memory cgroups of the machine: a process may move into one of its own, the
+// kernel forgets its place when it ends, and a counter does not have the kills below its cgroup.
 class OomKills {
  public:
   OomKills() = default;
@@ -57,8 +62,9 @@ class OomKills {
   void watch(Poller& poller);
   void tick(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> deadline() const { return quiet_until_; }  // when to call watch() again
-  // True if the kernel killed a process so recently that it may be the one that has just ended.
-  bool of_late(TimePoint now);
+  // True if the kernel killed a process so recently that it may be the one that has just ended. `ours`: true for the
+  // processes of this job. A cgroup outside ours counts only while it has no process of others.
+  bool of_late(TimePoint now, const std::function<bool(pid_t)>& ours);
 
   // The kernel counts the kill before it sends the signal. A process of hundreds of gigabytes takes long to free them.
   static constexpr Duration kOfLate = std::chrono::seconds(60);
@@ -70,12 +76,17 @@ class OomKills {
 
   [[nodiscard]] long read() const;
   void look(TimePoint now);
+  // The v1 memory cgroups in which the kernel has killed a process since the last call.
+  std::vector<std::string> others_that_rose();
 
   Fd file_;
   long total_ = -1;
   TimePoint looked_;
   std::optional<TimePoint> quiet_until_;
   std::optional<TimePoint> rose_;
+  std::string own_;                     // with cgroup v1: the folder of our memory cgroup
+  std::string top_;                     // the folder above all of them; empty without cgroup v1
+  std::map<std::string, long> others_;  // kills in each of them but ours
 };
 
 }  // namespace distrun::launcher

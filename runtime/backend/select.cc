@@ -231,12 +231,30 @@ Selection won(const std::map<std::string, Candidate>& candidates, const Candidat
   return selection;
 }
 
+std::vector<std::string> possible(const std::map<std::string, Candidate>& candidates) {
+  std::vector<std::string> out;
+  for (const auto& [name, candidate] : candidates) {
+    if (!candidate.obstacle) out.push_back(name);
+  }
+  return out;
+}
+
+// For a name that no rank knows.
+Status unknown(const std::map<std::string, Candidate>& candidates, const std::string& backend) {
+  const std::vector<std::string> others = possible(candidates);
+  std::string choice;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    choice += (i == 0 ? "" : i + 1 == others.size() ? " or " : ", ") + others[i];
+  }
+  return {Errc::kUnsupported, "There is no backend " + backend + ". " +
+                                  (choice.empty() ? "Leave out" : "Choose " + choice + " for") +
+                                  " --backend (DISTRUN_BACKEND)."};
+}
+
 Status impossible(const std::map<std::string, Candidate>& candidates, const std::string& setting,
                   const std::string& backend, const std::string& reason) {
   std::string others;
-  for (const auto& [name, candidate] : candidates) {
-    if (!candidate.obstacle) others += (others.empty() ? "" : ", ") + name;
-  }
+  for (const std::string& name : possible(candidates)) others += (others.empty() ? "" : ", ") + name;
   return {Errc::kUnsupported,
           "--backend " + setting + " (DISTRUN_BACKEND) is not possible for these ranks (" + backend + ": " + reason +
               "). " +
@@ -281,8 +299,7 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
   const Choice choice = choice_for(device, forced);
   if (!choice.backend.empty()) {
     const auto found = candidates.find(choice.backend);
-    if (found == candidates.end())
-      return impossible(candidates, forced, choice.backend, "this backend does not exist here");
+    if (found == candidates.end()) return unknown(candidates, choice.backend);
     if (!found->second.obstacle) return won(candidates, found->second, true, forced);
     // A bare name applies only to the device types that the backend supports. The others are selected by score.
     const std::uint32_t devices = devices_of(offers, choice.backend);

@@ -225,7 +225,7 @@ FRONT_ENDS = {
         ("hvd.allreduce(x)", "NotInitialized: distrun has not been initialized; use hvd.init() first."),
         ("hvd.rank()", "NotInitialized: "),
         ("hvd.broadcast_object(1)", "NotInitialized: "),
-        ("hvd.init(settings={'backend': 'foo'})", "Unsupported: process set 0: "),
+        ("hvd.init(settings={'backend': 'foo'})", "Unsupported: process set 0: There is no backend foo. Choose "),
         ("hvd.init(settings={'no_such': 1})", "InvalidArgument: "),
         ("hvd.init(comm=[3])", "NotImplementedError: "),
         ("import threading; t = threading.Thread(target=lambda: hvd.rank()); t.start(); t.join()", "NotInitialized: "),

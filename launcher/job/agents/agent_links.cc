@@ -19,7 +19,10 @@ constexpr double kLastWordsSeconds = 2;
 HostLoss loss_of(AgentLink& agent) {
   const bool explained = agent.gone() || !agent.silence.empty();
   const std::string text = explained ? agent.loss() : "host " + agent.host + " is lost";
-  return {.links = {&agent}, .why = agent.silence, .cause = {.kind = CauseKind::kHostLost, .text = text}};
+  const bool agent_here = agent.gone() && agent.silence.empty() && !agent.handle.remote;
+  return {.links = {&agent},
+          .why = agent.silence,
+          .cause = {.kind = CauseKind::kHostLost, .agent_here = agent_here, .text = text}};
 }
 
 AgentLinks::AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Print print,

@@ -118,6 +118,7 @@ Result<bool> RankMonitor::on(const AgentLink& agent, const Frame& frame) {
         // have been read yet.
         read_store();
         unreachable_.explained(event.rank);
+        if (event.exit_code != 0) output_.failed(event.rank);
         if (CarrierLoss* const parts = carrier(); parts != nullptr && parts->keeps(event, Clock::now())) return;
         carry_out(verdict_.exited(event, round_));
       });

@@ -17,6 +17,7 @@ class RankOutput {
   virtual void print(const std::string& text) = 0;
   virtual void write(const StreamBytes& bytes, TimePoint now) = 0;
   virtual void finish(int rank, TimePoint now) = 0;  // this rank writes no more
+  virtual void failed(int rank) = 0;                 // this rank has exited with an error
   // Keeps back the standard error of this rank: its error follows from another rank.
   virtual void keep_back(int rank) = 0;
   // Keeps back the standard error of all ranks but this one; -1: of all. Shows what was kept back of this one.

@@ -16,6 +16,8 @@ class Sessions {
   void left(int rank) { at(rank).leaves = at(rank).joins; }
   void ended(int rank) { at(rank).ended = true; }  // its process
 
+  [[nodiscard]] int joins(int rank) const { return at(rank).joins; }  // how often it has called init()
+  [[nodiscard]] bool has_left(int rank) const { return at(rank).leaves == at(rank).joins; }
   [[nodiscard]] bool has(int rank) const { return at(rank).in_session(); }
   [[nodiscard]] bool had(int rank) const { return at(rank).joins > 0; }  // also one that it has left
   [[nodiscard]] bool any() const {

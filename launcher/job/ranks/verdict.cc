@@ -8,8 +8,12 @@
 namespace distrun::launcher {
 namespace {
 
-Cause left_early_cause() {
-  return {.kind = CauseKind::kLeftEarly, .text = "exited with code 0 while other ranks still need it"};
+// For a rank that has exited with 0.
+Cause left_early_cause(const Sessions& sessions, int rank) {
+  Leave how = sessions.joins(rank) < sessions.latest() ? Leave::kNoNextInit : Leave::kEnded;
+  if (!sessions.has_left(rank)) how = Leave::kNoShutdown;
+  if (sessions.joins(rank) == 0) how = Leave::kNoInit;
+  return {.kind = CauseKind::kLeftEarly, .leave = how, .text = text_of(how)};
 }
 
 // The text for ranks, which may run on another machine than the launcher.
@@ -84,7 +88,7 @@ JobActions Verdict::look_for_early_leaver() {
     const int rank = static_cast<int>(i);
     const auto& end = ranks_[i].end;
     if (!end || end->exit_code != 0 || end->signal != 0 || order_.is_missing(rank)) continue;
-    if (sessions_.needs(rank, session)) return fail(rank, left_early_cause());
+    if (sessions_.needs(rank, session)) return fail(rank, left_early_cause(sessions_, rank));
   }
   return {};
 }
@@ -109,7 +113,10 @@ JobActions Verdict::reported(int rank, const net::RankFailure& failure) {
 
 JobActions Verdict::left_early(int rank, const net::RankFailure& failure) {
   if (ending_ || !known(rank)) return {};
-  return fail(rank, {.kind = CauseKind::kLeftEarly, .ran_on = !at(rank).end, .text = failure.cause}, failure);
+  return fail(
+      rank,
+      {.kind = CauseKind::kLeftEarly, .leave = at(rank).end ? Leave::kEnded : Leave::kRanOn, .text = failure.cause},
+      failure);
 }
 
 void Verdict::disconnected(int rank, std::uint64_t round) {
@@ -132,7 +139,7 @@ JobActions Verdict::blame(const std::optional<Blame>& found) {
     // If it has exited with 0, its connection ended because it left. A stall ended the session before it left.
     const auto& end = end_of(failure.rank);
     const bool left = end && end->signal == 0 && end->exit_code == 0;
-    if (left && failure.cause.kind == CauseKind::kLinkEnded) failure.cause = left_early_cause();
+    if (left && failure.cause.kind == CauseKind::kLinkEnded) failure.cause = left_early_cause(sessions_, failure.rank);
     return fail(failure.rank, failure.cause, {.tensor = failure.tensor, .place = failure.place});
   }
   const std::string text = text_of(failure.cause);
@@ -167,7 +174,7 @@ JobActions Verdict::exited(const RankExited& event, std::uint64_t round) {
   // first.
   if (failure_ && failure_->rank == event.rank && failure_->cause.kind == CauseKind::kLeftEarly && !event.by_agent) {
     const bool failed = event.signal != 0 || event.exit_code != 0;
-    failure_->cause.ran_on = false;
+    if (failure_->cause.leave == Leave::kRanOn) failure_->cause.leave = Leave::kEnded;
     if (failed) failure_->cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
   }
   const bool ended_server = servers_ended_ && config_.servers.contains(event.rank);
@@ -266,6 +273,7 @@ JobActions Verdict::hosts_lost(const std::vector<int>& hosts, const Cause& cause
     failure_->hosts = names;
   } else if (failure_ && failure_->cause.kind == CauseKind::kHostLost && failure_->hosts == names) {
     failure_->cause.text = cause.text;
+    failure_->cause.agent_here = cause.agent_here;
   }
   for (std::size_t i = 0; i < ranks_.size() && !loss_published_; ++i) {
     if (!among(hosts, config_.host_of[i]) || ranks_[i].end) continue;
@@ -284,8 +292,8 @@ int Verdict::code_of_failure() const {
   const auto& end = end_of(failure_->rank);
   const CauseKind cause = failure_->cause.kind;
   const bool reported = cause == CauseKind::kStalled || cause == CauseKind::kDeadlock || cause == CauseKind::kRaised;
-  // The rank reported what ended the job. A signal that ends the rank later, for instance in a library's clean-up, is no
-  // cause: JAX 0.6 aborts a process that exits when the process of its coordinator has gone.
+  // The rank reported what ended the job. A signal that ends the rank later, for instance in a library's clean-up, is
+  // no cause: JAX 0.6 aborts a process that exits when the process of its coordinator has gone.
   if (end && !end->by_agent && end->signal != 0 && !reported) return exit_code::kSignalBase + end->signal;
   if (end && end->signal == 0 && end->exit_code != 0) return end->exit_code;
   // The rank reported a failure, but it did not exit with a code of its choice.

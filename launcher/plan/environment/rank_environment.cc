@@ -221,7 +221,9 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const Options& opt
     add_default(base, {"GLOO_SOCKET_IFNAME", interface, why}, out);
     add_default(base, {"TP_SOCKET_IFNAME", interface, why}, out);
   }
-  add_default(base, {"OMP_NUM_THREADS", std::to_string(binding.threads), "cores / ranks"}, out);
+  add_default(base,
+              {"OMP_NUM_THREADS", binding.known ? std::to_string(binding.threads) : "<cores / ranks>", "cores / ranks"},
+              out);
   add_default(base, {"PYTHONUNBUFFERED", "1", "lines of Python programs appear when they are written"}, out);
   add_default(base, {"PYTHONFAULTHANDLER", "1", "a crash of a Python program shows where it was"}, out);
   return out;

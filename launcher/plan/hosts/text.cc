@@ -105,7 +105,12 @@ std::string ranges(std::vector<int> numbers) {
 }
 
 std::string rank_list(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+  for (const char c : ranges(ranks)) {
+    out += c;
+    if (c == ',') out += ' ';
+  }
+  return out;
 }
 
 std::vector<int> parse_ranges(std::string_view text) {

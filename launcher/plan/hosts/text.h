@@ -15,7 +15,7 @@ namespace distrun::launcher {
 std::string join(const std::vector<std::string>& items, std::string_view separator);
 // Ascending numbers in short form: "0-3,5".
 std::string ranges(std::vector<int> numbers);
-// "rank 2", "ranks 0-3,6"
+// "rank 2", "ranks 0-3, 6"
 std::string rank_list(const std::vector<int>& ranks);
 // The reverse, for the CPU lists of the kernel. Skips parts that cannot be read.
 std::vector<int> parse_ranges(std::string_view text);

@@ -12,6 +12,7 @@
 namespace distrun::launcher {
 
 struct Binding {
+  bool known = true;      // false: the host was not asked, and the rest is empty
   std::vector<int> cpus;  // logical CPUs this rank is pinned to; empty: not pinned
   int gpu = -1;           // position in the pool, as in set_device(local_rank); -1: none
   int gpus = 0;           // how many GPUs, from that position on

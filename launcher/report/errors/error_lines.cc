@@ -4,12 +4,22 @@
 
 namespace distrun::launcher {
 
+void ErrorLines::keep_back(int rank) {
+  if (all_) return;
+  for (Piece& piece : prompts_.take(rank)) kept_back_.add(rank, std::move(piece));
+  kept_back_.start(rank);
+}
+
 std::deque<Piece> ErrorLines::keep_back_all_but(int rank) {
   if (all_) return {};
   failure_known_ = true;
   for (const int other : repeated_.holding()) {
     if (other == rank) continue;
     for (Piece& piece : repeated_.take(other).pieces) kept_back_.add(other, std::move(piece));
+  }
+  for (int other = 0; other < ranks_; ++other) {
+    if (other == rank) continue;
+    for (Piece& piece : prompts_.take(other)) kept_back_.add(other, std::move(piece));
   }
   kept_back_.start_all_but(rank);
   return rank < 0 ? std::deque<Piece>() : kept_back_.release(rank);
@@ -18,12 +28,21 @@ std::deque<Piece> ErrorLines::keep_back_all_but(int rank) {
 std::deque<Piece> ErrorLines::pass(int rank, Piece piece, bool first, TimePoint now) {
   auto passed = kept_back_.pass(rank, std::move(piece));
   if (!passed) return {};
-  std::deque<Piece> pieces = interrupts_.pass(rank, *std::move(passed));
-  if (all_ || interrupted_) return pieces;
+  if (all_) return interrupts_.pass(rank, *std::move(passed));
+  return pass_on(rank, prompts_.pass(rank, *std::move(passed), now), first, now);
+}
+
+std::deque<Piece> ErrorLines::pass_on(int rank, std::deque<Piece> pieces, bool first, TimePoint now) {
   std::deque<Piece> out;
-  for (Piece& one : pieces) {
-    std::deque<Piece> shown = repeated_.pass(rank, std::move(one), first, now);
-    std::move(shown.begin(), shown.end(), std::back_inserter(out));
+  for (Piece& piece : pieces) {
+    for (Piece& one : interrupts_.pass(rank, std::move(piece))) {
+      if (interrupted_) {
+        out.push_back(std::move(one));
+        continue;
+      }
+      std::deque<Piece> shown = repeated_.pass(rank, std::move(one), first, now);
+      std::move(shown.begin(), shown.end(), std::back_inserter(out));
+    }
   }
   return out;
 }
@@ -37,8 +56,10 @@ std::deque<Piece> ErrorLines::without_repeated(RepeatedErrors::Release release, 
   return std::move(release.pieces);
 }
 
-std::deque<Piece> ErrorLines::finish(int rank) {
-  std::deque<Piece> out = interrupts_.finish(rank);
+std::deque<Piece> ErrorLines::finish(int rank, TimePoint now) {
+  std::deque<Piece> out = pass_on(rank, prompts_.finish(rank), false, now);
+  std::deque<Piece> interrupted = interrupts_.finish(rank);
+  std::move(interrupted.begin(), interrupted.end(), std::back_inserter(out));
   if (!failure_known_) return out;
   std::deque<Piece> held = without_repeated(repeated_.take(rank), true);
   std::move(held.begin(), held.end(), std::back_inserter(out));
@@ -55,6 +76,9 @@ std::vector<ErrorLines::Of> ErrorLines::release(int rank) {
 
 std::vector<ErrorLines::Of> ErrorLines::due(TimePoint now) {
   std::vector<Of> out;
+  while (auto waited = prompts_.take_due(now)) {
+    out.push_back({.rank = waited->first, .pieces = pass_on(waited->first, std::move(waited->second), false, now)});
+  }
   for (RepeatedErrors::Release& one : repeated_.due(now)) {
     const int rank = one.rank;
     out.push_back({.rank = rank, .pieces = without_repeated(std::move(one), failure_known_)});

@@ -1,5 +1,5 @@
 // Which lines of the ranks' standard error are shown, and when: follow-up errors are kept back, equal errors of many
-// ranks are shown once, and tracebacks of Ctrl-C are folded. Pure.
+// ranks are shown once, and tracebacks of Ctrl-C and of prompts are folded. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 #include "launcher/report/errors/interrupts_folded.h"
 #include "launcher/report/errors/kept_back.h"
+#include "launcher/report/errors/prompts_folded.h"
 #include "launcher/report/errors/repeated_errors.h"
 
 namespace distrun::launcher {
@@ -22,12 +23,10 @@ class ErrorLines {
   };
   // `all`: everything is shown at once (--all-errors).
   ErrorLines(std::size_t ranks, bool all)
-      : ranks_(static_cast<int>(ranks)), all_(all), kept_back_(ranks), interrupts_(ranks) {}
+      : ranks_(static_cast<int>(ranks)), all_(all), kept_back_(ranks), prompts_(ranks), interrupts_(ranks) {}
 
   // From now on, standard error of this rank is kept back.
-  void keep_back(int rank) {
-    if (!all_) kept_back_.start(rank);
-  }
+  void keep_back(int rank);
   // The first cause is known. The same for all ranks but this one, whose kept lines are returned.
   std::deque<Piece> keep_back_all_but(int rank);
   // Ctrl-C has interrupted these ranks before they used the runtime. Their tracebacks are not shown if they were
@@ -36,17 +35,21 @@ class ErrorLines {
     interrupted_ = true;
     if (!all_) interrupts_.start(ranks);
   }
+  void failed(int rank) { prompts_.failed(rank); }  // it has exited with an error
   [[nodiscard]] std::vector<int> interrupted() const { return interrupts_.folded(); }
-  [[nodiscard]] bool silences(int rank) const { return kept_back_.silences(rank) || repeated_.holds(rank); }
+  [[nodiscard]] bool silences(int rank) const {
+    return kept_back_.silences(rank) || prompts_.holds(rank) || repeated_.holds(rank);
+  }
 
   // Each of these returns the pieces to show now. `first`: as in RepeatedErrors.
   std::deque<Piece> pass(int rank, Piece piece, bool first, TimePoint now);
-  std::deque<Piece> finish(int rank);  // it writes no more
-  std::vector<Of> release(int rank);   // those of this rank that were kept back; -1: of all
-  std::vector<Of> due(TimePoint now);  // those that have waited long enough
-  [[nodiscard]] std::optional<TimePoint> deadline() const { return repeated_.deadline(); }
+  std::deque<Piece> finish(int rank, TimePoint now);  // it writes no more
+  std::vector<Of> release(int rank);                  // those of this rank that were kept back; -1: of all
+  std::vector<Of> due(TimePoint now);                 // those that have waited long enough
+  [[nodiscard]] std::optional<TimePoint> deadline() const { return earlier(prompts_.deadline(), repeated_.deadline()); }
 
  private:
+  std::deque<Piece> pass_on(int rank, std::deque<Piece> pieces, bool first, TimePoint now);
   static std::deque<Piece> without_repeated(RepeatedErrors::Release release, bool failure_known);
 
   const int ranks_;
@@ -54,6 +57,7 @@ class ErrorLines {
   bool failure_known_ = false;
   bool interrupted_ = false;
   KeptBack kept_back_;
+  PromptsFolded prompts_;
   InterruptsFolded interrupts_;
   RepeatedErrors repeated_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/plan/hosts/text.h"
+#include "launcher/report/lines/last_exception.h"
 
 namespace distrun::launcher {
 namespace {
@@ -14,19 +15,11 @@ bool begins_with_any(std::string_view line, const std::array<std::string_view, N
   return std::any_of(beginnings.begin(), beginnings.end(), [line](auto begin) { return line.starts_with(begin); });
 }
 
-bool begins_traceback(std::string_view line) { return line.starts_with("Traceback (most recent call last):"); }
-
 // Python prints these before a traceback, if it has not started yet or cannot raise the exception.
 bool is_heading(std::string_view line) {
   constexpr std::array<std::string_view, 3> kFatal = {
       "Fatal Python error: ", "Python runtime state: ", "Exception ignored in: "};
   return begins_with_any(line, kFatal);
-}
-
-bool connects_tracebacks(std::string_view line) {
-  constexpr std::array<std::string_view, 2> kConnections = {"During handling of the above exception",
-                                                            "The above exception was the direct cause"};
-  return line.empty() || begins_with_any(line, kConnections);
 }
 
 // A line of code, or a frame of the part of Python that loads modules.
@@ -51,8 +44,7 @@ InterruptsFolded::Stage InterruptsFolded::next(Rank& rank, std::string_view line
       return is_heading(line) ? Stage::kHeading : Stage::kOutside;
     case Stage::kInside:
       rank.loads = rank.loads || is_of_import(line);
-      if (line.empty() || line.starts_with(' '))
-        return Stage::kInside;  // Python 3.11 marks some frames by an empty line
+      if (continues_traceback(line)) return Stage::kInside;
       return rank.loads && line.starts_with("KeyboardInterrupt") ? Stage::kInterrupted : Stage::kOutside;
     case Stage::kInterrupted:
       break;

@@ -25,6 +25,9 @@ net::CodePlace frame_place(std::string_view line) {
   return place;
 }
 
+// A program that was typed (python -c) has no file. Libraries call code that they make the same.
+bool is_nameless(std::string_view file) { return file == "<string>" || file == "<stdin>"; }
+
 // "package.module.Error: text" becomes "Error: text". Empty if the line does not begin with the name of a class.
 std::string without_module(std::string_view line) {
   const std::string_view name = line.substr(0, line.find(": "));
@@ -55,7 +58,7 @@ std::string_view without_rank_tag(std::string_view line) {
 bool LastException::complete(std::string_view line) {
   const std::size_t indent = std::min(line.find_first_not_of(" \t"), line.size());
   line.remove_prefix(indent);
-  if (line.starts_with("Traceback (most recent call last):")) return false;
+  if (begins_traceback(line)) return false;
   introduces_ = true;
   if (line.empty() || indent >= code_ || names_graph_place(line)) return true;
   if (line.starts_with("File ")) {
@@ -82,15 +85,18 @@ void LastException::add(std::string_view line, TimePoint written) {
   }
   if (line.starts_with(kFrame)) {  // also without a heading, for an error of syntax
     inside_ = true;
-    place_ = frame_place(line);
-  } else if (line.starts_with("Traceback (most recent call last):")) {
+    innermost_ = frame_place(line);
+    const bool replaces = !is_nameless(innermost_.file) || own_.file.empty() || is_nameless(own_.file);
+    if (replaces && !is_library(innermost_.file)) own_ = innermost_;
+  } else if (begins_traceback(line)) {
     inside_ = true;
-    place_ = {};
+    innermost_ = own_ = {};
   } else if (inside_ && !line.starts_with(' ')) {
     inside_ = false;
     const std::string text = without_module(line);
     if (text.empty()) return;
-    found_ = {.text = text, .place = place_};
+    found_ = {.text = text, .place = own_.file.empty() ? innermost_ : own_, .in_library = is_library(innermost_.file)};
+    innermost_ = own_ = {};
     found_at_ = written;
     introduces_ = text.ends_with(':');
     code_ = kNone;
@@ -99,6 +105,36 @@ void LastException::add(std::string_view line, TimePoint written) {
 
 std::optional<RaisedException> LastException::get() const {
   return found_ && found_at_ + kAfterwards >= last_ ? found_ : std::nullopt;
+}
+
+bool begins_traceback(std::string_view line) {
+  return without_rank_tag(line).starts_with("Traceback (most recent call last):");
+}
+
+bool continues_traceback(std::string_view line) {
+  line = without_rank_tag(line);
+  return line.empty() || line.starts_with(' ');  // Python 3.11 marks some frames by an empty line
+}
+
+bool connects_tracebacks(std::string_view line) {
+  line = without_rank_tag(line);
+  return line.empty() || line.starts_with("During handling of the above exception") ||
+         line.starts_with("The above exception was the direct cause");
+}
+
+std::string exception_in(std::string_view line) { return without_module(without_rank_tag(line)); }
+
+bool is_library(std::string_view file) {
+  constexpr std::array<std::string_view, 3> kParts = {"/site-packages/", "/dist-packages/",
+                                                      "/__autograph_generated_file"};
+  if (file.starts_with('<')) return !is_nameless(file);
+  for (const std::string_view folder : {"/lib/python", "/lib64/python"}) {
+    const std::size_t at = file.find(folder);
+    const std::size_t version = at == std::string_view::npos ? file.size() : at + folder.size();
+    if (version < file.size() && std::isdigit(static_cast<unsigned char>(file[version])) != 0) return true;
+  }
+  return std::any_of(kParts.begin(), kParts.end(),
+                     [file](std::string_view part) { return file.find(part) != std::string_view::npos; });
 }
 
 bool is_end_of_input(std::string_view exception) {

@@ -114,6 +114,10 @@ Result<std::unique_ptr<backend::Backend>> create_watched(const backend::Factory&
   return made;
 }
 
+Members members_of(const backend::GroupSpec& group, const backend::Services& services) {
+  return {.ranks = group.members, .index = group.index, .time_limit = services.settings->start_timeout, .met = true};
+}
+
 std::string offers_topic(const std::string& group) { return "offers/" + group; }
 std::string setup_topic(const std::string& group) { return "setup/" + group; }
 
@@ -146,7 +150,7 @@ Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories&
     withdraw_plain(mine.back(), *factory, group, services);
   }
   auto blobs =
-      exchange(*services.store, {group.members, group.index}, offers_topic(group.id), encode_offers(mine), deadline);
+      exchange(*services.store, members_of(group, services), offers_topic(group.id), encode_offers(mine), deadline);
   if (!blobs.ok()) return blobs.status();
   Offers all;
   for (const std::string& blob : *blobs) {
@@ -172,7 +176,7 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
     const TimePoint until = std::max(deadline, deadline_after(services.settings->start_timeout));
     const std::string step = topic + std::to_string(attempt);
     auto made = create_watched(*factory, made_for, services, step, until);
-    auto outcomes = exchange(*services.store, {group.members, group.index}, step, backend::outcome_of(made.status()),
+    auto outcomes = exchange(*services.store, members_of(group, services), step, backend::outcome_of(made.status()),
                              until + kAgreeing);
     if (!outcomes.ok()) return outcomes.status();
     if (!drop_failed(offers, *outcomes, selection->backend)) {

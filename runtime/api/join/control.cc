@@ -27,7 +27,8 @@ using Answer = SharedControl::Answer;
 Result<std::vector<SharedControl>> answers_of_all(const ControlOptions& options, const std::string& topic,
                                                   const SharedControl& mine, TimePoint deadline) {
   Members everybody{.ranks = std::vector<int>(static_cast<std::size_t>(options.world.size)),
-                    .index = options.world.rank};
+                    .index = options.world.rank,
+                    .met = true};
   std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
   const auto blobs = exchange(options.store, everybody, topic, encode(mine), deadline);
   if (!blobs.ok()) return blobs.status();

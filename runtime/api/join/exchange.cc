@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -45,28 +46,32 @@ std::string pack(const std::vector<int>& missing, const std::vector<std::string>
   return net::as_string(net::encoded(Gathered{missing, std::move(distinct), std::move(own)}));
 }
 
-Status missing_error(const std::vector<int>& missing, const std::string& topic) {
+Status missing_error(const std::vector<int>& missing, const Members& members, const std::string& topic) {
   std::string names;
   for (const int rank : missing) names += (names.empty() ? "" : ", ") + std::to_string(rank);
-  return Status(ErrorInfo{.code = Errc::kTimeout,
-                          .message = (missing.size() == 1 ? "rank " : "ranks ") + names +
-                                     " did not call init() in time (step: " + topic +
-                                     "). Did it stop before? If it only starts slowly, set a longer --start-timeout",
-                          .ranks = missing});
+  const bool one = missing.size() == 1;
+  char limit[48] = "in time";
+  if (members.time_limit > 0) std::snprintf(limit, sizeof limit, "within %g s", members.time_limit);
+  return Status(
+      ErrorInfo{.code = Errc::kTimeout,
+                .message = (one ? "rank " : "ranks ") + names +
+                           (members.met ? " did not come to the step '" + topic + "' " : " did not call init() ") +
+                           limit + " (--start-timeout). Check whether " + (one ? "it still runs" : "they still run"),
+                .ranks = missing});
 }
 
-Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expected, const std::string& topic) {
+Result<std::vector<std::string>> unpack(const std::string& all, const Members& members, const std::string& topic) {
   net::WireReader reader(net::as_bytes(all));
   Gathered got;
   fields(reader, got);
   const auto& [missing, distinct, own] = got;
-  if (missing.empty() && own.size() != expected) reader.fail("it has not one entry per member");
+  if (missing.empty() && own.size() != members.ranks.size()) reader.fail("it has not one entry per member");
   const auto is_missing = [count = distinct.size()](std::uint32_t place) { return place >= count; };
   if (std::any_of(own.begin(), own.end(), is_missing)) {
     reader.fail("an entry is missing");
   }
   DISTRUN_RETURN_IF_ERROR(reader.finish("the list of members"));
-  if (!missing.empty()) return missing_error(missing, topic);
+  if (!missing.empty()) return missing_error(missing, members, topic);
   std::vector<std::string> blobs;
   blobs.reserve(own.size());
   for (const std::uint32_t place : own) blobs.push_back(distinct[place]);
@@ -118,8 +123,9 @@ Result<double> time_limit_of(const std::string& text) {
 }
 
 // Member 0's part of the exchange.
-Result<std::vector<std::string>> gather(net::Store& store, const std::vector<int>& ranks, const std::string& topic,
+Result<std::vector<std::string>> gather(net::Store& store, const Members& members, const std::string& topic,
                                         const std::string& mine, TimePoint deadline) {
+  const std::vector<int>& ranks = members.ranks;
   DISTRUN_RETURN_IF_ERROR(store.set(own_key(topic, ranks[0]), written(deadline - Clock::now())));
   std::vector<std::string> blobs = {mine};
   std::vector<int> missing;
@@ -136,7 +142,7 @@ Result<std::vector<std::string>> gather(net::Store& store, const std::vector<int
   }
   if (!missing.empty()) blobs.clear();
   DISTRUN_RETURN_IF_ERROR(publish(store, topic, pack(missing, blobs)));
-  if (!missing.empty()) return missing_error(missing, topic);
+  if (!missing.empty()) return missing_error(missing, members, topic);
   return blobs;
 }
 
@@ -144,10 +150,9 @@ Result<std::vector<std::string>> gather(net::Store& store, const std::vector<int
 
 Result<std::vector<std::string>> exchange(net::Store& store, const Members& members, const std::string& topic,
                                           const std::string& mine, TimePoint deadline) {
-  const std::size_t size = members.ranks.size();
-  if (size == 1) return std::vector<std::string>{mine};
+  if (members.ranks.size() == 1) return std::vector<std::string>{mine};
   const TimePoint until = std::max(deadline, Clock::now() + kAnswerTime);
-  if (members.index == 0) return gather(store, members.ranks, topic, mine, until);
+  if (members.index == 0) return gather(store, members, topic, mine, until);
   const int self = members.ranks[static_cast<std::size_t>(members.index)];
   DISTRUN_RETURN_IF_ERROR(store.set(own_key(topic, self), mine));
   Result<std::string> all = fetch(store, topic, until + 3 * kAnswerTime);
@@ -161,8 +166,8 @@ Result<std::vector<std::string>> exchange(net::Store& store, const Members& memb
       all = fetch(store, topic, deadline_after(*seconds) + 3 * kAnswerTime);
     }
   }
-  if (all.ok()) return unpack(*all, size, topic);
-  return all.status().code() == Errc::kTimeout ? missing_error({members.ranks[0]}, topic) : all.status();
+  if (all.ok()) return unpack(*all, members, topic);
+  return all.status().code() == Errc::kTimeout ? missing_error({members.ranks[0]}, members, topic) : all.status();
 }
 
 }  // namespace distrun::api

@@ -14,6 +14,9 @@ namespace distrun::api {
 struct Members {
   std::vector<int> ranks;  // world ranks, ascending
   int index = 0;           // this process in `ranks`
+  // Both are for the text about members that do not come.
+  double time_limit = 0;  // seconds, the setting start_timeout; 0: not known here
+  bool met = false;       // all of them have called init()
 };
 
 // Collective over `members`. `topic` must be unique in the job. Returns the members' blobs in member order. kTimeout:

@@ -83,6 +83,7 @@ Result<Membership> agree_on_membership(net::Store& store, const net::World& worl
   everybody.ranks.resize(static_cast<std::size_t>(world.size));
   std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
   everybody.index = world.rank;
+  everybody.time_limit = settings.start_timeout;
   auto blobs =
       exchange(store, everybody, "members", net::as_string(net::encoded(introduce(world, settings, build))), deadline);
   if (!blobs.ok()) return blobs.status();

@@ -211,8 +211,7 @@ ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string
   if (!error.ranks.empty()) error.host = hosts.at(static_cast<std::size_t>(error.ranks.front()));
   error.cause = "stalled";
   error.message = name_text(tensor) + set_text(tensor, hosts) + " has waited " + seconds_text(now - tensor.first) +
-                  " for " + describe_ranks(error.ranks, hosts) +
-                  " to submit it, longer than --stall-shutdown-time. Look at what those ranks do";
+                  " for " + describe_ranks(error.ranks, hosts) + " to submit it, longer than --stall-shutdown-time";
   return error;
 }
 

@@ -88,7 +88,7 @@ def test_what_never_completes_ends_the_job_when_its_rank_leaves(faults) -> None:
 def test_a_rank_that_does_not_come_ends_the_job(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("absent", "-x", "DISTRUN_START_TIMEOUT=1", "--grace", "1")
     assert job.finish(60) == 1, job.text
-    assert re.search(r"raised 0 Timeout usable=False .*rank 1 did not call init\(\) in time", job.text), job.text
+    assert re.search(r"raised 0 Timeout usable=False .*rank 1 did not call init\(\) within 1 s", job.text), job.text
     assert re.search(r"rank 1 on host \S+ \(pid \d+\) blocked the other ranks: ", job.text), job.text
 
 
@@ -206,6 +206,26 @@ def test_a_memory_limit_means_the_next_backend(faults) -> None:  # type: ignore[
     with limited_memory(128 << 20) as group:
         job = faults("limited", *settings, "-x", f"CGROUP={group}")
         assert_tcp_for_lack_of_memory(job, rf"only \d+ bytes are left of the limit of {128 << 20} bytes in {group}/")
+
+
+# Rank 1 moves into this memory cgroup, by itself or with the shell around it, and then takes more than its limit.
+HUNGRY = "x = []\nwhile True: x.append(bytearray(b'x' * (4 << 20)))"
+MOVES = "[ $RANK = 0 ] && exec sleep 60; echo $$ > $CGROUP/cgroup.procs; "
+
+
+@pytest.mark.parametrize("start", ["exec ", ""])
+@pytest.mark.parametrize("below", [True, False])
+def test_memory_that_runs_out_in_a_cgroup_of_the_rank(
+    start_job: StartJob, python: str, start: str, below: bool
+) -> None:
+    """The cgroup is below the agent's, or beside it."""
+    with limited_memory(64 << 20, below=below) as group:
+        script = f'{MOVES}{start}"$0" -c "$1"; exit $?'
+        job = start_job("-np", "2", "--grace", "1", "-x", f"CGROUP={group}", "sh", "-c", script, python, HUNGRY)
+        assert job.finish() == 137, job.text
+    how = r"was killed by signal 9 \(SIGKILL\)" if start else "exited with code 137"
+    why = r"because the memory of its machine or container was used up"
+    assert re.search(rf"rank 1 on host \S+ \(pid \d+\) {how}, {why}", job.text), job.text
 
 
 @pytest.mark.parametrize("whole_job", [True, False])

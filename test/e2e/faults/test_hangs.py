@@ -189,7 +189,7 @@ def test_ctrl_backslash_shows_all_ranks_and_the_job_goes_on(hangs) -> None:  # t
     job.signal(signal.SIGQUIT)
     shown = "\n".join(stacks(job))
     assert re.search(r"rank 1 \(\S+\) is in no operation", shown), shown
-    assert re.search(r"ranks 0,2 have allreduce 'allreduce.x' in flight", shown), shown
+    assert re.search(r"ranks 0, 2 have allreduce 'allreduce.x' in flight", shown), shown
     assert job.finish() == 0, job.text
 
 

@@ -78,10 +78,78 @@ def test_a_rank_that_does_not_call_init_has_its_exception_as_the_cause(tmp_path:
     assert (facts["cause"]["kind"], facts["place"]["line"]) == ("exited", 3), facts
 
 
-def test_a_prompt_without_input_says_how_to_answer_it(tmp_path: Path) -> None:
-    for program in ("breakpoint()\n", "input('name? ')\n"):
-        code, text = run(program, tmp_path, "-np", "2", "--grace", "2")
-        assert code == 1 and text.count("--tty RANK") == 1, text
+IN_A_LIBRARY = """
+import json, os, time
+import distrun.numpy as hvd
+{init}
+def load(): return json.loads("not json")
+if os.environ["RANK"] == "1": load()
+time.sleep(20)
+"""
+
+
+def test_the_place_is_the_line_of_the_program_with_init_and_without(tmp_path: Path) -> None:
+    for init in ("hvd.init()", ""):
+        _, text = run(IN_A_LIBRARY.format(init=init), tmp_path, "-np", "2", "--grace", "2")
+        assert "JSONDecodeError: " in first_of_report(text) and "(train.py:5)" in first_of_report(text), text
+
+
+# A rank that is not asked waits in a barrier, or in a sleep.
+PROMPT = """
+import os, time
+{start}
+if os.environ["RANK"] == "1":
+    {ask}
+{wait}
+"""
+
+
+def test_a_prompt_without_input_is_one_line_and_says_how_to_answer_it(tmp_path: Path) -> None:
+    session = ("import distrun.numpy as hvd; hvd.init()", "hvd.barrier()")
+    for start, wait in (session, ("", "time.sleep(20)")):
+        for ask in ("breakpoint()", "input('name? ')"):
+            program = PROMPT.format(start=start, ask=ask, wait=wait)
+            code, text = run(program, tmp_path, "-np", "2", "--grace", "2")
+            line = r"distrun: rank 1 on host localhost had no input at a prompt \(train.py:\d\): use --tty 1\."
+            assert re.search(rf"^{line} Exit code 1\.$", text, re.MULTILINE), text
+            assert code == 1 and "Traceback" not in text and "bdb" not in text and "EOFError" not in text, text
+    _, text = run(program, tmp_path, "-np", "2", "--grace", "2", "--all-errors")
+    assert "Traceback" in text, text
+
+
+LEAVES = """
+import os, sys, numpy as np, distrun.numpy as hvd
+{first}
+hvd.init()
+for step in range(3 - hvd.rank()):
+    hvd.allreduce(np.ones(2, np.float32), name="grad")
+{last}
+"""
+
+
+def test_the_advice_about_a_rank_that_left_early_fits(tmp_path: Path) -> None:
+    never = 'if os.environ["RANK"] == "1": sys.exit(0)'
+    dies = "if hvd.rank() == 1: os._exit(0)"
+    steps = "The ranks did different numbers of steps: let each do as many, or call join() at its end."
+    for first, last, advice in (
+        ("", "hvd.shutdown()", steps),
+        ("", "", steps),
+        ("", dies, "Let every rank do the same number of steps, and call shutdown() before it ends."),
+        (never, "", "Let every rank call init(), or start only the ranks that call it (-np)."),
+    ):
+        code, text = run(LEAVES.format(first=first, last=last), tmp_path, "-np", "2", "--all-errors")
+        assert code == 76 and text.count(f"  {advice}") == 1, text
+        assert text.count("still need") <= 2, text
+    early = "left early: it exited with code 0 and never called init(), and other ranks waited for it there."
+    assert early in first_of_report(text), text
+    left = "left the job while others still needed it: exited with code 0 and never called init(). The job ends"
+    assert f"RankLeft: rank 1 on localhost {left}" in text, text
+
+
+def test_a_backend_that_does_not_exist_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    code, text = run("print('started')", tmp_path, "-np", "2", "--backend", "foo")
+    assert code == 64 and text.startswith("distrun: There is no backend foo. Choose "), text
+    assert len(text.splitlines()) == 1 and "started" not in text, text
 
 
 ENDS = """

@@ -428,56 +428,6 @@ def test_a_reader_that_goes_away_ends_the_job() -> None:
     assert done.stdout.split()[-1] == "141"
 
 
-def test_explain_starts_nothing(tmp_path: Path) -> None:
-    done = shell("--explain=json", "-np", "4", "-H", "localhost:4", script=f"touch {tmp_path}/started")
-    plan = json.loads(done.stdout)
-    assert [rank["environment"]["RANK"] for rank in plan["ranks"]] == ["0", "1", "2", "3"]
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif("." in os.uname().nodename, reason="this machine's own name is a full one")
-def test_explain_says_that_a_full_name_leads_to_another_machine() -> None:
-    name = f"{os.uname().nodename}.of.another.invalid"
-    done = run("--explain", "-H", f"{name}:1", "true")
-    assert f"{name} is not an address of this machine, so distrun takes it for another host" in done.stdout, done
-
-
-def test_explain_shows_what_was_given(tmp_path: Path) -> None:
-    """Variables from -x, a file, a flag and the config file, unless ranks set them themselves or inherit them."""
-    (tmp_path / "env").write_text("OF_FILE=f\nINHERITED\n")
-    (tmp_path / "config").write_text("log-level = info\n")
-    options = ["-x", "GIVEN=g", "-x", "RANK=7", "-x", "INHERITED", "--env-file", str(tmp_path / "env"),
-               "--backend", "tcp", "--config", str(tmp_path / "config")]  # fmt: skip
-    environment = {**os.environ, "INHERITED": "i"}
-    environment.pop("DISTRUN_LOG_LEVEL", None)
-
-    def explain(how: str) -> str:
-        command = [launcher_path(), how, "-np", "2", *options, "true"]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
-
-    expected = {
-        "GIVEN": ("g", "-x"),
-        "OF_FILE": ("f", "--env-file"),
-        "DISTRUN_BACKEND": ("tcp", "flag"),
-        "DISTRUN_LOG_LEVEL": ("info", "config file"),
-    }
-    common = explain("--explain").partition("Environment of all ranks")[2].partition("\n\n")[0].splitlines()
-    for rank in json.loads(explain("--explain=json"))["ranks"]:
-        for name, (value, why) in expected.items():
-            assert (rank["environment"].get(name), rank["why"]["environment"].get(name)) == (value, why)
-            assert f"  {name}={value}    {why}" in common
-        assert rank["environment"]["RANK"] == str(rank["rank"]) and "INHERITED" not in rank["environment"]
-
-
-def test_explain_in_json_is_utf_8_whatever_it_shows() -> None:
-    values = [b"caf\xe9", 'caf\u00e9 \U0001f600 \\ " \x7f\t'.encode(), b"\xed\xa0\x80\xc0\xaf\xf5", b"\xe2\x82"]
-    for value in values:
-        command = [launcher_path(), "--explain=json", "-np", "1", "-x", b"TITLE=" + value, "true"]
-        done = subprocess.run(command, capture_output=True, timeout=60, check=True)
-        [rank] = json.loads(done.stdout.decode())["ranks"]
-        assert rank["environment"]["TITLE"].encode(errors="surrogateescape") == value
-
-
 def test_a_port_that_was_named_for_pytorch_and_names_without_effect() -> None:
     done = shell("-np", "2", "-x", "MASTER_PORT=29517", "-x", "RANK=7", script="echo $RANK at $MASTER_PORT")
     assert sorted(line.split("] ")[1] for line in done.stdout.splitlines()) == ["0 at 29517", "1 at 29517"]

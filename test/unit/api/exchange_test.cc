@@ -45,7 +45,13 @@ TEST_CASE("a member that does not come is named by its rank", "[api]") {
   REQUIRE_FALSE(all.ok());
   CHECK(all.status().code() == Errc::kTimeout);
   CHECK(all.status().info().ranks == std::vector<int>{9});
-  CHECK(all.status().message().find("rank 9 did not call init() in time (step: offers)") == 0);
+  CHECK(all.status().message() == "rank 9 did not call init() in time (--start-timeout). Check whether it still runs");
+  const Members late{.ranks = {4, 7, 9}, .time_limit = 6};
+  CHECK(exchange(store, late, "members", "mine", deadline_after(0.05)).status().message() ==
+        "ranks 7, 9 did not call init() within 6 s (--start-timeout). Check whether they still run");
+  const Members met{.ranks = {4, 9}, .time_limit = 1.5, .met = true};
+  CHECK(exchange(store, met, "offers/2", "mine", deadline_after(0.05)).status().message() ==
+        "rank 9 did not come to the step 'offers/2' within 1.5 s (--start-timeout). Check whether it still runs");
 }
 
 TEST_CASE("every member names the ones that do not come, also when the time was up before", "[api]") {

@@ -57,6 +57,44 @@ TEST_CASE("equal ranks and hosts share a line") {
   CHECK(explain_text(plan, {"x"}).find("\n  63 ") != std::string::npos);
 }
 
+TEST_CASE("a plan in which nothing is equal has at most 40 lines, and each part says what is missing") {
+  LaunchPlan plan = plan_of(64, 1, 2);
+  for (int rank = 0; rank < 64; ++rank) {
+    plan.bindings[static_cast<std::size_t>(rank)].threads = rank + 1;
+    plan.bindings[static_cast<std::size_t>(rank)].cpu_reason = "cores of " + std::to_string(rank);
+    for (int i = 0; i < 20; ++i) {
+      const std::string number = std::to_string(i);
+      plan.variables[static_cast<std::size_t>(rank)].push_back(
+          {.name = "OWN_" + number, .value = std::to_string(rank), .why = "reason " + number});
+    }
+  }
+  plan.hints = {"add --tf"};
+  const std::string text = explain_text(plan, {"train.py"}, "The job could not start: no script");
+  CAPTURE(text);
+  CHECK(lines_in(text) <= 40);
+  CHECK(text.find("Nothing is started.\nThe job could not start: no script.\n") != std::string::npos);
+  CHECK(text.find("  hint: add --tf\n") != std::string::npos);
+  CHECK(text.find(" more lines (--explain=json has all)\n") != std::string::npos);
+  for (const char* heading : {"\nWhere:\n", "\nWhy:\n", "\nEnvironment of all ranks", "\nEnvironment that differs"}) {
+    CHECK(text.find(heading) != std::string::npos);
+  }
+}
+
+TEST_CASE("of hosts that were not asked, cores and GPUs are not known") {
+  LaunchPlan plan = plan_of(4, 2, 1);
+  for (const std::size_t rank : {2U, 3U}) plan.bindings[rank] = {.known = false, .threads = 0};
+  plan.bindings[0].cpu_reason = plan.bindings[1].cpu_reason = "a reason";
+  const std::string text = explain_text(plan, {"x"});
+  CHECK(text.find("  2     h2    0      ?     ?        ?\n") != std::string::npos);
+  CHECK(text.find("  ranks 2-3, cores and GPU: not known, because the host is asked when the job starts\n") !=
+        std::string::npos);
+  CHECK(text.find("  ranks 0-1, cores: a reason\n") != std::string::npos);
+  LaunchPlan large = plan_of(64, 8, 1);
+  for (Binding& binding : large.bindings) binding = {.known = false, .threads = 0};
+  CHECK(explain_text(large, {"x"}).find("  0-63   h1 to h8  0-7    ?     ?        ?\n") != std::string::npos);
+  CHECK(explain_json(plan, {"x"}).find("\"threads\": null") != std::string::npos);
+}
+
 TEST_CASE("ranks that alternate between hosts are cut, and say so") {
   LaunchPlan plan = plan_of(64, 8, 0);
   for (int rank = 0; rank < 64; ++rank) {

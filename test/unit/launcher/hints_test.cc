@@ -166,5 +166,22 @@ TEST_CASE("a worker of MultiWorkerMirroredStrategy that ended early gets a hint 
   CHECK(hint_at_early_ends({.parameter_server = true}, {1}).empty());
 }
 
+TEST_CASE("a failure in TensorFlow or Keras that a hint explains has this hint as its cure") {
+  const auto hint = [](const Strategies& uses, std::size_t ranks = 4) {
+    PlanRequest request;
+    request.script.strategies = uses;
+    request.options.frameworks.tf_config = true;
+    return hint_at_failure(request, ranks);
+  };
+  CHECK(hint({}).empty());
+  CHECK(hint({.mirrored = true}).empty());  // each rank trains alone, and none fails
+  CHECK(hint({.multi_worker = true}).empty());
+  CHECK(hint({.multi_worker = true, .fits = true}).ends_with("add --tf-keras3-mwms (it does nothing with Keras 2)"));
+  CHECK(hint({.multi_worker = true, .sets_tf_config = true}).starts_with("the script assigns TF_CONFIG itself"));
+  CHECK(hint({.parameter_server = true}).ends_with("add --tf-roles chief=1,worker=2,ps=1"));
+  CHECK(hint({.estimator = true}).find("--tf-roles chief=1,worker=3") != std::string::npos);
+  CHECK(hint({.multi_worker = true, .fits = true}, 1).empty());
+}
+
 }  // namespace
 }  // namespace distrun::launcher

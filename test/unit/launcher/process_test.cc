@@ -240,6 +240,9 @@ TEST_CASE("a cgroup is made and used where that is possible, and not missed else
   CHECK_FALSE(std::filesystem::exists(tree.path() + "sys/fs/cgroup/user/me/x"));
 }
 
+bool none(pid_t) { return false; }
+bool of_late(OomKills& kills, TimePoint now) { return kills.of_late(now, none); }
+
 TEST_CASE("a process that the kernel ended for lack of memory long ago does not explain one that is killed now") {
   const test::Sysroot tree;
   const auto count = [&tree](int kills) {
@@ -250,18 +253,59 @@ TEST_CASE("a process that the kernel ended for lack of memory long ago does not 
   count(1);
   const TimePoint start = Clock::now();
   OomKills kills(tree.path(), start);
-  CHECK_FALSE(kills.of_late(start + std::chrono::hours(1)));  // those kills were before this job
+  CHECK_FALSE(of_late(kills, start + std::chrono::hours(1)));  // those kills were before this job
   count(2);
   const TimePoint then = start + std::chrono::hours(72);
   kills.tick(then);
-  CHECK(kills.of_late(then + OomKills::kOfLate));
+  CHECK(of_late(kills, then + OomKills::kOfLate));
   const TimePoint later = then + std::chrono::hours(400);
   kills.tick(later);
-  CHECK_FALSE(kills.of_late(later));
+  CHECK_FALSE(of_late(kills, later));
   count(4);
-  CHECK(kills.of_late(later));
-  CHECK(kills.of_late(later + std::chrono::seconds(1)));  // one kill after the other: both ran out of memory together
-  CHECK_FALSE(OomKills().of_late(later));
+  CHECK(of_late(kills, later));
+  CHECK(of_late(kills, later + std::chrono::seconds(1)));  // one kill after the other: both ran out of memory together
+  CHECK_FALSE(OomKills().of_late(later, none));
+}
+
+TEST_CASE("with cgroup v1, a process that moved into a memory cgroup of its own is found by that cgroup's count") {
+  const test::Sysroot tree;
+  const auto count = [&tree](const std::string& cgroup, int kills, const std::string& processes = "") {
+    tree.write("memory/" + cgroup + "/memory.oom_control", "under_oom 0\noom_kill " + std::to_string(kills) + "\n");
+    tree.write("memory/" + cgroup + "/cgroup.procs", processes);
+  };
+  tree.write("proc/self/mounts", "cgroup /memory cgroup rw,memory 0 0\n");
+  tree.write("proc/self/cgroup", "5:memory:/user/me\n");
+  count("user/me", 0);
+  count("old", 7);
+  const TimePoint start = Clock::now();
+  const auto late = [&](OomKills& kills, const std::function<bool(pid_t)>& ours = none) {
+    return kills.of_late(start, ours);
+  };
+  SECTION("kills from before the job") {
+    OomKills kills(tree.path(), start);
+    CHECK(kills.total() == 0);
+    CHECK_FALSE(late(kills));
+    count("old", 8);
+    CHECK(late(kills));
+  }
+  SECTION("a cgroup made since then, outside ours or below it") {
+    for (const char* cgroup : {"job/rank1", "user/me/rank1"}) {
+      OomKills kills(tree.path(), start);
+      count(cgroup, 1);
+      CHECK(late(kills));
+      CHECK(kills.of_late(start + OomKills::kOfLate, none));
+      CHECK_FALSE(kills.of_late(start + 2 * OomKills::kOfLate, none));
+    }
+  }
+  SECTION("a cgroup of somebody else's processes") {
+    OomKills kills(tree.path(), start);
+    for (const char* processes : {"12\n", "0\n"}) {
+      count("docker" + std::string(processes, 1), 1, processes);
+      CHECK_FALSE(late(kills));
+    }
+    count("docker1", 2, "12\n");
+    CHECK(late(kills, [](pid_t pid) { return pid == 12; }));
+  }
 }
 
 TEST_CASE("a process in a memory cgroup of its own has a count of its own") {

@@ -5,10 +5,10 @@
 namespace distrun::launcher {
 namespace {
 
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
 TEST_CASE("the module of a Python's command line") {
-  const auto module_of = [](const Words& command) {
+  const auto module_of = [](const Arguments& command) {
     const auto question = module_question(command);
     return question ? question->module : "";
   };
@@ -26,12 +26,12 @@ TEST_CASE("the question keeps the interpreter's options and gives no argument of
   const auto question = module_question({"python", "-I", "-X", "dev", "-m", "train", "--epochs"});
   REQUIRE(question);
   REQUIRE(question->argv.size() == 7);
-  CHECK(Words(question->argv.begin(), question->argv.begin() + 5) == Words{"python", "-I", "-X", "dev", "-c"});
+  CHECK(Arguments(question->argv.begin(), question->argv.begin() + 5) == Arguments{"python", "-I", "-X", "dev", "-c"});
   CHECK(question->argv.back() == "train");
 }
 
 TEST_CASE("a module of ours is asked for too, and not in the working directory") {
-  Words command = {"python", "-u"};
+  Arguments command = {"python", "-u"};
   for (const std::string& word : our_module("distrun._tf_server")) command.push_back(word);
   command.emplace_back("--epochs");
   const auto question = module_question(command);

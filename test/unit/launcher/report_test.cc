@@ -125,12 +125,52 @@ TEST_CASE("a failure is told once: what, why and what to do") {
     return text.substr(line, text.find('\n', line) - line);
   };
   CHECK(cure(cause_of_end(9, 0, true)).starts_with("Use less memory for each rank"));
-  CHECK(cure({.kind = CauseKind::kLeftEarly}).starts_with("Let every rank do the same number of steps"));
-  const std::string prompt = "To answer a prompt of a rank, start the job with --tty RANK.";
-  CHECK(cure({.kind = CauseKind::kRaised, .text = "BdbQuit (bdb.py:10)"}) == prompt);
-  exited.exception = "EOFError: EOF when reading a line (train.py:3)";
-  CHECK(cure(exited) == prompt);
+  CHECK(cure({.kind = CauseKind::kLeftEarly}) ==
+        "The ranks did different numbers of steps: let each do as many, or call join() at its end.");
+  CHECK(cure({.kind = CauseKind::kLeftEarly, .leave = Leave::kNoShutdown}) ==
+        "Let every rank do the same number of steps, and call shutdown() before it ends.");
+  for (const Leave leave : {Leave::kNoInit, Leave::kNoNextInit}) {
+    CHECK(cure({.kind = CauseKind::kLeftEarly, .leave = leave}) ==
+          "Let every rank call init(), or start only the ranks that call it (-np).");
+  }
   CHECK(cure({.kind = CauseKind::kRaised, .text = "EOFError: Ran out of input (data.py:3)"}).empty());
+}
+
+TEST_CASE("a prompt without input is one line, with an option that can be typed") {
+  Cause exited = cause_of_end(0, 1);
+  exited.exception = "EOFError: EOF when reading a line (train.py:3)";
+  CHECK(first_cause_report({.rank = 3, .host = "h", .cause = exited, .last_lines = {"name? "}, .exit_code = 1}) ==
+        "rank 3 on host h had no input at a prompt (train.py:3): use --tty 3. Exit code 1.\n");
+  CHECK(first_cause_report({.rank = 1, .host = "h", .cause = {.kind = CauseKind::kRaised, .text = "BdbQuit"}}) ==
+        "rank 1 on host h had no input at a prompt: use --tty 1. Exit code 1.\n");
+}
+
+TEST_CASE("a cure that the plan knows is told, except at a prompt") {
+  const FailureReport failure{.rank = 1, .host = "h", .cause = cause_of_end(0, 1), .hint = "add --tf"};
+  CHECK(first_cause_report(failure).find("This ended the job.\nAdd --tf.\n") != std::string::npos);
+}
+
+TEST_CASE("a rank that blocked the others: the cure is the line of the program where it was") {
+  FailureReport failure{.rank = 1, .host = "h", .exit_code = 1};
+  failure.cause = {.kind = CauseKind::kStalled, .text = "no answer"};
+  CHECK(first_cause_report(failure).starts_with(
+      "rank 1 on host h blocked the other ranks: no answer.\nThis ended the job; exit code 1.\nIt had printed"));
+  RankView view{.rank = 1, .host = "h", .missed = true, .state = net::ProgramState{}, .note = {}};
+  view.state->threads = {
+      {.name = "MainThread",
+       .frames = {{.place = {.file = "/usr/lib/python3.11/threading.py", .line = 320}, .function = "wait"},
+                  {.place = {.file = "/a/train.py", .line = 33}, .function = "load"},
+                  {.place = {.file = "/a/train.py", .line = 90}, .function = "<module>"}}}};
+  failure.hang.views = {view};
+  CHECK(first_cause_report(failure).find("Look at the line where rank 1 was: /a/train.py:33 in load.\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("an agent of this machine that was killed says nothing of its host") {
+  const std::string text = host_loss_report(
+      {.kind = CauseKind::kHostLost, .agent_here = true, .text = "the agent on host h (pid 3) was killed"}, {0});
+  CHECK(text.find("See if the host is up") == std::string::npos);
+  CHECK(text.find("The agent is distrun's process that starts and watches the ranks of a host") != std::string::npos);
 }
 
 TEST_CASE("what follows a lost host is its ranks, the exit code and a cure, and no sentence has two ends") {

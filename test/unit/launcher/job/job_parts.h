@@ -21,6 +21,7 @@ struct FakeOutput final : RankOutput {
   void write(const StreamBytes& bytes, TimePoint) override { written.push_back(bytes.rank); }
   void finish(int rank, TimePoint) override { finished.push_back(rank); }
   void keep_back(int rank) override { followers.push_back(rank); }
+  void failed(int rank) override { failures.push_back(rank); }
   void keep_back_all_but(int rank) override { kept_back.push_back(rank); }
   void show_kept_back(int rank, TimePoint) override { shown.push_back(rank); }
   void fold_interrupts(const std::vector<int>& ranks) override { interrupts = ranks; }
@@ -41,7 +42,7 @@ struct FakeOutput final : RankOutput {
   std::map<int, std::string> words;
   bool last_lines_shown = false;
   std::vector<std::string> said;
-  std::vector<int> written, finished, followers, kept_back, shown, interrupts;
+  std::vector<int> written, finished, followers, failures, kept_back, shown, interrupts;
 };
 
 class FakeStore final : public net::StoreServer {

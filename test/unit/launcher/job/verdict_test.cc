@@ -178,6 +178,26 @@ TEST_CASE("who leaves early and fails gives its own code") {
   }
 }
 
+TEST_CASE("a rank that ends without init() has left early") {
+  SECTION("without init(), which the others wait in") {
+    Verdict job = job_of(2);
+    job.joined(0);
+    const JobActions actions = job.exited({.rank = 1});
+    CHECK(actions.publish.value().cause == "exited with code 0 and never called init()");
+    CHECK(job.failure()->cause.leave == Leave::kNoInit);
+  }
+  SECTION("without another init(), which the others wait in") {
+    Verdict job = job_of(2);
+    for (const int rank : {0, 1}) {
+      job.joined(rank);
+      job.left(rank);
+    }
+    job.joined(0);
+    CHECK(job.exited({.rank = 1}).publish);
+    CHECK(job.failure()->cause.leave == Leave::kNoNextInit);
+  }
+}
+
 TEST_CASE("leaving early with 0 is a failure of its own only if somebody stays") {
   SECTION("without having left its session") {
     Verdict job = job_of(2);
@@ -186,6 +206,7 @@ TEST_CASE("leaving early with 0 is a failure of its own only if somebody stays")
     const JobActions actions = job.exited({.rank = 0});
     REQUIRE(actions.publish);
     CHECK(actions.publish->kind == Kind::kRankLeft);
+    CHECK(job.failure()->cause.leave == Leave::kNoShutdown);
     CHECK(job.exit_code() == 76);
   }
   SECTION("in good order, as those say who miss it") {
@@ -197,6 +218,7 @@ TEST_CASE("leaving early with 0 is a failure of its own only if somebody stays")
     CHECK(quiet(job.exited({.rank = 1})));
     CHECK(job.exit_code() == 76);
     CHECK(job.failure()->rank == 1);
+    CHECK(job.failure()->cause.leave == Leave::kEnded);
   }
   SECTION("without having come at all, before the other comes") {
     Verdict job = job_of(2);
@@ -537,7 +559,7 @@ TEST_CASE("a rank that has called shutdown() too early and lives is not said to 
   SECTION("it is ended by us") { verdict.exited({.rank = 1, .pid = 11, .signal = 15, .by_agent = true}); }
   SECTION("it ends by itself") {
     verdict.exited({.rank = 1, .pid = 11});
-    CHECK_FALSE(verdict.failure()->cause.ran_on);
+    CHECK(verdict.failure()->cause.leave == Leave::kEnded);
   }
   CHECK(verdict.exit_code() == exit_code::kRankLeft);
 }

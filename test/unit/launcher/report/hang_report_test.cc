@@ -25,7 +25,7 @@ TEST_CASE("equal ranks are one, and who is missed comes first") {
         "rank 2 (h2), which others wait for, has allreduce 'x' in flight for 12.3 s\n"
         "  train.py:33 in step\n"
         "  train.py:90 in main\n"
-        "ranks 0-1,3 have allreduce 'x' in flight for 12.3 s\n"
+        "ranks 0-1, 3 have allreduce 'x' in flight for 12.3 s\n"
         "  train.py:7 in step\n"
         "  train.py:90 in main\n");
 }

@@ -101,7 +101,7 @@ TEST_CASE("a traceback without an end is shown when the rank ends, or when it is
 TEST_CASE("one line tells of all ranks that were interrupted while they loaded") {
   CHECK(interrupted_text({}).empty());
   CHECK(interrupted_text({2}) == "rank 2 was loading libraries when it was interrupted");
-  CHECK(interrupted_text({0, 1, 3}) == "ranks 0-1,3 were loading libraries when they were interrupted");
+  CHECK(interrupted_text({0, 1, 3}) == "ranks 0-1, 3 were loading libraries when they were interrupted");
 }
 
 }  // namespace

@@ -28,6 +28,34 @@ TEST_CASE("the last line of a traceback is the exception, and the frame before i
   CHECK(found->place.line == 33);
 }
 
+TEST_CASE("the place is the innermost frame of the user's program, not of a library that it called") {
+  const auto place = [](const std::vector<std::string>& files) {
+    std::vector<std::string> lines = {"Traceback (most recent call last):"};
+    int number = 0;
+    for (const std::string& file : files) {
+      lines.push_back("  File \"" + file + "\", line " + std::to_string(++number) + ", in f");
+    }
+    lines.emplace_back("ValueError: bad");
+    const auto found = after(lines);
+    REQUIRE(found);
+    return found->place.file + ":" + std::to_string(found->place.line) + (found->in_library ? " library" : "");
+  };
+  CHECK(place({"/a/train.py", "/a/data.py", "/usr/lib/python3.11/json/decoder.py"}) == "/a/data.py:2 library");
+  for (const char* library :
+       {"/v/lib/python3.11/site-packages/keras/a.py", "/usr/lib/python3/dist-packages/a.py",
+        "/usr/lib64/python3.9/a.py", "/opt/x/site-packages/distrun/_session.py", "<frozen importlib._bootstrap>",
+        "<__array_function__ internals>", "/tmp/__autograph_generated_file3x.py"}) {
+    CAPTURE(library);
+    CHECK(place({"/a/train.py", library}) == "/a/train.py:1 library");
+    CHECK(place({library, library}) == std::string(library) + ":2 library");
+    CHECK(place({"/a/train.py", library, "/a/model.py"}) == "/a/model.py:3");
+  }
+  CHECK(place({"/home/u/lib/python/train.py"}) == "/home/u/lib/python/train.py:1");
+  CHECK(place({"/home/u/distrun/train.py", "/home/u/site/x.py"}) == "/home/u/site/x.py:2");
+  CHECK(place({"<string>", "/usr/lib/python3.11/json/decoder.py"}) == "<string>:1 library");
+  CHECK(place({"/a/train.py", "<string>"}) == "/a/train.py:1");  // a library made it: __init__ of a dataclass
+}
+
 TEST_CASE("of chained exceptions the last one counts, and names have no modules") {
   const auto found = after({"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "KeyError: 'y'", "",
                             "During handling of the above exception, another exception occurred:", "",

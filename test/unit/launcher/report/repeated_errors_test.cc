@@ -138,7 +138,7 @@ TEST_CASE("repeated errors are kept back when the first cause becomes known, and
   CHECK(shown(errors, 2, {"after"}).empty());
   CHECK(shown(errors, 3, {kError[0]}).empty());
   CHECK(errors.keep_back_all_but(2).empty());
-  CHECK(text_of(errors.finish(2)) == "after\n");
+  CHECK(text_of(errors.finish(2, kStart)) == "after\n");
   CHECK(text_of(errors.release(1)) == joined(kError));
   CHECK(errors.due(TimePoint::max()).empty());
   CHECK(shown(errors, 3, {kError[1]}).empty());
@@ -155,7 +155,7 @@ TEST_CASE("without a failure repeated errors are shown, and --all-errors and Ctr
   CHECK_FALSE(shown(errors, 0, kError).empty());
   CHECK(shown(errors, 1, kError).empty());
   CHECK(errors.silences(1));
-  CHECK(errors.finish(1).empty());
+  CHECK(errors.finish(1, kStart).empty());
   CHECK(text_of(errors.due(TimePoint::max())) == joined(kError));
   errors.fold_interrupts({});
   CHECK(shown(errors, 1, kError) == joined(kError));
