@@ -325,7 +325,7 @@ def test_forgotten_handles_are_looked_for_now_and_then(job: Callable[[], Job]) -
         ours.enqueue("forgotten")
         ours.native.complete.update(ours.native.live)
         kept.append(len(ours.session.in_flight))
-    assert max(kept) == _operations._SWEEP_AT - 1
+    assert max(kept) == _session.SWEEP_AT - 1
 
 
 def test_memory_that_was_short_for_a_moment_is_nobodys_failure(job: Callable[[], Job]) -> None:

@@ -27,10 +27,6 @@ R = TypeVar("R")
 # If a signal arrives after Python's last check and before the C wait, Python notices it only when the wait ends.
 # So the main thread, which runs the handlers, ends each C wait after this time.
 _LOOK_SECONDS = 0.5
-# With this many handles in flight, the complete ones without a waiting caller are settled. Never with fewer: memory is
-# free then, and the ranks would not refuse the same operations.
-_SWEEP_AT = 32
-
 _OK = int(_abi.Code.OK)
 _INTERRUPTED = int(_abi.Code.INTERRUPTED)
 _TIMEOUT = int(_abi.Code.TIMEOUT)
@@ -442,7 +438,7 @@ def enqueue_array(
     finally:
         session.leave()
     _scratch.submitted = True
-    if len(session.in_flight) >= max(session.sweep_at, _SWEEP_AT):
+    if len(session.in_flight) >= session.sweep_at:
         _sweep(session)
     return handle
 
@@ -462,4 +458,4 @@ def _sweep(session: _session.Session) -> None:
     """Settles the complete handles without a waiting caller. The cost per operation stays constant."""
     for handle in list(session.in_flight.values()):
         handle.settle_if_complete()
-    session.sweep_at = max(_SWEEP_AT, 2 * len(session.in_flight))
+    session.sweep_at = max(_session.SWEEP_AT, 2 * len(session.in_flight))

@@ -33,6 +33,9 @@ from distrun._library import library
 
 # How long shutdown waits for other threads to leave their calls, which have nothing left to wait for.
 _DRAIN_SECONDS = 10.0
+# With this many handles in flight, the complete ones without a waiting caller are settled. Never with fewer: memory is
+# free then, and the ranks would not refuse the same operations.
+SWEEP_AT = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Session:
         self.pointer = pointer
         self.world = _read_world(pointer)
         self.in_flight: dict[int, InFlight] = {}
-        self.sweep_at = 0  # with this many handles in flight, enqueue sweeps, and sets the next limit
+        self.sweep_at = SWEEP_AT  # with this many handles in flight, enqueue sweeps, and sets the next limit
         self.homogeneous = True
         self._counters: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
         self._callers: list[int] = []  # the thread of each call that is inside
