@@ -19,6 +19,10 @@ Cause left_early_cause(const Sessions& sessions, int rank) {
 // The text for ranks, which may run on another machine than the launcher.
 constexpr const char* kNetworkOfLauncher = "the network of the launcher's machine is gone";
 
+bool is_crash(int signal) {
+  return signal == SIGABRT || signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE;
+}
+
 template <class List, class Item>
 bool among(const List& list, const Item& item) {
   return std::find(list.begin(), list.end(), item) != list.end();
@@ -291,10 +295,12 @@ int Verdict::code_of_failure() const {
   if (failure_->cause.kind == CauseKind::kLeftEarly) return exit_code::kRankLeft;
   const auto& end = end_of(failure_->rank);
   const CauseKind cause = failure_->cause.kind;
-  const bool reported = cause == CauseKind::kStalled || cause == CauseKind::kDeadlock || cause == CauseKind::kRaised;
-  // The rank reported what ended the job. A signal that ends the rank later, for instance in a library's clean-up, is
-  // no cause: JAX 0.6 aborts a process that exits when the process of its coordinator has gone.
-  if (end && !end->by_agent && end->signal != 0 && !reported) return exit_code::kSignalBase + end->signal;
+  const bool blocked = cause == CauseKind::kStalled || cause == CauseKind::kDeadlock;
+  // What the rank reported or was blamed for has ended the job. A crash after that, for instance in a library's
+  // clean-up, is no cause: JAX 0.6 aborts a process that exits when the process of its coordinator has gone. Python
+  // ends itself with SIGINT after a KeyboardInterrupt, which is its exit code.
+  const bool follows = blocked || (cause == CauseKind::kRaised && end && is_crash(end->signal));
+  if (end && !end->by_agent && end->signal != 0 && !follows) return exit_code::kSignalBase + end->signal;
   if (end && end->signal == 0 && end->exit_code != 0) return end->exit_code;
   // The rank reported a failure, but it did not exit with a code of its choice.
   return 1;

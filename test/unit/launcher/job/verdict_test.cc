@@ -122,8 +122,16 @@ TEST_CASE("a rank that said that it fails is a failure with code 1, unless it en
   job.joined(1);
   job.reported(1, {.cause = "boom"});
   SECTION("with 0") { job.exited({.rank = 1}); }
-  SECTION("in the clean-up of a library, by a signal") { job.exited({.rank = 1, .signal = SIGABRT}); }
+  SECTION("in the clean-up of a library, by a crash") { job.exited({.rank = 1, .signal = SIGABRT}); }
   CHECK(job.exit_code() == 1);
+}
+
+TEST_CASE("Python ends itself with SIGINT after KeyboardInterrupt, which is the code of the job") {
+  Verdict job = job_of(2);
+  job.joined(1);
+  job.reported(1, {.cause = "KeyboardInterrupt (train.py:3)"});
+  job.exited({.rank = 1, .signal = SIGINT});
+  CHECK(job.exit_code() == 130);
 }
 
 TEST_CASE("a rank that holds the others up is the first cause, whatever the others then end with") {
