@@ -50,7 +50,9 @@ Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::v
     // All ranks of this machine. With --mpi each rank has its own agent, and that agent has only one of them.
     const int ranks = by_host[host].front().local_size;
     if (!facts[host].asked) {
-      out.insert(out.end(), by_host[host].size(), Binding{.known = false, .threads = 0});
+      const bool by_option = request.options.placement.bind_to == BindTo::kNone;
+      out.insert(out.end(), by_host[host].size(),
+                 Binding{.known = false, .threads = 0, .cpu_reason = by_option ? kNotPinnedByOption : ""});
       continue;
     }
     auto bound = bind_ranks(facts[host].topology, ranks, request.options.placement,

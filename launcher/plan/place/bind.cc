@@ -341,7 +341,7 @@ Result<std::vector<Binding>> bind_ranks(const Topology& topology, int ranks, con
   if (topology.cpus.empty() || wanted == BindTo::kNone) {
     const char* why = topology.cpus.empty() ? "not pinned: the kernel gives no facts about the cores"
                       : automatic           ? "not pinned (the default without GPUs)"
-                                            : "not pinned, because of --bind-to none";
+                                            : kNotPinnedByOption;
     bind_none(topology, out, why);
   } else if (wanted == BindTo::kCore) {
     bind_core(topology, pools, out);

@@ -11,8 +11,10 @@
 
 namespace distrun::launcher {
 
+inline constexpr char kNotPinnedByOption[] = "not pinned, because of --bind-to none";
+
 struct Binding {
-  bool known = true;      // false: the host was not asked, and the rest is empty
+  bool known = true;      // false: the host was not asked, and the rest is empty, but what an option says
   std::vector<int> cpus;  // logical CPUs this rank is pinned to; empty: not pinned
   int gpu = -1;           // position in the pool, as in set_device(local_rank); -1: none
   int gpus = 0;           // how many GPUs, from that position on
