@@ -99,8 +99,8 @@ class Gpu {
   Result<bool> reached(CuEvent event) const;
   void give_back(CuEvent event);
 
-  // A descriptor that becomes readable when an end of work is reached, or when ring() is called (any thread). clear_bell()
-  // resets it.
+  // A descriptor that becomes readable when an end of work is reached, or when ring() is called (any thread).
+  // clear_bell() resets it.
   [[nodiscard]] int bell() const { return bell_.get(); }
   void ring() const;
   void clear_bell() const;
