@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -28,9 +29,12 @@ bool killed(int status) {
   return WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == kSignalBase + SIGKILL;
 }
 
-bool is_below_us(pid_t pid) {
-  const std::vector<ProcessInfo> ours = descendants();
-  return std::any_of(ours.begin(), ours.end(), [pid](const ProcessInfo& one) { return one.pid == pid; });
+// Which processes are below this one. They are read at the first question, and once.
+std::function<bool(pid_t)> below_us() {
+  return [ours = std::optional<std::vector<ProcessInfo>>()](pid_t pid) mutable {
+    if (!ours) ours = descendants();
+    return std::any_of(ours->begin(), ours->end(), [pid](const ProcessInfo& one) { return one.pid == pid; });
+  };
 }
 }  // namespace
 
@@ -241,7 +245,7 @@ void Agent::reap() {
   const bool any_killed =
       std::any_of(children.begin(), children.end(), [](const Reaped& one) { return killed(one.status); });
   // One check for all of them: when memory runs out, the kernel may kill several at once.
-  const bool out_of_memory = any_killed && oom_kills_.of_late(Clock::now(), is_below_us);
+  const bool out_of_memory = any_killed && oom_kills_.of_late(Clock::now(), below_us());
   for (const Reaped& child : children) {
     if (starter_ && starter_->ended(child.pid, child.status)) continue;
     if (RankProcess* rank = ranks_.reaped(child.pid)) {

@@ -30,6 +30,14 @@ namespace {
 constexpr char kSetting[] = "settings of the runtime";
 constexpr char kHidden[] = "";
 
+// Replaces a leading ~ by the home. Returns what is wrong with the path; empty: nothing.
+std::string expand_home(std::string& path, const Environment& environment) {
+  const std::string fault = fault_of_home(path, environment);
+  if (!fault.empty()) return path + ": " + fault;
+  path = from_home(path, environment);
+  return {};
+}
+
 struct Wanted {
   bool version = false;
   bool cflags = false;
@@ -61,21 +69,15 @@ class Rows {
   // A path on this host. bash leaves --output-dir=~/logs as it is, and a config file passes no shell.
   void path(const char* name, std::string& out) {
     value(name, out, [this](const std::string& option, const std::string& text, std::string& taken) {
-      taken = from_home(text, environment_);
-      const std::string fault = fault_of_home(text, environment_);
-      return fault.empty() ? Status() : Status(Errc::kInvalidArgument, option + " " + text + ": " + fault);
+      taken = text;
+      const std::string fault = expand_home(taken, environment_);
+      return fault.empty() ? Status() : Status(Errc::kInvalidArgument, option + " " + fault);
     });
   }
   // The file of options. The library reads it while it parses the words.
   void config(const char* name) {
-    app_.set_config(name)->type_name("FILE")->transform(CLI::Validator(
-        [this](std::string& text) {
-          const std::string fault = fault_of_home(text, environment_);
-          if (!fault.empty()) return text + ": " + fault;
-          text = from_home(text, environment_);
-          return std::string();
-        },
-        ""));
+    app_.set_config(name)->type_name("FILE")->transform(
+        CLI::Validator([this](std::string& text) { return expand_home(text, environment_); }, ""));
   }
   void list(const char* name, std::vector<std::string>& out) {
     add(name, out)->expected(1)->take_all()->allow_extra_args(false);
@@ -343,9 +345,8 @@ bool continues_as_for_mpirun(const std::vector<std::string>& program) {
 Status expand_homes(std::vector<std::string>& program, const Environment& environment) {
   const std::optional<std::size_t> script = script_of(program);
   for (const std::size_t at : {std::size_t{0}, script.value_or(0)}) {
-    const std::string fault = fault_of_home(program[at], environment);
-    if (!fault.empty()) return {Errc::kInvalidArgument, program[at] + ": " + fault};
-    program[at] = from_home(program[at], environment);
+    const std::string fault = expand_home(program[at], environment);
+    if (!fault.empty()) return {Errc::kInvalidArgument, fault};
   }
   return {};
 }

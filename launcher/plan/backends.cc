@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/base/setting_values.h"
+
 namespace distrun::launcher {
 namespace {
 
@@ -12,17 +14,6 @@ std::vector<std::string> split_at(std::string_view text, char separator) {
     const std::size_t end = std::min(text.find(separator), text.size());
     out.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out;
-}
-
-// "gloo, shm or tcp"
-std::string choice_of(const std::set<std::string>& names) {
-  std::string out;
-  std::size_t left = names.size();
-  for (const std::string& name : names) {
-    out += (out.empty() ? "" : left == 1 ? " or " : ", ") + name;
-    --left;
   }
   return out;
 }
@@ -54,8 +45,7 @@ Status check_backend(const Settings& settings, const std::vector<std::string>& f
   for (const std::string& name : backends_in(settings.backend)) {
     if (name == "auto" || known.contains(name)) continue;
     known.erase("self");  // for one rank alone
-    return {Errc::kInvalidArgument,
-            "There is no backend " + name + ". Choose " + choice_of(known) + " for --backend (DISTRUN_BACKEND)."};
+    return {Errc::kInvalidArgument, no_such_backend(name, {known.begin(), known.end()})};
   }
   return {};
 }

@@ -241,11 +241,14 @@ std::string text_of(const Cause& cause) {
   return cause.text;
 }
 
-bool output_may_explain(const Cause& cause) {
+bool is_crash(int signal) {
   constexpr std::array<int, 7> kCrashes = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+  return std::find(kCrashes.begin(), kCrashes.end(), signal) != kCrashes.end();
+}
+
+bool output_may_explain(const Cause& cause) {
   if (cause.kind == CauseKind::kExited || cause.kind == CauseKind::kLeftEarly) return true;
-  return cause.kind == CauseKind::kKilled &&
-         std::find(kCrashes.begin(), kCrashes.end(), cause.signal) != kCrashes.end();
+  return cause.kind == CauseKind::kKilled && is_crash(cause.signal);
 }
 
 std::string text_of(Leave how) {

@@ -123,6 +123,8 @@ std::string text_of(const Cause& cause);
 std::string process_name(const std::string& name, int pid);
 // "mpirun (pid 12) was killed by signal 9 (SIGKILL)".
 std::string carrier_text(const CarrierEnd& end);
+// True for a signal that a process causes itself by an error in it.
+bool is_crash(int signal);
 // True if the output of the rank, if there is any, may say why it ended. A signal such as SIGKILL leaves it no time to
 // write.
 bool output_may_explain(const Cause& cause);

@@ -1,5 +1,6 @@
 #include "launcher/report/screen_lines.h"
 
+#include <string_view>
 #include <utility>
 
 namespace distrun::launcher {
@@ -34,7 +35,8 @@ void ScreenLines::show(std::vector<Fold::Line> lines, TimePoint now) {
 }
 
 void ScreenLines::print(int stream, const std::string& stamp, const std::string& lines, TimePoint now) {
-  for (std::size_t at = 0; at < lines.size(); at = lines.find('\n', at) + 1) shown_.add({}, lines.substr(at), true);
+  const std::string_view all = lines;
+  for (std::size_t at = 0; at < all.size(); at = all.find('\n', at) + 1) shown_.add({}, all.substr(at), true);
   streams_.sink(stream).add(kOwnStream, stamp, {.text = lines}, now);
 }
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "runtime/base/setting_values.h"
+
 namespace distrun::backend {
 namespace {
 
@@ -239,18 +241,6 @@ std::vector<std::string> possible(const std::map<std::string, Candidate>& candid
   return out;
 }
 
-// For a name that no rank knows.
-Status unknown(const std::map<std::string, Candidate>& candidates, const std::string& backend) {
-  const std::vector<std::string> others = possible(candidates);
-  std::string choice;
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    choice += (i == 0 ? "" : i + 1 == others.size() ? " or " : ", ") + others[i];
-  }
-  return {Errc::kUnsupported, "There is no backend " + backend + ". " +
-                                  (choice.empty() ? "Leave out" : "Choose " + choice + " for") +
-                                  " --backend (DISTRUN_BACKEND)."};
-}
-
 Status impossible(const std::map<std::string, Candidate>& candidates, const std::string& setting,
                   const std::string& backend, const std::string& reason) {
   std::string others;
@@ -299,7 +289,8 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
   const Choice choice = choice_for(device, forced);
   if (!choice.backend.empty()) {
     const auto found = candidates.find(choice.backend);
-    if (found == candidates.end()) return unknown(candidates, choice.backend);
+    if (found == candidates.end())
+      return Status(Errc::kUnsupported, no_such_backend(choice.backend, possible(candidates)));
     if (!found->second.obstacle) return won(candidates, found->second, true, forced);
     // A bare name applies only to the device types that the backend supports. The others are selected by score.
     const std::uint32_t devices = devices_of(offers, choice.backend);

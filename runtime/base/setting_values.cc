@@ -155,6 +155,15 @@ SettingCheck<double> seconds(double least, double most) {
           .show = [](const double& value) { return show_seconds(value); }};
 }
 
+std::string no_such_backend(const std::string& name, const std::vector<std::string>& others) {
+  std::string choice;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    choice += (i == 0 ? "" : i + 1 == others.size() ? " or " : ", ") + others[i];
+  }
+  return "There is no backend " + name + ". " + (choice.empty() ? "Leave out" : "Choose " + choice + " for") +
+         " --backend (DISTRUN_BACKEND).";
+}
+
 SettingCheck<std::string> one_of(const std::initializer_list<std::string_view>& values) {
   const std::vector<std::string> known(values.begin(), values.end());
   std::string allowed;

@@ -1,4 +1,4 @@
-// How the value of a setting is written, parsed, checked and printed. Only settings.cc uses this.
+// How the value of a setting is written, parsed, checked and printed.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,10 @@ std::string show_bytes(std::uint64_t bytes);  // the largest unit that divides i
 // "10", "10s", "500ms", "2min", "1h", "0.5".
 std::optional<double> parse_seconds(std::string_view text);
 std::string show_seconds(double seconds);  // "10s", "0.5s", "0"
+
+// "There is no backend foo. Choose gloo, shm or tcp for --backend (DISTRUN_BACKEND)." The launcher and the ranks say
+// the same. `others`: those that exist.
+std::string no_such_backend(const std::string& name, const std::vector<std::string>& others);
 
 SettingCheck<std::uint64_t> bytes(std::uint64_t least, std::uint64_t most);
 SettingCheck<std::uint64_t> count(std::uint64_t least, std::uint64_t most);

@@ -19,10 +19,6 @@ Cause left_early_cause(const Sessions& sessions, int rank) {
 // The text for ranks, which may run on another machine than the launcher.
 constexpr const char* kNetworkOfLauncher = "the network of the launcher's machine is gone";
 
-bool is_crash(int signal) {
-  return signal == SIGABRT || signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE;
-}
-
 template <class List, class Item>
 bool among(const List& list, const Item& item) {
   return std::find(list.begin(), list.end(), item) != list.end();

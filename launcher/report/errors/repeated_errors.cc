@@ -17,9 +17,7 @@ std::string_view line_of(const Piece& piece) {
 bool whole_line(const Piece& piece) { return piece.begins && piece.ends && !piece.redrawn; }
 
 // An error of syntax has no heading.
-bool begins_error(std::string_view line) {
-  return line.starts_with("Traceback (most recent call last):") || line.starts_with("  File \"");
-}
+bool begins_error(std::string_view line) { return begins_traceback(line) || line.starts_with("  File \""); }
 
 // The lines between the heading and the exception are indented, or empty.
 bool ends_error(std::string_view line) { return !line.empty() && !line.starts_with(' ') && !begins_error(line); }

@@ -231,6 +231,8 @@ std::vector<MemoryUse> TensorTable::uses_of(const std::vector<TensorPtr>& tensor
 
 // Refuses memory that another tensor of the call, or one in flight, uses. Otherwise the memory is in flight too.
 Status TensorTable::enter_memory(const std::vector<TensorPtr>& tensors) {
+  const auto on_cpu = [&](std::size_t i) { return tensors[i]->submission().device.type == DeviceType::kCpu; };
+  if (tensors.size() == 1 && !on_cpu(0)) return {};
   const std::vector<MemoryUse> uses = uses_of(tensors);
   const auto overlaps = [](const Tensor& tensor, const Tensor& other, const std::string& cure) {
     return refuse(tensor.submission(),
@@ -240,7 +242,6 @@ Status TensorTable::enter_memory(const std::vector<TensorPtr>& tensors) {
     return overlaps(*tensors[found->second], *tensors[found->first],
                     "in the same call. Use separate memory, or one call after the other");
   }
-  const auto on_cpu = [&](std::size_t i) { return tensors[i]->submission().device.type == DeviceType::kCpu; };
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (const auto other = on_cpu(i) ? memory_.conflict(uses[i]) : nullptr) {
       return overlaps(*tensors[i], *other, "in flight. Wait for the handle of that one first, or use separate memory");
