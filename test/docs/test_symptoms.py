@@ -1,18 +1,24 @@
-"""Every message of distrun in docs/troubleshooting/ is in the sources, and every page that `distrun help` names exists.
+"""Every message that the site shows, and no test of pages compares, is in the sources. `distrun help` names real pages.
 
-The messages are the code spans below a heading, before its cause. Placeholders in them stand for words that vary, so
-the parts between must be in string literals. The texts in other-tools.md belong to other programs.
+These messages are the `text` blocks, and the code spans of docs/troubleshooting/ below a heading and before its cause.
+Numbers and placeholders in them stand for words that vary, so the parts between must be in string literals. The texts
+in other-tools.md belong to other programs. docs/reference/command.md is what `distrun help` prints, which another test
+compares. Pages for developers show the form of messages between parts of distrun.
 """
 
 from __future__ import annotations
 
 import ast
+import errno
+import os
 import re
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from .conftest import pages
+from .pages import read_page
 from .run_page import ROOT
 
 PAGES = ROOT / "docs/troubleshooting"
@@ -23,6 +29,9 @@ SECTION = re.compile(r"^### (.+)\n\n((?:(?!\*\*|#).*\n)+)", re.MULTILINE)
 SPAN = re.compile(r"(?<!`)(`+)(?!`) ?(.+?) ?(?<!`)\1(?!`)", re.DOTALL)
 ROW = re.compile(r"^\| (.+) \| \[(.+)\]\((.+\.md)#.+\) \|$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"\b(?:NAME|HOST|RANK|FILE|TEXT|ERROR|VALUE|TIME|N)\b")
+EXAMPLES = re.compile(
+    r"\b\d+\b|\bh\d\b|\borted\b|^distrun: |" + "|".join(re.escape(os.strerror(n)) for n in errno.errorcode)
+)
 CUT = " ..."  # ends a text of the table that goes on
 MOST_JOINED = 3  # literals in one part
 FEWEST = 40
@@ -83,6 +92,18 @@ def own_pages() -> list[Path]:
 def test_messages_are_in_the_sources(page: Path) -> None:
     parts = [part.strip() for symptom in symptoms(page) for part in PLACEHOLDER.split(symptom)]
     assert [part for part in parts if len(part) > 2 and not is_composed(part)] == []
+
+
+def test_text_blocks_are_in_the_sources() -> None:
+    unknown = []
+    for page in pages():
+        if page.parent.name == "internals" or page.name == "command.md":
+            continue
+        for block in read_page(page).not_checked:
+            parts = [part.strip() for line in block.lines for part in EXAMPLES.split(line)]
+            wrong = [part for part in parts if len(part) > 2 and not is_composed(part)]
+            unknown += [f"{page.name}:{block.line}: {part}" for part in wrong if block.language == "text"]
+    assert unknown == []
 
 
 @pytest.mark.parametrize("page", [*own_pages(), PAGES / "other-tools.md"], ids=lambda page: page.stem)
