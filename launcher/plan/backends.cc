@@ -42,6 +42,9 @@ Status check_backend(const Settings& settings, const std::vector<std::string>& f
   known.insert(found.begin(), found.end());
   for (const std::string& file : split_at(settings.plugins, ':')) known.insert(backend_of_file(file));
   known.erase("");
+  if (const std::string& name = settings.between_hosts; !known.contains(name)) {
+    return {Errc::kInvalidArgument, no_such_backend_between_hosts(name, {known.begin(), known.end()})};
+  }
   for (const std::string& name : backends_in(settings.backend)) {
     if (name == "auto" || known.contains(name)) continue;
     known.erase("self");  // for one rank alone

@@ -155,13 +155,20 @@ SettingCheck<double> seconds(double least, double most) {
           .show = [](const double& value) { return show_seconds(value); }};
 }
 
-std::string no_such_backend(const std::string& name, const std::vector<std::string>& others) {
+std::string no_such_backend(const std::string& name, const std::vector<std::string>& others, std::string_view setting) {
   std::string choice;
   for (std::size_t i = 0; i < others.size(); ++i) {
     choice += (i == 0 ? "" : i + 1 == others.size() ? " or " : ", ") + others[i];
   }
-  return "There is no backend " + name + ". " + (choice.empty() ? "Leave out" : "Choose " + choice + " for") +
-         " --backend (DISTRUN_BACKEND).";
+  return "There is no backend " + name + ". " + (choice.empty() ? "Leave out" : "Choose " + choice + " for") + " " +
+         std::string(setting) + ".";
+}
+
+std::string no_such_backend_between_hosts(const std::string& name, std::vector<std::string> others) {
+  std::erase_if(others, [](const std::string& other) {
+    return other == "self" || other == "shm" || other == "hierarchical" || other == "nccl";
+  });
+  return no_such_backend(name, others, "--between-hosts (DISTRUN_BETWEEN_HOSTS)");
 }
 
 SettingCheck<std::string> one_of(const std::initializer_list<std::string_view>& values) {

@@ -29,8 +29,11 @@ std::optional<double> parse_seconds(std::string_view text);
 std::string show_seconds(double seconds);  // "10s", "0.5s", "0"
 
 // "There is no backend foo. Choose gloo, shm or tcp for --backend (DISTRUN_BACKEND)." The launcher and the ranks say
-// the same. `others`: those that exist.
-std::string no_such_backend(const std::string& name, const std::vector<std::string>& others);
+// the same. `others`: those that exist. `setting`: the one that names it, as users write it.
+std::string no_such_backend(const std::string& name, const std::vector<std::string>& others,
+                            std::string_view setting = "--backend (DISTRUN_BACKEND)");
+// The same for the setting between_hosts. It takes no backend for one rank, for one host, or for GPUs alone.
+std::string no_such_backend_between_hosts(const std::string& name, std::vector<std::string> others);
 
 SettingCheck<std::uint64_t> bytes(std::uint64_t least, std::uint64_t most);
 SettingCheck<std::uint64_t> count(std::uint64_t least, std::uint64_t most);

@@ -10,6 +10,7 @@
 #include "runtime/backend/agree.h"
 #include "runtime/backend/limited_backend.h"
 #include "runtime/backend/protection.h"
+#include "runtime/base/setting_values.h"
 #include "runtime/base/settings.h"
 #include "runtime/net/bytes/wire.h"
 #include "runtime/net/store/watched_store.h"
@@ -96,6 +97,19 @@ std::unique_ptr<backend::Backend> limited(std::unique_ptr<backend::Backend> made
   return std::make_unique<backend::LimitedBackend>(std::move(made), mine->capabilities, all);
 }
 
+// The setting names a backend that no member knows. All members have the same offers, so all get the same answer.
+Status check_between_hosts(const Offers& offers, const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& of_member : offers) {
+    for (const backend::Offer& offer : of_member) known.push_back(offer.backend);
+  }
+  std::ranges::sort(known);
+  known.erase(std::ranges::unique(known).begin(), known.end());
+  const auto has = [&](const std::string& one) { return std::ranges::binary_search(known, one); };
+  if (!has("hierarchical") || has(name)) return {};
+  return {Errc::kUnsupported, no_such_backend_between_hosts(name, std::move(known))};
+}
+
 // If this member cannot take part, it tells the others, because they may wait for it inside the same call.
 Result<std::unique_ptr<backend::Backend>> create_watched(const backend::Factory& factory,
                                                          const backend::GroupSpec& group,
@@ -164,6 +178,7 @@ Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories&
 Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const backend::GroupSpec& group,
                                      const Factories& factories, const backend::Services& services,
                                      const std::vector<std::string>& hosts, TimePoint deadline) {
+  DISTRUN_RETURN_IF_ERROR(check_between_hosts(offers, services.settings->between_hosts));
   backend::GroupSpec made_for = group;
   made_for.device = device;
   const std::string topic = setup_topic(group.id) + "/" + std::string(name_of(device)) + "/";

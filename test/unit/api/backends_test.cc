@@ -18,7 +18,7 @@ struct Outcome {
 };
 
 Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forced = "auto", double seconds = 20,
-               bool encrypt = false) {
+               bool encrypt = false, const std::string& between_hosts = "tcp") {
   test::FakeStore store;
   Outcome outcome;
   outcome.chosen.resize(static_cast<std::size_t>(size));
@@ -36,6 +36,7 @@ Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forc
     settings.backend = forced;
     settings.start_timeout = seconds;
     settings.encrypt = encrypt;
+    settings.between_hosts = between_hosts;
     const net::World world{.rank = index, .size = size};
     const backend::Services services = {.world = &world, .settings = &settings, .store = &store, .host_link_error = ""};
     auto offers = exchange_offers(group, factories, services, deadline_after(20));
@@ -86,6 +87,13 @@ TEST_CASE("a forced backend that cannot be set up is an error on every member", 
   const Outcome outcome = choose({{"slow", 10}, {"fast", 90, 1}}, 2, "fast");
   CHECK(all_contain(outcome, "memory was refused"));
   CHECK_FALSE(all_contain(outcome, "cpu: "));
+}
+
+TEST_CASE("a backend for the setting between_hosts that does not exist is an error on every member", "[api]") {
+  const std::vector<Plan> plans = {{"hierarchical", 90}, {"tcp", 10}, {"plug-in", 10}};
+  CHECK(all_contain(choose(plans, 2, "auto", 20, false, "plug-in"), "cpu: hierarchical"));
+  CHECK(all_contain(choose(plans, 2, "auto", 20, false, "foo"),
+                    "There is no backend foo. Choose plug-in or tcp for --between-hosts (DISTRUN_BETWEEN_HOSTS)."));
 }
 
 TEST_CASE("under --encrypt what sends tensors to other hosts as they are is not chosen, nor taken where it is forced",

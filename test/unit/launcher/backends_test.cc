@@ -39,5 +39,15 @@ TEST_CASE("a backend that does not exist is refused, and the others are named") 
   CHECK(check("foo", "", {"demo", ""}).message().find("Choose demo, gloo, ") != std::string::npos);
 }
 
+TEST_CASE("so is one that does not exist for the setting between_hosts") {
+  Settings settings;
+  settings.between_hosts = "foo";
+  CHECK(check_backend(settings, {"demo"}).message() ==
+        "There is no backend foo. Choose demo, gloo, mpi or tcp for --between-hosts (DISTRUN_BETWEEN_HOSTS).");
+  settings.between_hosts = "demo";
+  CHECK(check_backend(settings, {"demo"}).ok());
+  CHECK(check_backend(settings, {}).code() == Errc::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace distrun::launcher
