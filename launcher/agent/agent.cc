@@ -376,7 +376,7 @@ int agent_main(bool guard) {
   const bool person = guard ? ::isatty(0) != 0 : ::fstat(0, &input) == 0 && S_ISCHR(input.st_mode);
   if (person) {
     constexpr char kText[] =
-        "distrun agent: distrun starts this itself, and writes to its input. Type distrun agent --help\n";
+        "distrun: distrun starts this agent itself, and writes to its input. Type distrun agent --help\n";
     [[maybe_unused]] const ssize_t n = ::write(2, kText, sizeof kText - 1);
     return kUsage;
   }

@@ -24,7 +24,7 @@ namespace {
 constexpr double kOneAddress = 5;
 
 int wrong(const std::string& text) {
-  std::fprintf(stderr, "distrun agent: %s%s\nType distrun agent --help for its options.\n", text.c_str(),
+  std::fprintf(stderr, "distrun: %s%s\nType distrun agent --help for its options.\n", text.c_str(),
                note_on_pasted(text).c_str());
   return exit_code::kUsage;
 }
@@ -39,7 +39,7 @@ Result<std::unique_ptr<net::SecureSocket>> dial(const std::string& head, const n
                           socket.status().code() == Errc::kSystem;
     if (socket.ok() || !may_come || Clock::now() >= deadline) return socket;
     if (first) {
-      std::fprintf(stderr, "distrun agent: no head answers at %s yet, trying again until --timeout is over: %s\n",
+      std::fprintf(stderr, "distrun: no head answers at %s yet, trying again until --timeout is over: %s\n",
                    head.c_str(), printable_lines(socket.status().message()).c_str());
     }
     ::poll(nullptr, 0, 500);  // polls, because no event tells when the head begins to listen
@@ -55,7 +55,7 @@ std::string fault_of_host_name(const std::string& name) {
 }
 
 int unusable(const std::string& text) {
-  std::fprintf(stderr, "distrun agent: %s\n", printable_lines(text).c_str());
+  std::fprintf(stderr, "distrun: %s\n", printable_lines(text).c_str());
   return exit_code::kUnusable;
 }
 

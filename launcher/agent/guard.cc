@@ -110,7 +110,7 @@ std::optional<int> stand_guard(OrdersBy orders, const LeaseEnd& lease_end) {
   }
   if (agent < 0) {
     const int error = errno;
-    std::fprintf(stderr, "distrun agent: cannot start a process: %s%s\n", std::strerror(error),
+    std::fprintf(stderr, "distrun: cannot start a process: %s%s\n", std::strerror(error),
                  error == EAGAIN ? kProcessLimit : "");
     return exit_code::kUnusable;
   }

@@ -129,7 +129,7 @@ std::string python_program() {
 }
 
 ParseOutcome check_refused(const std::string& text) {
-  return {.text = "distrun: check: " + text + note_on_pasted(text) + "\n", .exit_code = exit_code::kUsage};
+  return {.text = "distrun: " + text + note_on_pasted(text) + "\n", .exit_code = exit_code::kUsage};
 }
 
 // The options that the check sets itself.
@@ -152,9 +152,9 @@ std::vector<std::string> own_options() {
 std::string fault_of_word(const std::string& typed) {
   const std::string word = in_our_spelling(typed);
   const std::string name = word.substr(0, word.find('='));
-  if (!word.starts_with('-')) return typed + " is not an option. Type distrun check --help for its options";
+  if (!word.starts_with('-')) return typed + " is not an option of distrun check. Type distrun check --help";
   if (find_option_text(name) != nullptr) return typed + " needs hosts: give -H, --hostfile or --config";
-  return typed + " is not an option" + did_you_mean(name, own_options());
+  return typed + " is not an option of distrun check" + did_you_mean(name, own_options());
 }
 
 // A check of hosts passes its words on as those of a job, and a job's answer to a wrong one is about the job. Returns
@@ -166,7 +166,7 @@ std::string fault_of_host_check(const std::vector<std::string>& arguments) {
     const std::string name = word.substr(0, word.find('='));
     if (!word.starts_with("--") || find_other_launchers_option(word) != nullptr) continue;
     const bool known = find_option_text(name) != nullptr || std::find(own.begin(), own.end(), name) != own.end();
-    if (!known) return typed + " is not an option" + did_you_mean(name, own);
+    if (!known) return typed + " is not an option of distrun check" + did_you_mean(name, own);
   }
   // The last option took the first word of the program that a check starts.
   const OptionText* const last = arguments.empty() ? nullptr : find_option_text(in_our_spelling(arguments.back()));
@@ -210,7 +210,7 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments, const Env
   // The program starts earlier if some word is neither an option nor the value of one.
   if (outcome.run && outcome.options.program != program) {
     const std::string word = outcome.options.module ? "-m" : outcome.options.program.front();
-    return check_refused(word + " is not an option. A check runs no program: leave it out");
+    return check_refused(word + " is not an option of distrun check. A check runs no program: leave it out");
   }
   outcome.options.end.check = true;
   if (outcome.options.end.timeout == 0) outcome.options.end.timeout = kHostCheckSeconds;
@@ -237,7 +237,7 @@ int check_main(const std::vector<std::string>& arguments, const Environment& env
   }
   // With wrong settings the library would answer with the text of the error.
   if (const auto settings = read_settings(environment, {}); !settings.ok()) {
-    std::fprintf(stderr, "distrun: check: %s\n", settings.status().message().c_str());
+    std::fprintf(stderr, "distrun: %s\n", settings.status().message().c_str());
     return exit_code::kUsage;
   }
   const Topology topology = scan_topology("/");

@@ -361,4 +361,4 @@ def test_an_agent_that_a_person_starts_says_what_starts_it() -> None:
         [launcher_path(), "agent"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (64, "")
-    assert done.stderr.startswith("distrun agent: distrun starts this itself") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("distrun: distrun starts this agent itself") and done.stderr.count("\n") == 1

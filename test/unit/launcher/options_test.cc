@@ -218,11 +218,11 @@ TEST_CASE("a check of hosts answers to a wrong word for itself, with its own opt
     CHECK_FALSE(outcome.run);
     return outcome.text;
   };
-  CHECK(answer({"-H", "h1", "--nope"}) == "distrun: check: --nope is not an option\n");
-  CHECK(answer({"-H", "h1", "--jsn"}) == "distrun: check: --jsn is not an option; did you mean --json?\n");
+  CHECK(answer({"-H", "h1", "--nope"}) == "distrun: --nope is not an option of distrun check\n");
+  CHECK(answer({"-H", "h1", "--jsn"}) == "distrun: --jsn is not an option of distrun check; did you mean --json?\n");
   CHECK(answer({"--netwrk=eth0", "-H", "h1"}) ==
-        "distrun: check: --netwrk=eth0 is not an option; did you mean --network?\n");
-  CHECK(answer({"--host"}) == "distrun: check: --host needs a value: HOST[:SLOTS],...\n");
+        "distrun: --netwrk=eth0 is not an option of distrun check; did you mean --network?\n");
+  CHECK(answer({"--host"}) == "distrun: --host needs a value: HOST[:SLOTS],...\n");
   CHECK(host_check_job({"-H", "h1", "--ssh-port", "22", "--json"}, {}).run);
 }
 
