@@ -33,11 +33,11 @@ std::string key_of(int attempt, int index) {
 }
 
 // The value that a member of a group of two publishes as its address.
-std::string told_of(const sockaddr_in& address) {
-  std::string told(1 + sizeof(sockaddr_storage) + sizeof(std::int64_t), '\0');
-  told[0] = '+';
-  std::memcpy(told.data() + 1, &address, sizeof(address));
-  return told;
+std::string encoded(const sockaddr_in& address) {
+  std::string addresses(1 + sizeof(sockaddr_storage) + sizeof(std::int64_t), '\0');
+  addresses[0] = '+';
+  std::memcpy(addresses.data() + 1, &address, sizeof(address));
+  return addresses;
 }
 
 // Greater than the address of any member. A member that reads it waits for a connection from there.
@@ -52,27 +52,27 @@ class Strangers {
  public:
   Strangers(FakeStore& store, int members, int attempts, std::string says)
       : members_(members), attempts_(attempts), says_(std::move(says)) {
-    store.before_set([this](const std::string& key, const std::string& told) { look(key, told); });
+    store.before_set([this](const std::string& key, const std::string& addresses) { look(key, addresses); });
   }
   // The strangers that have connected to a port and sent their bytes.
   [[nodiscard]] const std::vector<Fd>& all() const { return all_; }
 
  private:
-  void look(const std::string& key, const std::string& told) {
+  void look(const std::string& key, const std::string& addresses) {
     for (int attempt = 1; attempt <= attempts_; ++attempt) {
       for (int index = 0; index < members_; ++index) {
-        if (key == key_of(attempt, index)) come(told);
+        if (key == key_of(attempt, index)) come(addresses);
       }
     }
   }
 
-  // `told` has the addresses at which a member listens, one sockaddr for each other member, after a mark.
-  void come(const std::string& told) {
+  // `addresses` has the addresses at which a member listens, one sockaddr for each other member, after a mark.
+  void come(const std::string& addresses) {
     const auto others = static_cast<std::size_t>(members_ - 1);
-    const std::size_t length = (told.size() - 1) / others;
+    const std::size_t length = (addresses.size() - 1) / others;
     for (std::size_t other = 0; other < others; ++other) {
       sockaddr_in address{};
-      std::memcpy(&address, told.data() + 1 + other * length, std::min(length, sizeof(address)));
+      std::memcpy(&address, addresses.data() + 1 + other * length, std::min(length, sizeof(address)));
       Fd fd = new_socket();
       if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) continue;
       if (!says_.empty() && ::send(fd.get(), says_.data(), says_.size(), MSG_NOSIGNAL) <= 0) continue;
@@ -184,7 +184,7 @@ TEST_CASE("gloo faults: a connection on which nothing comes costs its part of th
     REQUIRE(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0);
     REQUIRE(::listen(listener.get(), 1) == 0);
     REQUIRE(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-    REQUIRE(group.store().set(key_of(attempt, 1), told_of(address)).ok());
+    REQUIRE(group.store().set(key_of(attempt, 1), encoded(address)).ok());
   }
   const std::string outcome = join(group, 2, 0, 3);
   CAPTURE(outcome);
@@ -197,12 +197,12 @@ TEST_CASE("gloo faults: who waits for a member's proof hears that it has died") 
   const auto fixture = subject().make(2);
   auto& group = dynamic_cast<ThreadGroup&>(*fixture);
   // The test plays member 1: it connects and sends nothing.
-  REQUIRE(group.store().set(key_of(1, 1), told_of(kNobody)).ok());
+  REQUIRE(group.store().set(key_of(1, 1), encoded(kNobody)).ok());
   Status end;
   std::thread member([&] { end = group.create(0, deadline_after(600)).status(); });
-  const auto told = group.store().get(key_of(1, 0), deadline_after(kStarted));
+  const auto addresses = group.store().get(key_of(1, 0), deadline_after(kStarted));
   sockaddr_in address{};
-  if (told.ok()) std::memcpy(&address, told->data() + 1, sizeof(address));
+  if (addresses.ok()) std::memcpy(&address, addresses->data() + 1, sizeof(address));
   const Fd fd = new_socket();
   const bool connected = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   pollfd heard{.fd = fd.get(), .events = POLLIN, .revents = 0};
@@ -232,7 +232,7 @@ TEST_CASE("gloo faults: a member whose addresses are of another form is named") 
 TEST_CASE("gloo faults: a lack of memory for the verdict is an error and no more") {
   const auto fixture = subject().make(2);
   auto& group = dynamic_cast<ThreadGroup&>(*fixture);
-  REQUIRE(group.store().set(key_of(1, 1), told_of(kNobody)).ok());
+  REQUIRE(group.store().set(key_of(1, 1), encoded(kNobody)).ok());
   group.store().before_set([](const std::string& key, const std::string&) {
     if (key.ends_with("/verdict")) throw std::bad_alloc();
   });

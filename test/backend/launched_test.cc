@@ -86,10 +86,10 @@ struct Job {
   }
   // Without a detected launcher, each rank would pass the test as a world of size 1.
   void insist_on_all(const Environment& environment) const {
-    const auto told = environment.find("TEST_RANKS");
-    if (told != environment.end() && told->second == std::to_string(world.size)) return;
+    const auto expected = environment.find("TEST_RANKS");
+    if (expected != environment.end() && expected->second == std::to_string(world.size)) return;
     throw std::runtime_error("a world of " + std::to_string(world.size) + ", and TEST_RANKS is " +
-                             (told == environment.end() ? "not set: say how many there are" : told->second));
+                             (expected == environment.end() ? "not set: say how many there are" : expected->second));
   }
 };
 

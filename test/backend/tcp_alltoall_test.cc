@@ -91,12 +91,12 @@ class SharedCount {
 void look_around(Rank& rank, int victim, const SharedCount& noticed) {
   const TimePoint deadline = deadline_after(kTcpPatience);
   TimePoint end = deadline;
-  bool told = false;
+  bool ended = false;
   while (Clock::now() < end) {
     rank.hear();
     if (!rank.look()) std::this_thread::yield();
-    if (!told && (rank.backend().lost_peer().has_value() || rank.in_flight() == 0)) {
-      told = true;
+    if (!ended && (rank.backend().lost_peer().has_value() || rank.in_flight() == 0)) {
+      ended = true;
       noticed.arrive();
     }
     if (end == deadline && noticed.count() > 0) end = deadline_after(0.2);
@@ -380,9 +380,9 @@ TEST_CASE("tcp alltoall: a connection to everybody raises the limit of open file
         rank.expect(blocks.right(), "wrong blocks");
       } else if (rank.index == 1) {
         const Status status = rank.backend().start(blocks.operation(), 1);
-        const bool told = !status.ok() && status.message().find("other 2 members") != std::string::npos &&
-                          status.message().find("it can open only 1 more files") != std::string::npos;
-        rank.expect(told, status.ok() ? "it was started" : status.message());
+        const bool names_cause = !status.ok() && status.message().find("other 2 members") != std::string::npos &&
+                                 status.message().find("it can open only 1 more files") != std::string::npos;
+        rank.expect(names_cause, status.ok() ? "it was started" : status.message());
       }
     }));
   }
@@ -405,8 +405,8 @@ TEST_CASE("tcp alltoall: two that connect at the same time do not count the same
     const auto first = open("first");
     rank.expect(first.ok(), "the first one does not fit");
     const auto second = open("second");
-    const bool told = !second.ok() && second.status().message().find("only 1 more files") != std::string::npos;
-    rank.expect(told, second.ok() ? "the second one fits" : second.status().message());
+    const bool names_cause = !second.ok() && second.status().message().find("only 1 more files") != std::string::npos;
+    rank.expect(names_cause, second.ok() ? "the second one fits" : second.status().message());
   }));
 }
 

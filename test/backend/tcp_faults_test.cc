@@ -323,8 +323,8 @@ TEST_CASE("tcp faults: memory that cannot be read is the member's own fault and 
 
 TEST_CASE("tcp faults: so is memory that cannot be written, of a broadcast and of an all-to-all") {
   for (const OpKind kind : {OpKind::kBroadcast, OpKind::kAlltoall}) {
-    std::atomic<bool> told{false};
-    expect_success(run_ranks(RanksAs::kThreads, 2, [kind, &told](Rank& rank) {
+    std::atomic<bool> lost_seen{false};
+    expect_success(run_ranks(RanksAs::kThreads, 2, [kind, &lost_seen](Rank& rank) {
       const bool at_fault = rank.index == 1;
       const Mapping given(PROT_READ | PROT_WRITE);
       const Mapping taken(at_fault ? PROT_READ : PROT_READ | PROT_WRITE);
@@ -335,14 +335,14 @@ TEST_CASE("tcp faults: so is memory that cannot be written, of a broadcast and o
       if (kind == OpKind::kAlltoall) operation.counts = counts;
       const std::uint64_t token = rank.start(operation);
       // The other member may or may not have sent everything by then.
-      while (!at_fault && !told.load()) {
+      while (!at_fault && !lost_seen.load()) {
         rank.hear();
         rank.look();
       }
       if (!at_fault) rank.backend().abort({Errc::kAborted, "the other member has failed"});
       const Status status = rank.finish()[token];
       if (!at_fault) return;
-      told.store(true);
+      lost_seen.store(true);
       rank.expect(status.code() == Errc::kSystem, status.ok() ? "ok" : status.message());
       rank.expect(status.message().find("cannot be written. Does it map a file") != std::string::npos, "the text");
       rank.expect(rank.backend().lost_peer().value_or(EndedLink{}).peer == -1, "a neighbour is blamed");

@@ -155,13 +155,13 @@ def test_slurm_tells_a_batch_script_that_ends_in_exec(slurm: tuple[Cluster, Slur
     script = f"#!/bin/sh\nexec distrun --preempt-signal USR1 -np 2 {steps}\n"
     batch = ["sbatch", "--parsable", "-N1", "-n2", "--nodelist=h1", "--output=/tmp/told"]
     number = cluster.head.run(batch, env=job_environment(), input=script, check=True).stdout.strip()
-    told = cluster["h1"].path("/tmp/told")
-    wait_until(lambda: told.exists() and told.read_text().count("ready ") == 2, "both ranks run")
+    output = cluster["h1"].path("/tmp/told")
+    wait_until(lambda: output.exists() and output.read_text().count("ready ") == 2, "both ranks run")
     cluster.head.run(["scancel", "--batch", "--signal=USR1", number], check=True)
-    wait_until(lambda: told.read_text().count("] stopped ") == 2, "both ranks stop")
-    assert "the launcher got SIGUSR1: all ranks are to stop" in told.read_text()
+    wait_until(lambda: output.read_text().count("] stopped ") == 2, "both ranks stop")
+    assert "the launcher got SIGUSR1: all ranks are to stop" in output.read_text()
     nodes.wait_idle()
-    told.unlink()
+    output.unlink()
 
 
 def test_scancel_with_sigquit_shows_where_the_ranks_are_once_and_the_job_goes_on(slurm: tuple[Cluster, Slurm]) -> None:

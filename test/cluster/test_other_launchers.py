@@ -67,7 +67,7 @@ def test_mpi_is_not_loaded_unasked(pair: Cluster, way: list[str]) -> None:
     assert_nothing_left(*pair.hosts)
 
 
-def told(output: str) -> list[str]:
+def ranks_in(output: str) -> list[str]:
     return sorted(line for line in output.splitlines() if line.startswith("world "))
 
 
@@ -83,7 +83,7 @@ ALL_FOUR = [
 def test_the_world_is_found(pair: Cluster, way: list[str]) -> None:
     done = run(pair.head, *way, *WORLD)
     assert done.returncode == 0, done.stderr
-    assert told(done.stdout) == ALL_FOUR
+    assert ranks_in(done.stdout) == ALL_FOUR
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_ranks_that_do_not_come_are_an_error(pair: Cluster, way: list[str], who:
     done = run(pair.head, *way, *WORLD, who)
     assert done.returncode != 0
     # mpirun ends a job if some ranks have called MPI_Init and another one ends without it.
-    told = done.stdout + done.stderr
-    assert "did not call init()" in told or 'did not call "init" before exiting' in told, told
+    ranks_in = done.stdout + done.stderr
+    assert "did not call init()" in ranks_in or 'did not call "init" before exiting' in ranks_in, ranks_in
 
 
 def test_a_refusal_is_heard_by_every_rank(pair: Cluster, way: list[str]) -> None:
@@ -166,10 +166,10 @@ def test_inside_an_allocation(pair: Cluster, launcher: str) -> None:
     command = ["mpirun.openmpi"] if launcher == "mpirun" else ["mpiexec.hydra"]
     done = pair.head.run(["salloc", *SLURM, *command, *WORLD], env=OPEN_MPI | job_environment(), timeout=90)
     assert done.returncode == 0, done.stderr
-    assert told(done.stdout) == ALL_FOUR, done.stdout + done.stderr
+    assert ranks_in(done.stdout) == ALL_FOUR, done.stdout + done.stderr
 
 
 def test_one_task_is_a_world_of_one(pair: Cluster) -> None:
     need("mpirun.openmpi", "openmpi-bin")
     done = run(pair.head, "mpirun.openmpi", "-np", "1", *WORLD)
-    assert told(done.stdout) == ["world 0/1 local 0/1 cross 0/1 on localhost: 0 0"], done.stderr
+    assert ranks_in(done.stdout) == ["world 0/1 local 0/1 cross 0/1 on localhost: 0 0"], done.stderr

@@ -105,8 +105,8 @@ def test_auto_takes_what_can_be_protected_and_says_what_is_not(cluster: Cluster,
     done = run(cluster.head, *where, sys.executable, "-c", ALLREDUCE.format(""), timeout=80)
     assert done.returncode == 0 and done.stdout.count("[2.]") == 2, done.stdout + done.stderr
     assert "process set 0: cpu: tcp" in done.stderr, done.stderr
-    told = done.stderr.count("does not encrypt the sockets that your program opens itself")
-    assert told == (1 if option == "--encrypt" else 0)
+    warnings = done.stderr.count("does not encrypt the sockets that your program opens itself")
+    assert warnings == (1 if option == "--encrypt" else 0)
 
 
 @pytest.mark.parametrize(

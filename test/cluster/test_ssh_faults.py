@@ -66,7 +66,7 @@ def pid_there(host: Host, rank: int) -> Process:
     raise AssertionError(f"rank {rank} does not run on {host.name}")
 
 
-def assert_told(job: Job, survivors: set[int], lost: list[int], host: str, seconds: float) -> None:
+def assert_reported(job: Job, survivors: set[int], lost: list[int], host: str, seconds: float) -> None:
     raised = {int(match[1]): match for _, match in job.found(RAISED)}
     assert set(raised) == survivors, job.text
     for match in raised.values():
@@ -80,7 +80,7 @@ def test_a_killed_rank(cluster: Cluster) -> None:
     job.ranks(4)
     kill(cluster["h2"], pid_there(cluster["h2"], 3))
     assert job.finish() == 137, job.text
-    assert_told(job, {0, 1, 2}, [3], "h2", 2.0)
+    assert_reported(job, {0, 1, 2}, [3], "h2", 2.0)
     assert re.search(r"rank 3 on host h2 \(pid \d+\) was killed by signal 9 \(SIGKILL\)", job.text), job.text
     assert_nothing_left(cluster.head, *cluster.hosts)
 
@@ -115,7 +115,7 @@ def test_a_broken_chain_to_the_ranks(
     assert first.startswith("distrun: host h2 is lost: ") and text in first, job.text
     assert first.endswith((".", "?")), job.text
     assert "  Ranks 1-2 ran there. This ended the job; exit code 75." in job.text, job.text
-    assert_told(job, {0}, [1, 2], "h2", 2.0)
+    assert_reported(job, {0}, [1, 2], "h2", 2.0)
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
@@ -202,9 +202,11 @@ def test_six_seconds_of_silence_are_two_lines(cluster: Cluster) -> None:
     cluster["h2"].heal()
     assert job.finish(120) == 0, job.text
     assert len(job.found(r"done \d")) == 3, job.text
-    told = [line for _, line in job.lines if not line.startswith("[")]
-    assert told[0] == "distrun: host h2 has been silent for 3.5 s; it is given up after 30 s (--host-timeout)", job.text
-    assert re.fullmatch(r"distrun: host h2 is back after \d+ s", told[1]) and len(told) == 2, job.text
+    warnings = [line for _, line in job.lines if not line.startswith("[")]
+    assert warnings[0] == "distrun: host h2 has been silent for 3.5 s; it is given up after 30 s (--host-timeout)", (
+        job.text
+    )
+    assert re.fullmatch(r"distrun: host h2 is back after \d+ s", warnings[1]) and len(warnings) == 2, job.text
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
@@ -219,9 +221,9 @@ def test_several_hosts_that_vanish_together(cluster: Cluster, victims: tuple[str
     assert job.finish() == 75, job.text
     failure = json.loads(report.read_text())
     report.unlink()
-    told = [line for _, line in job.lines if line.startswith("distrun: ")]
-    assert len([line for line in told if "silent for 3.5 s" in line]) == 1, job.text
-    [cause] = [line.removeprefix("distrun: ") for line in told if "nothing has come" in line]
+    warnings = [line for _, line in job.lines if line.startswith("distrun: ")]
+    assert len([line for line in warnings if "silent for 3.5 s" in line]) == 1, job.text
+    [cause] = [line.removeprefix("distrun: ") for line in warnings if "nothing has come" in line]
     if len(victims) < 4:
         text = "hosts h2 to h4 are silent (3 of 4): nothing has come from there for 5 s"
         assert cause == f"{text}.", job.text
@@ -364,7 +366,7 @@ def test_a_host_that_vanishes(storm: Storm, fault: str) -> None:
     assert re.fullmatch(f"distrun: {expected}", lost), job.text
     assert when - storm.struck[fault] < NOTICED, job.text
     assert job.ended - storm.struck[fault] < NOTICED + 3
-    assert_told(job, {0}, [1, 2], victim, NOTICED + 1)
+    assert_reported(job, {0}, [1, 2], victim, NOTICED + 1)
     if fault not in ("power", "cable"):  # a second job runs on the other hosts of these faults
         assert_nothing_left(storm.cluster[partner_of(victim)])
 

@@ -21,7 +21,7 @@ PYTHON = sys.executable
 TWO_BY_TWO = ("-np", "4", "-H", "h1:2,h2:2")
 
 
-def told(done: subprocess.CompletedProcess[str], size: int) -> dict[int, dict[str, Any]]:
+def facts_of(done: subprocess.CompletedProcess[str], size: int) -> dict[int, dict[str, Any]]:
     """The facts that each of `size` ranks of programs/tell.py has printed, by rank."""
     assert done.returncode == 0, done.stdout + done.stderr
     lines = re.findall(r"^\[(\d+)\] told (.*)$", done.stdout, re.MULTILINE)
@@ -32,7 +32,7 @@ def told(done: subprocess.CompletedProcess[str], size: int) -> dict[int, dict[st
 def tell(
     cluster: Cluster, size: int, *options: str, words: tuple[str, ...] = (), **more: Any
 ) -> dict[int, dict[str, Any]]:
-    return told(run(cluster.head, *options, PYTHON, PROGRAMS / "tell.py", *words, **more), size)
+    return facts_of(run(cluster.head, *options, PYTHON, PROGRAMS / "tell.py", *words, **more), size)
 
 
 def test_numpy_pi(cluster: Cluster) -> None:
@@ -165,7 +165,7 @@ def test_the_session_carries_over(cluster: Cluster, shared_path: Path) -> None:
     command = [str(launcher()), "-np", "2", "-H", "h1,h2", "--nproc-per-node", "1", str(PROGRAMS / "tell.py")]
     venv = {"VIRTUAL_ENV": str(shared_path / "venv"), "PATH": f"{shared_path}/venv/bin:{job_environment()['PATH']}"}
     done = cluster.head.run(["bash", "-c", script, "sh", *command], env=job_environment() | venv | {"MINE": "a b"})
-    for rank, each in told(done, 2).items():
+    for rank, each in facts_of(done, 2).items():
         assert each["host"] == f"h{rank + 1}"
         assert (each["cwd"], each["umask"], each["open_files"]) == (str(shared_path), 0o027, 600)
         assert each["env"]["MINE"] == "a b" and each["prefix"] == str(shared_path / "venv")

@@ -189,7 +189,7 @@ def test_a_login_shell_may_print(head: Host, bashrc: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, text_shown",
     [
         (
             "yes Welcome | head -c 100000",
@@ -207,12 +207,12 @@ def test_a_login_shell_may_print(head: Host, bashrc: Path) -> None:
         ("exec 1>&2", "its standard output comes on standard error. Check the start-up files"),
     ],
 )
-def test_a_login_shell_that_does_not_come_to_the_agent(head: Host, bashrc: Path, text: str, told: str) -> None:
+def test_a_login_shell_that_does_not_come_to_the_agent(head: Host, bashrc: Path, text: str, text_shown: str) -> None:
     bashrc.write_text(text + "\n")
     begin = time.monotonic()
     done = run(head, "-H", "h1:1,h2:1", "echo", "fine")
     assert done.returncode == 69
-    assert told in done.stderr and "host h2" in done.stderr, done.stderr
+    assert text_shown in done.stderr and "host h2" in done.stderr, done.stderr
     assert time.monotonic() - begin < 40  # and not after the 60 s of an agent that says nothing
 
 

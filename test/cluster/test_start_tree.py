@@ -120,8 +120,8 @@ def test_hosts_that_cannot_reach_others_leave_it_to_the_head(hosts: Cluster) -> 
     with no_key(hosts["h1"], hosts["h2"]):
         done = run(hosts.head, "-v", *TREE, "hostname")
     assert done.returncode == 0, done.stderr
-    told = re.findall(r"host h[12] could not start the agent of host h[3-6]: .*Permission denied.*", done.stderr)
-    assert len(told) == 1 and "This machine starts it, and others" in told[0], done.stderr
+    refused = re.findall(r"host h[12] could not start the agent of host h[3-6]: .*Permission denied.*", done.stderr)
+    assert len(refused) == 1 and "This machine starts it, and others" in refused[0], done.stderr
     assert_nothing_left(hosts.head, *hosts.hosts)
 
 

@@ -77,9 +77,9 @@ def mpi_start(command: str) -> MpiStart:
     """Returns the beginning of a command that starts N ranks with Open MPI. From Open MPI 5 on this is distrun's --mpi,
     because ranks that have met through PMIx cannot initialise MPI any more (docs/internals/gotchas.md)."""
     mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
-    told = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
-    version = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)", told)
-    assert version, told
+    printed = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)", printed)
+    assert version, printed
     start = [command, "--mpi", "--tag", "none"] if int(version[1]) >= 5 else [mpirun]
     return lambda ranks: [*start, "--oversubscribe", "-np", str(ranks)]
 

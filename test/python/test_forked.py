@@ -69,9 +69,9 @@ def test_it_ends_as_the_program_does(tmp_path: Path, text: str, code: int, err: 
 def test_a_signal_reaches_the_program(tmp_path: Path) -> None:
     text = """
 import signal, sys, time
-def told(number, frame):
+def leave(number, frame):
     sys.exit(f"told {number}")
-signal.signal(signal.SIGTERM, told)
+signal.signal(signal.SIGTERM, leave)
 print("ready", flush=True)
 time.sleep(100)
 """

@@ -87,8 +87,8 @@ def test_of_tensorflows_errors_the_others_are_told_what_has_happened(said: str) 
 
 def test_of_an_error_with_a_heading_the_others_are_told_what_follows_it() -> None:
     error = RuntimeError('Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "b".\n\tmore')
-    told = 'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "b".'
-    assert _hooks.describe(RuntimeError, error, None) == told
+    reported = 'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "b".'
+    assert _hooks.describe(RuntimeError, error, None) == reported
     assert _hooks.describe(ValueError, ValueError("one\ntwo"), None) == "ValueError: one"
     graph = TypeError('in user code:\n\n    File "a.py", line 6, in f  *\n        x()\n\n    TypeError: no uint16\n')
     assert _hooks.describe(TypeError, graph, None) == "TypeError: no uint16"
@@ -114,7 +114,7 @@ def raised_from(cause: BaseException) -> BaseException:
 
 
 @pytest.mark.parametrize(
-    "failure, told",
+    "failure, reported",
     [
         (ValueError("a bad batch"), True),
         (errors.Mismatch("shapes differ"), True),
@@ -126,19 +126,19 @@ def raised_from(cause: BaseException) -> BaseException:
     ],
 )
 def test_what_follows_from_the_end_of_the_job_is_no_cause(
-    failure: BaseException, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    failure: BaseException, reported: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     causes: list[str] = []
     monkeypatch.setattr(_session, "_extensions", [OfCompiledSteps()])
     monkeypatch.setattr(_session, "abort", lambda cause, *_: causes.append(cause))
     _hooks._excepthook(type(failure), failure, failure.__traceback__)
-    assert (len(causes) == 1) == told, causes
+    assert (len(causes) == 1) == reported, causes
     assert str(failure) in capsys.readouterr().err
 
 
 def test_the_launcher_is_told_where_and_by_which_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[object, ...]] = []
-    monkeypatch.setattr(_session, "abort", lambda *facts: told.append(facts))
+    reported: list[tuple[object, ...]] = []
+    monkeypatch.setattr(_session, "abort", lambda *facts: reported.append(facts))
     monkeypatch.setattr(_hooks, "_previous_excepthook", lambda *_: None)
     mismatch = errors.Mismatch("shapes differ", tensor="grad")
     for failure in (ValueError("a bad batch"), mismatch, raised_from(mismatch)):
@@ -146,13 +146,13 @@ def test_the_launcher_is_told_where_and_by_which_tensor(monkeypatch: pytest.Monk
             raise failure
         except BaseException as error:
             _hooks._excepthook(type(error), error, error.__traceback__)
-    line = told[0][2]
+    line = reported[0][2]
     name = Path(__file__).name
-    assert told[0] == (f"ValueError: a bad batch ({name}:{line})", __file__, line, "")
-    assert told[1] == (f"Mismatch: shapes differ ({name}:{line})", __file__, line, "grad")
-    assert told[2][3] == "grad"
+    assert reported[0] == (f"ValueError: a bad batch ({name}:{line})", __file__, line, "")
+    assert reported[1] == (f"Mismatch: shapes differ ({name}:{line})", __file__, line, "grad")
+    assert reported[2][3] == "grad"
     _hooks._abort(KeyboardInterrupt, KeyboardInterrupt(), None)
-    assert told[3] == ("KeyboardInterrupt", "", 0, "")
+    assert reported[3] == ("KeyboardInterrupt", "", 0, "")
 
 
 def called_in_distrun(error: BaseException) -> BaseException:
@@ -200,13 +200,13 @@ def test_the_traceback_of_distruns_error_ends_with_the_programs_call(
 
 
 @pytest.mark.parametrize(
-    "failure, order", [(ValueError("bad"), ["printed", "told"]), (errors.Mismatch("x"), ["told", "printed"])]
+    "failure, order", [(ValueError("bad"), ["printed", "reported"]), (errors.Mismatch("x"), ["reported", "printed"])]
 )
 def test_an_error_that_all_ranks_get_is_told_before_it_is_printed(
     failure: BaseException, order: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    monkeypatch.setattr(_session, "abort", lambda *_: steps.append("told"))
+    monkeypatch.setattr(_session, "abort", lambda *_: steps.append("reported"))
     monkeypatch.setattr(_hooks, "_previous_excepthook", lambda *_: steps.append("printed"))
     _hooks._excepthook(type(failure), failure, failure.__traceback__)
     assert steps == order

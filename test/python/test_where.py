@@ -114,8 +114,8 @@ def test_of_chained_exceptions_the_last_and_the_first_are_told() -> None:
         except LookupError as error:
             raise ValueError("x") from error
 
-    three_told = _where.reported_exceptions(raised_by(three))
-    assert [_hooks.name(type(one), one) for one in three_told] == ["ValueError: x", "KeyError: 'y'"]
+    three_reported = _where.reported_exceptions(raised_by(three))
+    assert [_hooks.name(type(one), one) for one in three_reported] == ["ValueError: x", "KeyError: 'y'"]
     hidden = _where.reported_exceptions(raised_by(lambda: three(hide=True)))
     assert [type(one) for one in hidden] == [ValueError, LookupError]
     alone = ValueError("alone")

@@ -53,7 +53,7 @@ class FakeJobChannel final : public net::JobChannel {
   Status report_stall(const net::MissedPeers& missed, const net::RankFailure& failure) override {
     const MutexLock lock(mutex_);
     stalled_.insert(stalled_.end(), missed.ranks.begin(), missed.ranks.end());
-    told_deadlock_ = missed.deadlock;
+    reported_deadlock_ = missed.deadlock;
     of_others_.push_back(failure);
     return {};
   }
@@ -127,9 +127,9 @@ class FakeJobChannel final : public net::JobChannel {
     return stalled_;
   }
   // True if the last such report was a deadlock.
-  [[nodiscard]] bool told_deadlock() const {
+  [[nodiscard]] bool reported_deadlock() const {
     const MutexLock lock(mutex_);
-    return told_deadlock_;
+    return reported_deadlock_;
   }
 
  private:
@@ -140,7 +140,7 @@ class FakeJobChannel final : public net::JobChannel {
   Fd event_;
   mutable Mutex mutex_;
   std::vector<int> stalled_ DISTRUN_GUARDED_BY(mutex_);
-  bool told_deadlock_ DISTRUN_GUARDED_BY(mutex_) = false;
+  bool reported_deadlock_ DISTRUN_GUARDED_BY(mutex_) = false;
   std::vector<int> lost_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<std::pair<net::MissedPeers, net::RankFailure>> losses_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::RankFailure> stuck_ DISTRUN_GUARDED_BY(mutex_);

@@ -112,7 +112,7 @@ struct Xla {
   void* stream = nullptr;
   bool has_no_stream = false;
 };
-Xla told;
+Xla answers;
 int an_error = 0;
 int their_error = 0;
 
@@ -121,16 +121,16 @@ const xla::Api& api() {
     xla::Api it = {};
     it.struct_size = sizeof it;
     it.error_create = [](xla::ErrorCreate* create) {
-      told.message = create->message;
-      told.code = create->code;
+      answers.message = create->message;
+      answers.code = create->code;
       return reinterpret_cast<xla::Error*>(&an_error);
     };
     it.stream_get = [](xla::StreamGet* get) {
-      get->stream = told.stream;
-      return told.has_no_stream ? reinterpret_cast<xla::Error*>(&their_error) : nullptr;
+      get->stream = answers.stream;
+      return answers.has_no_stream ? reinterpret_cast<xla::Error*>(&their_error) : nullptr;
     };
     it.future_create = [](xla::FutureCreate*) -> xla::Error* {
-      ++told.futures;
+      ++answers.futures;
       return nullptr;
     };
     return it;
@@ -175,8 +175,8 @@ struct Call {
 // The parts that every call needs: a job of one rank, and XLA's stream on a GPU.
 struct Job {
   explicit Job(int index) : gpu(index) {
-    told = {};
-    told.stream = gpu.stream;
+    answers = {};
+    answers.stream = gpu.stream;
   }
   Session session;
   Gpu gpu;
@@ -234,7 +234,7 @@ TEST_CASE("jax on a gpu: an operation comes after what made its inputs, and befo
   CHECK(running.join() == nullptr);
   CHECK(call.out[0] == std::array<float, kElements>{3, 3, 3, 3});
   CHECK(fake().calls_of({"cuStreamSynchronize"}).empty());
-  CHECK(told.futures == 0);
+  CHECK(answers.futures == 0);
   CHECK(call.frame.future == nullptr);
 }
 
@@ -266,7 +266,8 @@ TEST_CASE("jax on a gpu: what the runtime has allocated is copied on XLA's strea
   fake().fail("cuMemcpyDtoDAsync", 719, 0, 1);
   Call call(DISTRUN_ALLGATHER);
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
-  CHECK(told.message == "tensor '" + call.name + "': its result cannot be copied: cuMemcpyDtoDAsync: CUDA_ERROR_FAKE");
+  CHECK(answers.message ==
+        "tensor '" + call.name + "': its result cannot be copied: cuMemcpyDtoDAsync: CUDA_ERROR_FAKE");
 }
 
 TEST_CASE("jax on a gpu: a second call of the name waits on its own thread", "[nccl]") {
@@ -287,7 +288,7 @@ TEST_CASE("jax on a gpu: a second call of the name waits on its own thread", "[n
   CHECK(two.join() == nullptr);
   CHECK(first.out[0][0] == 1);
   CHECK(second.out[0][0] == 2);
-  CHECK(told.futures == 0);
+  CHECK(answers.futures == 0);
 }
 
 TEST_CASE("jax on a gpu: a job that ends ends the call, when the device no longer has its memory", "[nccl]") {
@@ -301,9 +302,9 @@ TEST_CASE("jax on a gpu: a job that ends ends the call, when the device no longe
   CHECK_FALSE(running.done);
   fake().open_gate(gate);
   CHECK(running.join() == reinterpret_cast<xla::Error*>(&an_error));
-  CHECK(told.code == xla::kUnavailable);
-  CHECK(told.message.find("the test ends it") != std::string::npos);
-  CHECK(told.futures == 0);
+  CHECK(answers.code == xla::kUnavailable);
+  CHECK(answers.message.find("the test ends it") != std::string::npos);
+  CHECK(answers.futures == 0);
 }
 
 TEST_CASE("jax on a gpu: what NCCL refuses is the call's error", "[nccl]") {
@@ -311,7 +312,7 @@ TEST_CASE("jax on a gpu: what NCCL refuses is the call's error", "[nccl]") {
   fake().fail("ncclAllReduce", 1, 0, 1);
   Call call(DISTRUN_ALLREDUCE);
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
-  CHECK(told.message.find("unhandled cuda error") != std::string::npos);
+  CHECK(answers.message.find("unhandled cuda error") != std::string::npos);
 }
 
 TEST_CASE("jax on a gpu: a stream that is recorded into a graph is refused", "[nccl]") {
@@ -320,24 +321,24 @@ TEST_CASE("jax on a gpu: a stream that is recorded into a graph is refused", "[n
   fake().capture_streams(true);
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
   fake().capture_streams(false);
-  CHECK(told.message.find("CUDA graph") != std::string::npos);
-  CHECK(told.message.find(call.name) != std::string::npos);
+  CHECK(answers.message.find("CUDA graph") != std::string::npos);
+  CHECK(answers.message.find(call.name) != std::string::npos);
   CHECK(call.make() == nullptr);  // the name can be used again
 }
 
 TEST_CASE("jax on a gpu: without a stream or a driver it says so, and submits nothing", "[nccl]") {
   const Job job(0);
   Call call(DISTRUN_ALLREDUCE);
-  told.has_no_stream = true;
+  answers.has_no_stream = true;
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&their_error));
-  told.has_no_stream = false;
+  answers.has_no_stream = false;
   driver().missing = "the CUDA driver is not found: libcuda.so.1";
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
   driver().missing.clear();
-  CHECK(told.message.find("is not found: libcuda.so.1") != std::string::npos);
+  CHECK(answers.message.find("is not found: libcuda.so.1") != std::string::npos);
   fake().fail("cuStreamGetCtx", 400, 0, 1);
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
-  CHECK(told.message.ends_with("cuStreamGetCtx: CUDA_ERROR_FAKE"));
+  CHECK(answers.message.ends_with("cuStreamGetCtx: CUDA_ERROR_FAKE"));
   CHECK(fake().calls_of({"cuEventRecord"}).empty());
   CHECK(call.make() == nullptr);
 }

@@ -10,7 +10,7 @@ import sys
 
 mask = os.umask(0)
 os.umask(mask)
-told = {
+facts = {
     "argv": sys.argv[1:],
     "env": dict(os.environ),
     "host": socket.gethostname(),
@@ -21,4 +21,4 @@ told = {
     "python": sys.executable,
     "prefix": sys.prefix,
 }
-print("told " + json.dumps(told), flush=True)
+print("told " + json.dumps(facts), flush=True)

@@ -293,9 +293,9 @@ def test_a_shell_that_outlives_the_process_of_its_rank(start_job: StartJob, pyth
     job = start_job("-np", "2", "--oversubscribe", "sh", "-c", f"{python} -c '{program}'; sleep 7")
     job.finish()
     ended = r"of rank (\d) .* has ended .* distrun started there \(pid (\d+)\) runs on: .* \(pid (\d+)\) has ended"
-    told = re.findall(ended, "\n".join(job.err))
-    assert {rank for rank, _, _ in told} == {"0", "1"}, job.text
-    assert all(shell != below for _, shell, below in told) and "network" not in job.text, job.text
+    named = re.findall(ended, "\n".join(job.err))
+    assert {rank for rank, _, _ in named} == {"0", "1"}, job.text
+    assert all(shell != below for _, shell, below in named) and "network" not in job.text, job.text
 
 
 def test_claimant_of_a_taken_rank_is_refused(faults) -> None:  # type: ignore[no-untyped-def]

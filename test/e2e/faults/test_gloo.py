@@ -29,9 +29,9 @@ def test_five_ranks_and_a_dead_one(
         os.kill(pids[stopped], signal.SIGSTOP)
     os.kill(pids[victim], signal.SIGKILL)
     assert job.finish() == 137, job.text
-    told = {int(match[1]): match for match in re.finditer(RAISED, job.text)}
-    assert set(told) >= {0, 1, 2, 3, 4} - {victim, stopped}, job.text
-    for match in told.values():
+    raised = {int(match[1]): match for match in re.finditer(RAISED, job.text)}
+    assert set(raised) >= {0, 1, 2, 3, 4} - {victim, stopped}, job.text
+    for match in raised.values():
         assert match[2] == "RankLost" and match[3] == str(victim) and "SIGKILL" in match[5], job.text
         assert float(match[6]) < 5.0, job.text
 

@@ -23,7 +23,7 @@ LIMIT = 5.0  # seconds until the other ranks get the error; within 2 on a machin
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
 
 
-def assert_told(text: str, victim: int) -> list[int]:
+def assert_named(text: str, victim: int) -> list[int]:
     """Checks each rank's error, and returns the ranks that got one."""
     raised = list(re.finditer(RAISED, text))
     for match in raised:
@@ -52,7 +52,7 @@ def test_killed_in_the_loop(start_job: StartJob, python: str, programs: Path, ba
     time.sleep(chance.uniform(0.0, 0.4))
     os.kill(pids[victim], signal.SIGKILL)
     assert job.finish() == 137, job.text
-    assert assert_told(job.text, victim) == all_but(victim, size), job.text
+    assert assert_named(job.text, victim) == all_but(victim, size), job.text
 
 
 @pytest.mark.parametrize("phase", ["init", "idle"])
@@ -63,7 +63,7 @@ def test_killed_while_nothing_runs(
     words = (phase, str(victim), "KILL")
     job = start_job("-np", "3", "--oversubscribe", python, programs / "phases.py", *words, env={"SEEN": str(tmp_path)})
     assert job.finish() == 137, job.text
-    assert assert_told(job.text, victim) == all_but(victim, 3), job.text
+    assert assert_named(job.text, victim) == all_but(victim, 3), job.text
 
 
 @pytest.mark.parametrize("victim", [0, 2])
@@ -96,8 +96,8 @@ def test_killed_at_random_moments(start_job: StartJob, python: str, programs: Pa
         os.kill(pids[victim], signal.SIGKILL)
         assert job.finish() == 137, job.text
         assert time.monotonic() - before < 3 * LIMIT, job.text  # ranks are killed after half the grace period
-        told = assert_told(job.text, victim)
-        assert told == all_but(victim, size) or re.search(r"the launcher ended \d", job.text), job.text
+        ranks = assert_named(job.text, victim)
+        assert ranks == all_but(victim, size) or re.search(r"the launcher ended \d", job.text), job.text
 
 
 @pytest.mark.parametrize("signals, grace", [(1, "0.5"), (2, "60")])

@@ -45,9 +45,9 @@ def case(backend: str, when: str, more: int, what: str) -> object:
 
 
 def check(job: Job, what: str, limited: int = 1) -> None:
-    told = {int(match[1]): (float(match[2]), match[4]) for match in re.finditer(REFUSED, job.text)}
-    assert set(told) == {0, 1, 2}, job.text
-    for rank, (seconds, why) in told.items():
+    refused = {int(match[1]): (float(match[2]), match[4]) for match in re.finditer(REFUSED, job.text)}
+    assert set(refused) == {0, 1, 2}, job.text
+    for rank, (seconds, why) in refused.items():
         assert seconds < SOON, job.text
         assert re.search(what, why), job.text
         assert rank == limited or re.search(rf"rank {limited}\b", why), job.text

@@ -172,9 +172,9 @@ def test_the_others_are_pointed_to_the_output_of_a_rank_only_if_there_is_some(tm
 
 def test_one_exception_has_one_name_on_all_ranks(tmp_path: Path) -> None:
     _, text = run(RAISES, tmp_path, "-np", "4", "--all-errors")
-    told = re.findall(r"RankLost: (.*) \(train.py:\d+\)", text)
-    assert set(told) == {"rank 2 on localhost failed: ValueError: batch 17 has 31 rows, expected 32"}, text
-    assert len(told) == 3, text
+    causes = re.findall(r"RankLost: (.*) \(train.py:\d+\)", text)
+    assert set(causes) == {"rank 2 on localhost failed: ValueError: batch 17 has 31 rows, expected 32"}, text
+    assert len(causes) == 3, text
 
 
 def test_ctrl_c_while_libraries_load_gives_one_line(tmp_path: Path, start_job: StartJob, python: str) -> None:

@@ -25,8 +25,8 @@ def arguments(size: int, backend: str, *more: str) -> list[str]:
     return ["-np", str(size), "--oversubscribe", "--grace", "2", "--backend", backend, *settings, *more]
 
 
-def assert_named(job: Job, victim: int, told: int, *, leaving: bool = False) -> None:
-    """`told` other ranks raised an error that names only the victim. The report names it as the first cause.
+def assert_named(job: Job, victim: int, reported_by: int, *, leaving: bool = False) -> None:
+    """`reported_by` other ranks raised an error that names only the victim. The report names it as the first cause.
 
     leaving: the first rank that waits too long ends the job. Ranks that are leaving by then have left without an error.
     """
@@ -40,7 +40,7 @@ def assert_named(job: Job, victim: int, told: int, *, leaving: bool = False) -> 
     ended = [match[1] for match in raised]
     if leaving and ended:
         ended += re.findall(r"left (\d+) waited=", job.text)
-    assert len(set(ended)) == len(ended) == told, job.text
+    assert len(set(ended)) == len(ended) == reported_by, job.text
     assert "failed: shutdown failed" not in job.text, job.text
 
 

@@ -83,9 +83,9 @@ def test_a_rank_killed_in_mid_step(run_framework: RunFramework, how: str, kind: 
     done = run_framework("-np", "3", "--oversubscribe", program="tf_ends.py", words=(how,))
     assert done.returncode == 137, done.stdout + done.stderr
     died = re.search(r"dies (\S+)", done.stdout)
-    told = re.findall(rf"told (\S+) {kind}", done.stdout)
-    assert died is not None and len(told) == 2, done.stdout + done.stderr
-    assert all(float(when) - float(died[1]) < 2.0 for when in told), done.stdout
+    raised = re.findall(rf"told (\S+) {kind}", done.stdout)
+    assert died is not None and len(raised) == 2, done.stdout + done.stderr
+    assert all(float(when) - float(died[1]) < 2.0 for when in raised), done.stdout
 
 
 @pytest.mark.parametrize(("how", "kind"), [("lacks", "RankLeft"), ("lacks graph", "UnknownError")])

@@ -157,18 +157,18 @@ def test_a_rank_that_dies_in_a_step(start_job: StartJob, jax_python: str) -> Non
     """The other rank's compiled program ends at once, with an error that names the dead rank."""
     job = start_job("-np", "2", jax_python, PROGRAMS / "jax_killed.py")
     assert job.finish(120) == 137, job.text
-    told = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
-    assert told and float(told[1]) < 2, job.text
-    assert "RankLost" in told[2] and "ranks=(1,)" in told[2] and "SIGKILL" in told[2], job.text
+    raised = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
+    assert raised and float(raised[1]) < 2, job.text
+    assert "RankLost" in raised[2] and "ranks=(1,)" in raised[2] and "SIGKILL" in raised[2], job.text
 
 
 def test_a_rank_with_fewer_batches_leaves(start_job: StartJob, jax_python: str) -> None:
     """The operation that the other rank waits for fails at once, and names the rank that left."""
     job = start_job("-np", "2", jax_python, PROGRAMS / "jax_leaves.py")
     assert job.finish(120) == 76, job.text
-    left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) (.*)", job.text)
-    assert left and told and float(told[1]) - float(left[1]) < 5, job.text
-    assert "RankLeft ranks=(0,)" in told[2] and "allreduce.gradient" in told[2], job.text
+    left, raised = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) (.*)", job.text)
+    assert left and raised and float(raised[1]) - float(left[1]) < 5, job.text
+    assert "RankLeft ranks=(0,)" in raised[2] and "allreduce.gradient" in raised[2], job.text
 
 
 @pytest.mark.parametrize("how", ["join", "end", "exit", "finally", "shutdown", "thread"])

@@ -148,9 +148,9 @@ def test_a_rank_killed_in_fit(start_job: StartJob, keras_python: str) -> None:
     job = start_job("-np", "2", keras_python, PROGRAMS / "keras_killed.py")
     assert job.finish(150) == 137, job.text
     # From the signal to the error, within one step. The launcher's notice may arrive before the connection closes.
-    told = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
-    assert told and float(told[1]) < 2, job.text
-    assert "RankLost ranks=(1,)" in told[2] and "SIGKILL" in told[2], job.text
+    raised = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
+    assert raised and float(raised[1]) < 2, job.text
+    assert "RankLost ranks=(1,)" in raised[2] and "SIGKILL" in raised[2], job.text
 
 
 @pytest.mark.parametrize("lacks", ["variable", "batch", "callback"])
@@ -166,6 +166,6 @@ def test_a_rank_that_lacks_something(
     if mismatch:
         assert "Mismatch ranks=(0, 1)" in job.text and "in a group of 2. Call the same operation" in job.text
         return
-    left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) RankLeft ranks=\(0,\) (.*)", job.text)
-    assert left and told and float(told[1]) - float(left[1]) < 5, job.text
-    assert {"variable": "odd/kernel", "batch": "can never run", "callback": "MetricAverageCallback"}[lacks] in told[2]
+    left, raised = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) RankLeft ranks=\(0,\) (.*)", job.text)
+    assert left and raised and float(raised[1]) - float(left[1]) < 5, job.text
+    assert {"variable": "odd/kernel", "batch": "can never run", "callback": "MetricAverageCallback"}[lacks] in raised[2]

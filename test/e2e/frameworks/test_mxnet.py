@@ -34,9 +34,9 @@ def test_a_rank_killed_in_mid_step(run_mxnet: RunFramework) -> None:
     done = run_mxnet("-np", "3", "--oversubscribe", program="mxnet_ends.py", words=("killed",))
     assert done.returncode == 137, done.stdout + done.stderr
     died = re.search(r"dies (\S+)", done.stdout)
-    told = re.findall(r"told (\S+) ranks=\(1,\)", done.stdout)
-    assert died is not None and len(told) == 2, done.stdout + done.stderr
-    assert all(float(when) - float(died[1]) < 2.0 for when in told), done.stdout
+    raised = re.findall(r"told (\S+) ranks=\(1,\)", done.stdout)
+    assert died is not None and len(raised) == 2, done.stdout + done.stderr
+    assert all(float(when) - float(died[1]) < 2.0 for when in raised), done.stdout
 
 
 def test_a_rank_with_fewer_batches_leaves(run_mxnet: RunFramework) -> None:
@@ -54,5 +54,5 @@ def test_what_one_rank_has_of_its_own(run_mxnet: RunFramework, how: str) -> None
 def test_a_parameter_that_one_rank_lacks(run_mxnet: RunFramework) -> None:
     done = run_mxnet("-np", "2", "--all-errors", program="mxnet_ends.py", words=("lacks",))
     assert done.returncode == 76, done.stdout + done.stderr
-    told = r"RankLeft: allreduce '\S+_bias' can never run: rank 0 .* left the job without submitting it"
-    assert re.search(told, done.stdout + done.stderr), done.stdout + done.stderr
+    raised = r"RankLeft: allreduce '\S+_bias' can never run: rank 0 .* left the job without submitting it"
+    assert re.search(raised, done.stdout + done.stderr), done.stdout + done.stderr

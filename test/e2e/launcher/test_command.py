@@ -113,11 +113,11 @@ def test_ranks_say_their_settings_and_where_these_come_from() -> None:
 
 
 def test_check_lists_backends_and_says_what_is_wrong_apart_from_them() -> None:
-    told = json.loads(run("check", "--json", env={"DISTRUN_PLUGINS": "/tmp/other.so"}).stdout)
-    assert told["backends"]["self"] == "ok (built in)" and told["backends"]["tcp"] == "ok (built in)"
-    assert {"self", "shm", "tcp", "gloo", "mpi", "nccl"} <= set(told["backends"])
-    assert all(state.startswith(("ok", "not available")) for state in told["backends"].values())
-    assert len(told["warnings"]) == 1 and "'/tmp/other.so' of DISTRUN_PLUGINS is ignored" in told["warnings"][0]
+    shown = json.loads(run("check", "--json", env={"DISTRUN_PLUGINS": "/tmp/other.so"}).stdout)
+    assert shown["backends"]["self"] == "ok (built in)" and shown["backends"]["tcp"] == "ok (built in)"
+    assert {"self", "shm", "tcp", "gloo", "mpi", "nccl"} <= set(shown["backends"])
+    assert all(state.startswith(("ok", "not available")) for state in shown["backends"].values())
+    assert len(shown["warnings"]) == 1 and "'/tmp/other.so' of DISTRUN_PLUGINS is ignored" in shown["warnings"][0]
     refused = run("check", "--build", "--json", env={"DISTRUN_FUSION_THRESHOLD": "lots"})
     assert refused.returncode == 64 and refused.stdout == ""
     assert "DISTRUN_FUSION_THRESHOLD" in refused.stderr and "'lots'" in refused.stderr.replace('"', "'")
@@ -200,9 +200,9 @@ def test_check_looks_at_the_hosts_of_a_config_file_with_one_rank_on_each_which_m
     config.write_text("num-proc = 8\nhosts = node1:4,node2:4\nbind-to = core\n")
     done = run("check", "--config", str(config), "--explain=json")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert [rank["host"] for rank in told["ranks"]] == ["node1", "node2"]
-    assert all("because of --bind-to none" in rank["why"]["cpus"] for rank in told["ranks"]), told["ranks"]
+    shown = json.loads(done.stdout)
+    assert [rank["host"] for rank in shown["ranks"]] == ["node1", "node2"]
+    assert all("because of --bind-to none" in rank["why"]["cpus"] for rank in shown["ranks"]), shown["ranks"]
 
 
 @pytest.mark.parametrize("option", [("--torch-backend", "distrun"), ("--tf-keras3-mwms",)])
@@ -405,8 +405,8 @@ def test_logs_that_cannot_be_written_are_told_and_end_with_a_code(tmp_path: Path
     done = shell("-np", "1", "--output-dir", str(tmp_path), script="echo out")
     assert done.returncode == 74, done.stderr
     assert done.stdout == "[0] out\n"
-    told = f"distrun: --output-dir: {tmp_path / full} cannot be written; what it does not take is missing there: "
-    assert done.stderr.count("cannot be written") == 1 and told + "No space left on device" in done.stderr, done.stderr
+    shown = f"distrun: --output-dir: {tmp_path / full} cannot be written; what it does not take is missing there: "
+    assert done.stderr.count("cannot be written") == 1 and shown + "No space left on device" in done.stderr, done.stderr
     others = {"rank.0.out": "out\n", "merged.log": "[0] out\n"}
     del others[full]
     assert all((tmp_path / name).read_text().startswith(text) for name, text in others.items())

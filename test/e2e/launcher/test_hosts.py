@@ -354,6 +354,6 @@ def test_an_empty_value_is_no_option_left_out(words: list[str]) -> None:
 
 
 def test_a_hostfile_that_is_no_file(tmp_path: Path) -> None:
-    for path, told in ((tmp_path, "it is a folder"), (Path("/dev/zero"), "is larger than 16 MiB")):
+    for path, reason in ((tmp_path, "it is a folder"), (Path("/dev/zero"), "is larger than 16 MiB")):
         done = run("--hostfile", str(path), "true")
-        assert done.returncode == 64 and told in done.stderr, done.stderr
+        assert done.returncode == 64 and reason in done.stderr, done.stderr

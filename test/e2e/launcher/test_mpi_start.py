@@ -33,7 +33,7 @@ TWO_HOSTS = ("--network", "lo", "-H", "localhost:1,other:1")
 BANNER = "echo 'Permission denied to all but staff. Idle sessions are timed out after 10 min.' >&2; sleep 2"
 
 
-def apart(mpirun: str) -> str:
+def on_two_hosts(mpirun: str) -> str:
     """The same on two hosts with one rank each. Both hosts are this machine."""
     return mpirun.replace("LOCAL_SIZE=2", "LOCAL_SIZE=1").replace("LOCAL_RANK=$rank", "LOCAL_RANK=0")
 
@@ -51,7 +51,7 @@ def two_machines(mpirun: str, folder: Path) -> Iterator[str]:
 
     def relay() -> None:
         with suppress(OSError), ExitStack() as stack:
-            near = stack.enter_context(door.accept()[0])
+            near = stack.enter_context(listener.accept()[0])
             head = ("127.0.0.1", int((folder / "head").read_text()))
             far = stack.enter_context(socket.create_connection(head, source_address=("127.0.0.2", 0)))
             back = threading.Thread(target=forward, args=(far, near))
@@ -59,10 +59,10 @@ def two_machines(mpirun: str, folder: Path) -> Iterator[str]:
             forward(near, far)
             back.join()
 
-    with socket.create_server(("127.0.0.1", 0)) as door:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=relay, daemon=True).start()
-        through = f'"$1" "$2" "$3" "$4" "$5" 127.0.0.1:{door.getsockname()[1]}'
-        yield apart(mpirun).replace(
+        through = f'"$1" "$2" "$3" "$4" "$5" 127.0.0.1:{listener.getsockname()[1]}'
+        yield on_two_hosts(mpirun).replace(
             "rank in 0 1; do\n",
             f"rank in 0 1; do\n  [ $rank = 0 ] || {{ echo ${{6##*:}} >{folder}/head; set -- {through}; }}\n",
         )
@@ -115,7 +115,7 @@ def test_what_the_shell_has_left_of_torchrun_contradicts_nothing(tmp_path: Path)
 def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> None:
     """Without --mpi, distrun asks the hosts for their GPUs."""
     job = {**HET, "SLURM_TASKS_PER_NODE_HET_GROUP_1": "1"}
-    done = run_with(tmp_path, apart(STARTS), options=("--network", "lo"), **job)
+    done = run_with(tmp_path, on_two_hosts(STARTS), options=("--network", "lo"), **job)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
     assert (
@@ -127,7 +127,7 @@ def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> 
 def test_one_line_for_each_host_is_one_rank_each_where_nobody_can_ask(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("localhost\nother\n")
     job = {"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "7"}
-    done = run_with(tmp_path, apart(STARTS), options=("--network", "lo"), **job)
+    done = run_with(tmp_path, on_two_hosts(STARTS), options=("--network", "lo"), **job)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
     assert "With --mpi distrun does not ask the hosts for their GPUs" in done.stderr
@@ -135,10 +135,10 @@ def test_one_line_for_each_host_is_one_rank_each_where_nobody_can_ask(tmp_path: 
 
 def test_mpirun_is_told_that_root_may_start_the_job(tmp_path: Path) -> None:
     words = f'echo "$@" >{tmp_path}/words\n'
-    for options, told in ((("--allow-run-as-root",), True), ((), False)):
+    for options, expected in ((("--allow-run-as-root",), True), ((), False)):
         done = run_with(tmp_path, words + STARTS, options=options)
         assert done.returncode == 0, done.stderr
-        assert (" --allow-run-as-root /bin/sh" in (tmp_path / "words").read_text()) == told
+        assert (" --allow-run-as-root /bin/sh" in (tmp_path / "words").read_text()) == expected
 
 
 def test_what_is_true_on_this_host_only_stays_with_its_ranks(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from jax.experimental import io_callback
 
 import distrun.jax as hvd
 
-told: list[str] = []
+refusals: list[str] = []
 
 
 def leave(_: jax.Array) -> None:
     try:
         getattr(hvd, sys.argv[1])()
     except RuntimeError as error:
-        told.append(str(error))
+        refusals.append(str(error))
 
 
 def step(x: jax.Array) -> jax.Array:
@@ -31,7 +31,7 @@ hvd.init()
 result = jax.jit(step)(jnp.ones((64, 64)))
 jax.effects_barrier()
 assert float(result[0, 0]) == 64 * hvd.size() + 1
-assert len(told) == 1 and "callback" in told[0], told
+assert len(refusals) == 1 and "callback" in refusals[0], refusals
 assert float(hvd.allreduce(jnp.float32(1), op=hvd.Sum)) == hvd.size()
 hvd.shutdown()
 print("left", flush=True)

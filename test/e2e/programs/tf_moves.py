@@ -39,12 +39,12 @@ def check_complex_numbers() -> None:
             np.testing.assert_allclose(wrap(lambda op=op: hvd.allreduce(mine, op=op))(), expected, rtol=1e-6)
         product = wrap(lambda: hvd.allreduce(values, op=hvd.Product))()
         np.testing.assert_allclose(product, values.numpy() ** size, rtol=1e-5)
-        for name, tensor, told in (
+        for name, tensor, text in (
             ("spectrum", values, "no order"),
             ("narrow", tf.cast([1.0], tf.dtypes.experimental.float8_e5m2), "can be moved"),
         ):
             call = wrap(functools.partial(hvd.allreduce, op=hvd.Max, name=name))
-            error = raises(tf.errors.InvalidArgumentError, told, functools.partial(call, tensor))
+            error = raises(tf.errors.InvalidArgumentError, text, functools.partial(call, tensor))
             assert f"allreduce.{name}" in str(error)
     tape = tf.GradientTape()
     with tape:

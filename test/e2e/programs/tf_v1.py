@@ -100,8 +100,8 @@ def loops() -> None:
             return i + 1, hvd.allreduce(hvd.allreduce(x, op=hvd.Sum))
 
         of_each_other = tf1.while_loop(lambda i, _: i < 5, dependent, (0, 1.0), parallel_iterations=2)[1]
-        told = [str(one.message) for one in caught if "parallel_iterations=1" in str(one.message)]
-        assert len(told) == 1 and "map_fn" in told[0] and "its iterations may overlap" in told[0], told
+        warned = [str(one.message) for one in caught if "parallel_iterations=1" in str(one.message)]
+        assert len(warned) == 1 and "map_fn" in warned[0] and "its iterations may overlap" in warned[0], warned
         loop(2)
         assert sum("parallel_iterations=1" in str(one.message) for one in caught) == 2
         equal(session.run(of_each_other), SIZE**5)
@@ -205,13 +205,13 @@ def gradients_that_nobody_has_reduced() -> None:
             own.apply_gradients(zip(clipped, [weight], strict=True))
         others = hvd.DistributedOptimizer(tf1.train.GradientDescentOptimizer(1.0), process_set=alone)
         others.apply_gradients([(tf1.gradients(loss, [weight])[0], weight)])
-        told = [str(one.message) for one in caught if "nothing would be reduced" in str(one.message)]
-        assert told == [], told
+        warned = [str(one.message) for one in caught if "nothing would be reduced" in str(one.message)]
+        assert warned == [], warned
         others = hvd.DistributedOptimizer(tf1.train.GradientDescentOptimizer(1.0))
         for _ in range(2):
             others.apply_gradients([(tf1.gradients(loss, [weight])[0], weight)])
-        told = [one for one in caught if "compute_gradients(loss)" in str(one.message)]
-        assert [one.filename for one in told] == [__file__], told
+        warned = [one for one in caught if "compute_gradients(loss)" in str(one.message)]
+        assert [one.filename for one in warned] == [__file__], warned
         hvd.remove_process_set(alone)
 
 

@@ -395,9 +395,9 @@ def check_a_variable_that_one_rank_lacks() -> None:
     if hvd.size() == 1:
         return
     for way in WAYS.values():
-        for least, told in ((2, "group of 2"), (1, "'allreduce.params'")):
+        for least, expected in ((2, "group of 2"), (1, "'allreduce.params'")):
             params = [jnp.ones(2)] * (least + (hvd.rank() == 1))
-            with raises(Exception, f"group of {least + 1}", told) as caught:
+            with raises(Exception, f"group of {least + 1}", expected) as caught:
                 jax.block_until_ready(way(functools.partial(hvd.allreduce, name="params"))(params))
             assert isinstance(error := hvd.error_of(caught[0]), hvd.Mismatch) and error.usable
 
@@ -409,9 +409,9 @@ def check_elements_that_one_rank_lacks() -> None:
     x = jnp.ones((hvd.size() if hvd.rank() else 0, 3))
     uneven, shapes = "all ranks must send the same number", "shapes differ"
     operations = {hvd.allgather: uneven, hvd.alltoall: uneven, hvd.allreduce: shapes}
-    for operation, told in {**operations, functools.partial(hvd.broadcast, root_rank=1): shapes}.items():
+    for operation, expected in {**operations, functools.partial(hvd.broadcast, root_rank=1): shapes}.items():
         for function in (operation, jax.grad(lambda x, operation=operation: operation(x).sum())):
-            with raises(Exception, told):
+            with raises(Exception, expected):
                 jax.jit(function)(x).block_until_ready()
     same(jax.jit(hvd.allreduce)(jnp.ones(2)), jnp.ones(2))
 

@@ -132,14 +132,14 @@ def check_h5_files_without_the_optimizers_state() -> None:
     made = model(0)
     adam = keras.optimizers.Adam(0.01)
     made.compile(optimizer=hvd.DistributedOptimizer(adam), loss=keras.losses.MeanSquaredError())
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as told:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         file = Path(folder) / "model.h5"
         made.save(file)
         again = hvd.load_model(file)
         fit(again, *data(), BATCH)
         same(again, alone(keras.optimizers.Adam(0.01)))
-        assert not any("starts with new momenta" in str(one.message) for one in told)
+        assert not any("starts with new momenta" in str(one.message) for one in warned)
         again.save(file)
         with h5py.File(file, "a") as opened:
             attributes = opened["optimizer_weights"].attrs
@@ -149,7 +149,7 @@ def check_h5_files_without_the_optimizers_state() -> None:
         later = hvd.load_model(file).optimizer
         assert int(later.iterations) == int(again.optimizer.iterations) > 0
         assert not any(keras.ops.convert_to_numpy(one).any() for one in later._momentums)
-        assert [str(file) in str(one.message) for one in told if "starts with new momenta" in str(one.message)] == [
+        assert [str(file) in str(one.message) for one in warned if "starts with new momenta" in str(one.message)] == [
             True
         ]
 

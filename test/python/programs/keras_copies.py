@@ -187,10 +187,10 @@ def check_a_clone_is_compiled_again() -> None:
     made = trained(lambda: keras.optimizers.SGD(0.05), 1)
     clone = keras.models.clone_model(made)
     clone.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         fit(clone, *mine(), BATCH // hvd.size(), [start()], epochs=1)
-    texts = [str(one.message) for one in told if "is not distributed" in str(one.message)]
+    texts = [str(one.message) for one in warned if "is not distributed" in str(one.message)]
     assert len(texts) == (hvd.size() > 1) and all("clone_model or keras.saving.load_model" in one for one in texts)
 
 

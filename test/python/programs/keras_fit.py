@@ -339,14 +339,14 @@ def check_legacy_overflow_on_one_rank_skips_the_step_on_all() -> None:
 
 def check_scaling_outside_is_refused() -> None:
     """Where the optimizer is made, also without fit() and its callbacks."""
-    told = ("mixed_float16", "Set the policy first", "put it inside: DistributedOptimizer(")
-    with raises(ValueError, *told):
+    warned = ("mixed_float16", "Set the policy first", "put it inside: DistributedOptimizer(")
+    with raises(ValueError, *warned):
         keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)))
     before = keras.config.dtype_policy()
     late = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        with raises(ValueError, *told):
+        with raises(ValueError, *warned):
             model(0).compile(optimizer=late, loss="mse")
         assert keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=4.0).initial_scale == 4.0
     finally:
@@ -393,13 +393,13 @@ def check_what_is_no_metric_is_left_alone() -> None:
         "of_each_sample": np.full(5 + hvd.rank(), float(hvd.rank())),
     }
     logs = {**left, "loss": 1.0 + hvd.rank()}
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
     assert logs.pop("loss") == (1 + hvd.size()) / 2
     if odd:
         assert all(logs[name] is value for name, value in left.items()), logs
-        [text] = [str(one.message) for one in told if "on the ranks are not averaged" in str(one.message)]
+        [text] = [str(one.message) for one in warned if "on the ranks are not averaged" in str(one.message)]
         assert ": of_each_sample, sometimes. " in text, text
 
 

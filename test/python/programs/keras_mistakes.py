@@ -23,7 +23,7 @@ Warmup = hvd.callbacks.LearningRateWarmupCallback
 sgd = keras.optimizers.SGD
 
 
-def told(make: Callable[[], Any], kind: type[Exception], *texts: str) -> BaseException:
+def refuses(make: Callable[[], Any], kind: type[Exception], *texts: str) -> BaseException:
     with raises(kind, *texts) as caught:
         make()
     return caught[0]
@@ -35,10 +35,12 @@ def measured(epoch: float) -> int:
 
 
 def check_an_error_of_the_multiplier_is_its_own() -> None:
-    error = told(lambda: fit(model(), Schedule(0.5, measured)), TypeError, "has no len()")
+    error = refuses(lambda: fit(model(), Schedule(0.5, measured)), TypeError, "has no len()")
     assert any(frame.name == "measured" for frame in traceback.extract_tb(error.__traceback__))
-    told(lambda: fit(model(), Schedule(0.5, lambda epoch: None)), TypeError, "multiplier gives for epoch 0", "not None")
-    told(
+    refuses(
+        lambda: fit(model(), Schedule(0.5, lambda epoch: None)), TypeError, "multiplier gives for epoch 0", "not None"
+    )
+    refuses(
         lambda: fit(model(), Schedule("0.5", lambda epoch: 1.0)), TypeError, "initial_lr must be one number, not '0.5'"
     )
 
@@ -55,8 +57,8 @@ def with_an_argument_more(function: Callable[[float, float], float]) -> Callable
 
 def check_a_multiplier_is_called_with_the_epoch() -> None:
     for wrong in (lambda: 1.0, lambda epoch, rate: rate, (5).bit_length):
-        told(lambda wrong=wrong: Schedule(0.5, wrong), TypeError, "function of the epoch", "with one argument")
-    told(lambda: Schedule(0.5, "x"), TypeError, "multiplier must be one number, not 'x'")
+        refuses(lambda wrong=wrong: Schedule(0.5, wrong), TypeError, "function of the epoch", "with one argument")
+    refuses(lambda: Schedule(0.5, "x"), TypeError, "multiplier must be one number, not 'x'")
     for right in (with_an_argument_more(lambda epoch, rate: rate), functools.partial(pow, 1), np.float32(0.1), abs):
         fit(model(), Schedule(0.5, right))
 
@@ -70,7 +72,7 @@ def check_an_optimizer_that_has_a_schedule() -> None:
             made = model()
             made.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss="mse")
             for callback in (Schedule(0.5, 1.0, start_epoch=3), Warmup(0.5, steps_per_epoch=2)):
-                told(
+                refuses(
                     lambda made=made, callback=callback: fit(made, callback),
                     TypeError,
                     "an optimizer whose learning rate is a number",
@@ -80,7 +82,7 @@ def check_an_optimizer_that_has_a_schedule() -> None:
 
 def check_numbers_of_the_callbacks() -> None:
     for value in ("5", 1j):
-        told(
+        refuses(
             lambda value=value: Warmup(0.5, warmup_epochs=value),
             TypeError,
             "warmup_epochs must be one number",
@@ -88,14 +90,14 @@ def check_numbers_of_the_callbacks() -> None:
         )
         for argument in ("start_epoch", "end_epoch", "steps_per_epoch"):
             given = {argument: value}
-            told(
+            refuses(
                 lambda given=given: Schedule(0.5, 1.0, **given),
                 TypeError,
                 f"{argument} must be one number",
                 repr(value),
             )
     for value in (float("nan"), float("inf"), -1):
-        told(
+        refuses(
             lambda value=value: Warmup(0.5, warmup_epochs=value), ValueError, "warmup_epochs must be", f"not {value:g}."
         )
     fit(model(), Warmup(0.5, warmup_epochs=np.float32(0.5), steps_per_epoch=2.0), Warmup(0.5, warmup_epochs=0))
@@ -124,10 +126,10 @@ def check_options_of_the_optimizer() -> None:
         (TypeError, "num_groups must be a whole number", {"num_groups": "abc"}),
         (ValueError, "compression must be Compression.none, fp16 or bf16, not 'zip'", {"compression": "zip"}),
     ):
-        told(lambda options=options: hvd.DistributedOptimizer(sgd(), **options), kind, text)
+        refuses(lambda options=options: hvd.DistributedOptimizer(sgd(), **options), kind, text)
     if not LEGACY:
         scaled = keras.optimizers.LossScaleOptimizer(sgd())
-        told(
+        refuses(
             lambda: hvd.DistributedOptimizer(scaled, backward_passes_per_step=2),
             ValueError,
             "a LossScaleOptimizer does not accumulate gradients itself. Leave out backward_passes_per_step",
@@ -141,7 +143,7 @@ def check_options_of_the_optimizer() -> None:
     )
     assert "own" in made.name
     hvd.DistributedOptimizer(sgd(), num_groups=None)
-    told(
+    refuses(
         lambda: made.register_local_var(model()),
         TypeError,
         "register_local_var must have Keras variables",
@@ -150,13 +152,15 @@ def check_options_of_the_optimizer() -> None:
 
 
 def check_what_is_no_optimizer() -> None:
-    told(lambda: hvd.DistributedOptimizer("sgd"), ValueError, "'sgd' is not an optimizer", "keras.optimizers.get(name)")
-    told(lambda: hvd.DistributedOptimizer(sgd), ValueError, "is not an optimizer", "create it first: SGD()")
+    refuses(
+        lambda: hvd.DistributedOptimizer("sgd"), ValueError, "'sgd' is not an optimizer", "keras.optimizers.get(name)"
+    )
+    refuses(lambda: hvd.DistributedOptimizer(sgd), ValueError, "is not an optimizer", "create it first: SGD()")
 
 
 def check_arrays_that_are_more_than_numbers() -> None:
     for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter, lambda value: hvd.broadcast(value, 0)):
-        told(lambda call=call: call(np.ma.ones(2 * hvd.size())), ValueError, "a masked array")
+        refuses(lambda call=call: call(np.ma.ones(2 * hvd.size())), ValueError, "a masked array")
 
 
 def check_roots() -> None:
@@ -169,24 +173,26 @@ def check_roots() -> None:
             lambda wrong=wrong: hvd.broadcast_model(made, wrong),
             lambda wrong=wrong: hvd.callbacks.BroadcastGlobalVariablesCallback(wrong),
         ):
-            told(attempt, kind, "must be", f"not {wrong!r}")
+            refuses(attempt, kind, "must be", f"not {wrong!r}")
     hvd.broadcast_model(made, np.int64(hvd.size() - 1))
 
 
 def check_what_is_no_variable_or_model() -> None:
     made = model()
-    told(lambda: hvd.broadcast_variables(made), TypeError, "broadcast_variables must be a list", "Sequential")
-    told(lambda: hvd.broadcast_variables(made.weights[0]), TypeError, "must be a list of Keras variables")
-    told(lambda: hvd.broadcast_variables(made.get_weights()), TypeError, "must have Keras variables", "ndarray")
-    told(lambda: hvd.broadcast_model(made.weights), TypeError, "takes a Keras model, not one of type list")
+    refuses(lambda: hvd.broadcast_variables(made), TypeError, "broadcast_variables must be a list", "Sequential")
+    refuses(lambda: hvd.broadcast_variables(made.weights[0]), TypeError, "must be a list of Keras variables")
+    refuses(lambda: hvd.broadcast_variables(made.get_weights()), TypeError, "must have Keras variables", "ndarray")
+    refuses(lambda: hvd.broadcast_model(made.weights), TypeError, "takes a Keras model, not one of type list")
     start = hvd.callbacks.BroadcastGlobalVariablesCallback
-    told(
+    refuses(
         lambda: start(0, local_variables=made.weights[0]),
         TypeError,
         "local_variables must be a list of Keras variables",
     )
-    told(lambda: start(0, local_variables=made.layers), TypeError, "local_variables must have Keras variables", "Dense")
-    told(lambda: start(0).register_local_var(made.layers[0]), TypeError, "register_local_var must have", "Dense")
+    refuses(
+        lambda: start(0, local_variables=made.layers), TypeError, "local_variables must have Keras variables", "Dense"
+    )
+    refuses(lambda: start(0).register_local_var(made.layers[0]), TypeError, "register_local_var must have", "Dense")
     start(0, local_variables=iter(made.weights)).register_local_var(made.weights[0])
 
 
@@ -194,17 +200,17 @@ def check_values_and_names() -> None:
     ones = np.ones((hvd.size(), 1))
     for name, text in (("a\0b", "not contain a NUL"), ("a\nb", "be one line"), ("a\rb", "be one line")):
         for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter, hvd.allgather_object):
-            told(
+            refuses(
                 lambda call=call, name=name: call(ones, name=name),
                 ValueError,
                 f"name must {text}",
             )
-        told(lambda name=name: hvd.broadcast(ones, 0, name), ValueError, text)
+        refuses(lambda name=name: hvd.broadcast(ones, 0, name), ValueError, text)
     for argument in ("prescale_factor", "postscale_factor"):
         given = {argument: "2"}
-        told(lambda given=given: hvd.allreduce(ones, **given), TypeError, f"{argument} must be one number, not '2'")
+        refuses(lambda given=given: hvd.allreduce(ones, **given), TypeError, f"{argument} must be one number, not '2'")
     for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter):
-        told(lambda call=call: call(ones, process_set=[0]), TypeError, "from add_process_set")
+        refuses(lambda call=call: call(ones, process_set=[0]), TypeError, "from add_process_set")
 
 
 def check_files() -> None:
@@ -219,15 +225,17 @@ def check_files() -> None:
             assert all(map(np.array_equal, again.get_weights(), plain.get_weights()))
             again.compile(optimizer=hvd.DistributedOptimizer(sgd(0.0)), loss="mse")
             fit(again)
-        told(lambda: hvd.load_model(file, compression="zip"), ValueError, "compression must be Compression.none")
-        told(lambda: hvd.load_model(file, sgd), TypeError, "custom_optimizers must be a list of optimizer classes")
-        told(lambda: hvd.load_model(file, [sgd()]), TypeError, "custom_optimizers must be a list of optimizer classes")
-        told(lambda: hvd.load_model(file, None, [sgd]), TypeError, "custom_objects must be a dict")
+        refuses(lambda: hvd.load_model(file, compression="zip"), ValueError, "compression must be Compression.none")
+        refuses(lambda: hvd.load_model(file, sgd), TypeError, "custom_optimizers must be a list of optimizer classes")
+        refuses(
+            lambda: hvd.load_model(file, [sgd()]), TypeError, "custom_optimizers must be a list of optimizer classes"
+        )
+        refuses(lambda: hvd.load_model(file, None, [sgd]), TypeError, "custom_objects must be a dict")
         for passes, kind, text in ((0, ValueError, "at least 1"), ("2", TypeError, "a whole number")):
-            told(lambda passes=passes: hvd.load_model(file, backward_passes_per_step=passes), kind, text)
+            refuses(lambda passes=passes: hvd.load_model(file, backward_passes_per_step=passes), kind, text)
         if not LEGACY:
             text = "files of Keras 3 have the number of passes"
-            told(lambda: hvd.load_model(file, backward_passes_per_step=2), ValueError, text)
+            refuses(lambda: hvd.load_model(file, backward_passes_per_step=2), ValueError, text)
 
 
 def check_local_variables_where_all_gradients_are_judged_together() -> None:
@@ -239,7 +247,7 @@ def check_local_variables_where_all_gradients_are_judged_together() -> None:
         clipped.append(several(keras.optimizers.OptimizerMap(sgd(global_clipnorm=1.0))))
     layer = model().layers[-1]
     for optimizer in clipped:
-        told(
+        refuses(
             lambda optimizer=optimizer: hvd.PartialDistributedOptimizer(optimizer, local_layers=layer),
             ValueError,
             "variables of one rank only (local_layers, register_local_var) cannot be used with global_clipnorm",
@@ -248,14 +256,14 @@ def check_local_variables_where_all_gradients_are_judged_together() -> None:
     hvd.PartialDistributedOptimizer(sgd(clipnorm=1.0), local_layers=layer)
     refused = (ValueError, "cannot be used with loss scaling", "mixed_bfloat16")
     if not LEGACY:
-        told(lambda: hvd.PartialDistributedOptimizer(scaling(sgd()), local_layers=layer), *refused)
+        refuses(lambda: hvd.PartialDistributedOptimizer(scaling(sgd()), local_layers=layer), *refused)
         return
     for outside in (False, True):  # legacy Keras knows it at the first step
         made = model()
         optimizer = sgd(0.1) if outside else scaling(sgd(0.1))
         optimizer = hvd.PartialDistributedOptimizer(optimizer, local_layers=made.layers[-1])
         made.compile(optimizer=scaling(optimizer) if outside else optimizer, loss="mse")
-        told(lambda made=made: fit(made), *refused)
+        refuses(lambda made=made: fit(made), *refused)
 
 
 def check_files_do_not_tell_the_sum_of_passes_from_their_average() -> None:
@@ -268,7 +276,7 @@ def check_files_do_not_tell_the_sum_of_passes_from_their_average() -> None:
             made.compile(optimizer=hvd.DistributedOptimizer(sgd(0.05), **options), loss="mse")
             fit(made)
             made.save(file)
-            told(
+            refuses(
                 lambda file=file: hvd.load_model(file),
                 ValueError,
                 "model.keras: its optimizer accumulates the gradients of 2 passes",
@@ -308,7 +316,7 @@ def check_legacy_keras_is_not_compiled_with_xla() -> None:
     for policy in ("float32", "mixed_float16"):
         keras.mixed_precision.set_global_policy(policy)
         try:
-            told(
+            refuses(
                 lambda: model().compile(optimizer=hvd.DistributedOptimizer(sgd()), loss="mse", jit_compile=True),
                 ValueError,
                 "cannot be compiled with XLA on TensorFlow",

@@ -223,7 +223,7 @@ class Kinds(nn.Module):
         self.register_buffer("narrow", torch.full((2,), float(rank)).to(torch.float8_e4m3fn))
         self.register_buffer("unsigned", torch.full((2,), rank, dtype=torch.uint16))
 
-    def told(self) -> dict[str, complex]:
+    def values(self) -> dict[str, complex]:
         pairs = [*self.named_parameters(), *self.named_buffers()]
         return {name: complex(tensor[1].to(torch.complex64).item()) for name, tensor in pairs}
 
@@ -233,11 +233,11 @@ def check_every_kind_of_buffer() -> None:
     module = Kinds()
     hvd.periodic_average(module, 1).average()
     first = dict.fromkeys(("running_count", "not_running_mean", "queue", "narrow", "unsigned"), 0)
-    assert module.told() == {"weight": mean, "running_mean": mean, "mask": 1, "phase": 1j, **first}, module.told()
+    assert module.values() == {"weight": mean, "running_mean": mean, "mask": 1, "phase": 1j, **first}, module.values()
     module = nn.ModuleDict({"a": Kinds(), "b": Kinds()})
     options = {"queue": "own", "a.queue": "average", "running_mean": "first", "b.phase": "average", "mask": "own"}
     hvd.periodic_average(module, 1, buffers=options).average()
-    a, b = module["a"].told(), module["b"].told()
+    a, b = module["a"].values(), module["b"].values()
     assert a["queue"] == mean and b["queue"] == rank
     assert a["running_mean"] == b["running_mean"] == 0
     assert a["phase"] == 1j and b["phase"] == mean + 1j
@@ -254,8 +254,10 @@ def check_buffers_of_a_set() -> None:
     if rank in members:
         module = Kinds()
         hvd.periodic_average(module, 1, process_set=ours).average()
-        told = module.told()
-        assert told["queue"] == members[0] and told["weight"] == told["running_mean"] == sum(members) / len(members)
+        values = module.values()
+        assert values["queue"] == members[0] and values["weight"] == values["running_mean"] == sum(members) / len(
+            members
+        )
     hvd.remove_process_set(ours)
 
 

@@ -86,8 +86,8 @@ def check_rows() -> None:
 def check_more_rows_than_int32_counts() -> None:
     """alltoall returns these numbers of rows. At that time the data have moved, so this must not fail."""
     for rows, dtype in (((3, 2**31 - 1), np.int32), ((3, 2**31), np.int64)):
-        told = collective.adapter.integers(rows)
-        assert told.dtype == dtype and told.asnumpy().tolist() == list(rows)
+        counts = collective.adapter.integers(rows)
+        assert counts.dtype == dtype and counts.asnumpy().tolist() == list(rows)
 
 
 def check_shares_without_a_row_are_refused_on_all_ranks() -> None:
@@ -250,11 +250,11 @@ def check_a_compressed_gradient_does_not_overflow_as_a_sum() -> None:
 
 def check_trainer_takes_what_is_inside_a_distributed_optimizer() -> None:
     plain = mx.optimizer.SGD()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         trainer = hvd.DistributedTrainer(network(0).collect_params(), hvd.DistributedOptimizer(plain))
     assert trainer.optimizer is plain
-    assert ["inside this one" in str(one.message) for one in told] == [True]
+    assert ["inside this one" in str(one.message) for one in warned] == [True]
 
 
 def check_options_of_optimizers_and_trainers() -> None:

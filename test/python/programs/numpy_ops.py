@@ -370,8 +370,8 @@ def check_repeated_names_with_changing_shapes() -> None:
 def check_more_rows_than_int32_counts() -> None:
     """alltoall returns these numbers of rows. At that time the data have moved, so this must not fail."""
     for rows, dtype in (((3, 2**31 - 1), np.int32), ((3, 2**31), np.int64)):
-        told = collective.adapter.integers(rows)
-        assert told.dtype == dtype and told.tolist() == list(rows)
+        counts = collective.adapter.integers(rows)
+        assert counts.dtype == dtype and counts.tolist() == list(rows)
 
 
 def check_what_the_c_structs_would_cut_is_refused() -> None:

@@ -396,8 +396,8 @@ def check_memory_in_flight_is_refused_on_every_rank() -> None:
         for call in (hvd.allreduce_async_, hvd.allreduce_async, hvd.allgather_async):
             for part in (base[:6], base[4:], base):
                 name = f"{call.__name__.split('_')[0]}.second'"
-                told = ("overlaps that of tensor 'allreduce.first'", "which is in flight", "Wait for the handle")
-                with raises(hvd.InvalidArgument, name, *told):
+                texts = ("overlaps that of tensor 'allreduce.first'", "which is in flight", "Wait for the handle")
+                with raises(hvd.InvalidArgument, name, *texts):
                     call(part, name="second")
         others = [hvd.allreduce_async_(base[6:], op=hvd.Sum, name="rest")]
         if late % 2:
@@ -462,8 +462,8 @@ def check_objects() -> None:
 def check_more_rows_than_int32_counts() -> None:
     """alltoall returns these numbers of rows. At that time the data have moved, so this must not fail."""
     for rows, dtype in (((3, 2**31 - 1), torch.int32), ((3, 2**31), torch.int64)):
-        told = collective.adapter.integers(rows)
-        assert told.dtype == dtype and told.tolist() == list(rows)
+        counts = collective.adapter.integers(rows)
+        assert counts.dtype == dtype and counts.tolist() == list(rows)
 
 
 def check_mismatch_and_go_on() -> None:

@@ -124,11 +124,11 @@ TEST_CASE("tcp mesh: all pairs find each other, whoever else comes to their port
     for (std::size_t a = 0; a < members.size(); ++a) {
       CHECK(members[a]->failed.empty());
       for (const auto& [b, fd] : members[a]->connected) {
-        const auto told = static_cast<char>(10 * a + b);
-        CHECK(::send(fd.get(), &told, 1, MSG_NOSIGNAL) == 1);
+        const auto sent = static_cast<char>(10 * a + b);
+        CHECK(::send(fd.get(), &sent, 1, MSG_NOSIGNAL) == 1);
         char heard = 0;
         CHECK(::recv(members[b]->connected[a].get(), &heard, 1, 0) == 1);
-        CHECK(heard == told);
+        CHECK(heard == sent);
       }
     }
   }

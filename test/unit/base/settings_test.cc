@@ -148,10 +148,10 @@ TEST_CASE("an option of init that the launcher goes by too is a warning where it
   CHECK(contains(both[0], "type distrun --host-timeout 60s"));
   CHECK(contains(both[1], "type distrun --preempt-signal USR1"));
   CHECK(warnings({{"DISTRUN_RANK", "0"}}).size() == 1);  // no other host
-  Environment told = rank;
-  told["DISTRUN_PREEMPT_SIGNAL"] = "USR1";
-  told["DISTRUN_HOST_TIMEOUT"] = "60";
-  CHECK(warnings(told).empty());
+  Environment known = rank;
+  known["DISTRUN_PREEMPT_SIGNAL"] = "USR1";
+  known["DISTRUN_HOST_TIMEOUT"] = "60";
+  CHECK(warnings(known).empty());
   CHECK(warnings({}).empty());  // ranks of another launcher
 }
 

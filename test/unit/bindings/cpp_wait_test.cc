@@ -26,8 +26,8 @@ distrun_session* const session = reinterpret_cast<distrun_session*>(&session_mem
 int handle_memory[2] = {};
 distrun_handle* const handle = reinterpret_cast<distrun_handle*>(&handle_memory[0]);
 // Another operation. A wait for it returns this code. It is complete unless the code is that of the time limit.
-distrun_handle* const apart = reinterpret_cast<distrun_handle*>(&handle_memory[1]);
-std::int32_t g_apart_code = DISTRUN_TIMEOUT;
+distrun_handle* const other_handle = reinterpret_cast<distrun_handle*>(&handle_memory[1]);
+std::int32_t g_other_code = DISTRUN_TIMEOUT;
 
 // The code of the error that wait() throws, or 0 if it returns.
 int waited(std::vector<std::int32_t> codes, std::size_t done_after, double seconds = -1.0) {
@@ -47,7 +47,7 @@ int waited(std::vector<std::int32_t> codes, std::size_t done_after, double secon
 
 extern "C" {
 
-int32_t distrun_wait(distrun_handle* of, double) { return of == apart ? g_apart_code : g_codes.at(g_waits++); }
+int32_t distrun_wait(distrun_handle* of, double) { return of == other_handle ? g_other_code : g_codes.at(g_waits++); }
 int32_t distrun_wait_all(distrun_handle* const*, uint64_t, double, uint64_t*) { return g_codes.at(g_waits++); }
 int32_t distrun_wait_any(distrun_handle* const* handles, uint64_t count, double, uint64_t* index) {
   const int32_t code = g_codes.at(g_waits++);
@@ -76,12 +76,12 @@ void distrun_close(distrun_session*) {}
 int32_t distrun_poll(distrun_handle* of) {
   if (of == handle && g_done_after_polls == 0) return 1;
   if (of == handle && g_done_after_polls > 0) --g_done_after_polls;
-  return (of == apart ? g_apart_code != DISTRUN_TIMEOUT : g_waits >= g_done_after) ? 1 : 0;
+  return (of == other_handle ? g_other_code != DISTRUN_TIMEOUT : g_waits >= g_done_after) ? 1 : 0;
 }
 void distrun_release(distrun_handle*) { g_waits_at_release = g_waits; }
 void distrun_last_error(distrun_error* error) {
   *error = {};
-  error->code = g_waits == 0 ? g_apart_code : g_codes.at(g_waits - 1);
+  error->code = g_waits == 0 ? g_other_code : g_codes.at(g_waits - 1);
   error->message = error->tensor = error->host = error->cause = "";
 }
 
@@ -289,11 +289,11 @@ TEST_CASE("what was given up here and has ended on another thread counts no more
 
 TEST_CASE("what was given up and has come all the same is no reason to abort") {
   begin({DISTRUN_OK}, 1);
-  g_apart_code = DISTRUN_TIMEOUT;
+  g_other_code = DISTRUN_TIMEOUT;
   const auto passes = [] {
-    distrun::Operation late(apart);
+    distrun::Operation late(other_handle);
     CHECK_THROWS_AS(late.wait(1.0), distrun::Error);
-    g_apart_code = DISTRUN_OK;
+    g_other_code = DISTRUN_OK;
     const distrun::Operation other(handle);
     throw std::runtime_error("of the program");
   };
@@ -380,15 +380,15 @@ TEST_CASE("a wait for any gives the place of one that is done, whatever its resu
 }
 
 TEST_CASE("threads that give up, move and let go at once keep one list") {
-  g_apart_code = DISTRUN_TIMEOUT;
+  g_other_code = DISTRUN_TIMEOUT;
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([] {
       for (int i = 0; i < 2000; ++i) {
         distrun::detail::GivenUp first;
-        first.mark(apart);
+        first.mark(other_handle);
         distrun::detail::GivenUp second(std::move(first));
-        second.mark(apart);
+        second.mark(other_handle);
         distrun::detail::GivenUp third;
         third = std::move(second);
         if (i % 2 == 0) third.clear();

@@ -23,37 +23,37 @@ constexpr int kInt64 = 5;
 constexpr int kFloat32 = 11;
 
 // The reports that XLA got from all calls.
-struct Told {
+struct Calls {
   int futures = 0;
   int available = 0;
   int failed = 0;  // futures
   int errors = 0;
   int wrong_errors = 0;
 };
-Told told;
+Calls calls;
 
 xla::Error* create_error(xla::ErrorCreate* create) {
   const test::PlentyOfMemory plenty;
   auto failure = DISTRUN_INIT(distrun_error);
   const bool known = bridge::find_failure(create->message, failure) && failure.code == DISTRUN_OUT_OF_MEMORY;
-  ++told.errors;
-  told.wrong_errors += known && create->code == xla::kResourceExhausted ? 0 : 1;
-  return reinterpret_cast<xla::Error*>(&told);
+  ++calls.errors;
+  calls.wrong_errors += known && create->code == xla::kResourceExhausted ? 0 : 1;
+  return reinterpret_cast<xla::Error*>(&calls);
 }
 
 xla::Error* create_future(xla::FutureCreate* create) {
-  ++told.futures;
-  create->future = reinterpret_cast<xla::Future*>(&told);
+  ++calls.futures;
+  create->future = reinterpret_cast<xla::Future*>(&calls);
   return nullptr;
 }
 
 xla::Error* set_available(xla::FutureSetAvailable* set) {
-  told.available += set->future != nullptr ? 1 : 0;
+  calls.available += set->future != nullptr ? 1 : 0;
   return nullptr;
 }
 
 xla::Error* set_error(xla::FutureSetError* set) {
-  told.failed += set->future != nullptr ? 1 : 0;
+  calls.failed += set->future != nullptr ? 1 : 0;
   return nullptr;
 }
 
@@ -79,7 +79,7 @@ struct Call {
     api.struct_size = sizeof api;
     api.error_create = create_error;
     api.stream_get = [](xla::StreamGet* get) -> xla::Error* {
-      get->stream = &told;
+      get->stream = &calls;
       return nullptr;
     };
     api.future_create = create_future;
@@ -95,7 +95,7 @@ struct Call {
 // Two calls with one name, with memory for `allocations` allocations. The second call waits for the first if the first
 // is not complete at once. Returns true if the memory was enough.
 bool two_calls_with(long allocations, bool complete_at_once, CallOperation::Place place) {
-  told = {};
+  calls = {};
   Call first;
   Call second;
   fake_core.complete = complete_at_once;
@@ -105,13 +105,13 @@ bool two_calls_with(long allocations, bool complete_at_once, CallOperation::Plac
   fake_core.complete = true;
   test::complete_watched();
   allocations_left = -1;
-  CHECK((first_failed ? 1 : 0) + (second_failed ? 1 : 0) + told.failed == told.errors);
-  CHECK(told.available + told.failed == told.futures);
-  CHECK(told.wrong_errors == 0);
+  CHECK((first_failed ? 1 : 0) + (second_failed ? 1 : 0) + calls.failed == calls.errors);
+  CHECK(calls.available + calls.failed == calls.futures);
+  CHECK(calls.wrong_errors == 0);
   CHECK(fake_core.handles == 0);
   CHECK_FALSE((first_failed && first.frame.future != nullptr));
   CHECK_FALSE((second_failed && second.frame.future != nullptr));
-  if (told.errors > 0) return false;
+  if (calls.errors > 0) return false;
   CHECK(first.memory == std::array<float, 2>{3, 4});
   CHECK(second.memory == std::array<float, 2>{3, 4});
   return true;
@@ -149,11 +149,11 @@ TEST_CASE("jax: a call without memory fails once, wherever memory ends, and free
   test::attach_fake_core();
   for (const auto& [at_once, place] : {Way{true, Place::kHost}, Way{false, Place::kHost}, Way{true, Place::kCuda}}) {
     REQUIRE(two_calls_with(-1, at_once, place));
-    CHECK(told.futures == (at_once ? 0 : 2));
+    CHECK(calls.futures == (at_once ? 0 : 2));
     long enough = 0;
     while (!two_calls_with(enough, at_once, place)) ++enough;
     CHECK(enough > 5);
-    CHECK(told.futures == (at_once ? 0 : 2));
+    CHECK(calls.futures == (at_once ? 0 : 2));
   }
   CHECK(bridge::attachment().detach());
 }

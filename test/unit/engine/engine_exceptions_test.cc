@@ -22,7 +22,7 @@ struct Fault {
   bool polled;  // the caller does not wait, so the engine's own thread meets the exception
 };
 
-void expect_told(const Fault& fault, const Status& status) {
+void expect_cause(const Fault& fault, const Status& status) {
   EXPECT_EQ(status.code(), fault.code);
   EXPECT_EQ(status.info().ranks, std::vector<int>{fault.rank});
   EXPECT_EQ(status.info().host, EngineJob::host_of(fault.rank));
@@ -49,12 +49,12 @@ void run_with(const Fault& fault) {
     while (fault.polled && !handles->front()->done()) std::this_thread::yield();
     EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
     // The launcher gets the failure before the other ranks do.
-    const auto told = job.channel(fault.rank).failures();
-    EXPECT(told.size() == 1 && told.front().cause == said);
+    const auto reported = job.channel(fault.rank).failures();
+    EXPECT(reported.size() == 1 && reported.front().cause == said);
     if (rank != fault.rank) EXPECT(job.channel(rank).failures().empty());
-    expect_told(fault, handles->front()->status());
+    expect_cause(fault, handles->front()->status());
     EXPECT_EQ(engine.submit(std::span(&one, 1)).status().code(), fault.code);
-    expect_told(fault, engine.shutdown(deadline_after(40)));
+    expect_cause(fault, engine.shutdown(deadline_after(40)));
   });
 }
 

@@ -138,7 +138,7 @@ TEST_CASE("a death at any moment: the others get its rank, host and cause; nothi
     std::vector<std::vector<Floats>> memory(static_cast<std::size_t>(ranks));
     EngineJob job({.ranks = ranks, .shut_down = false});
     const int victim = static_cast<int>(seed) % ranks;
-    const bool told = seed % 3 != 0;  // the launcher reports the death
+    const bool launcher_reports = seed % 3 != 0;  // the launcher reports the death
     job.run([&](int rank, Engine& engine) {
       std::mt19937 random(seed);
       const int fatal = static_cast<int>(random() % 20);
@@ -149,7 +149,7 @@ TEST_CASE("a death at any moment: the others get its rank, host and cause; nothi
         if (rank == victim && step == fatal) {
           if (random() % 2 == 0) handles.push_back(submit(engine, data[0].named("0")));
           job.kill(rank);
-          if (told) {
+          if (launcher_reports) {
             job.tell_all({.rank = victim, .signal = 9, .host = "nodeX", .cause = "killed by signal 9 (SIGKILL)"});
           }
           return;
@@ -169,8 +169,8 @@ TEST_CASE("a death at any moment: the others get its rank, host and cause; nothi
         EXPECT_EQ(info.ranks.at(0), victim);
         EXPECT(!info.usable);
         // If a rank gets the loss from a peer that saw only the end of a connection, it knows no more than that peer.
-        if (told && info.host == "nodeX") EXPECT_EQ(info.cause, "killed by signal 9 (SIGKILL)");
-        if (!told) EXPECT_EQ(info.host, EngineJob::host_of(victim));
+        if (launcher_reports && info.host == "nodeX") EXPECT_EQ(info.cause, "killed by signal 9 (SIGKILL)");
+        if (!launcher_reports) EXPECT_EQ(info.host, EngineJob::host_of(victim));
         expect_job_over(engine, Errc::kRankLost);
         return;
       }

@@ -61,12 +61,12 @@ TEST_CASE("shutdown with a call in flight is an error that names it, and the ran
       if (rank == 1) {
         EXPECT_EQ(engine.add_process_set({0, 1}, true, deadline_after(0.02)).status().code(), Errc::kTimeout);
         const TimePoint deadline = Clock::now();
-        std::array<Status, 2> told;  // results of two threads that shut down at once
+        std::array<Status, 2> results;  // results of two threads that shut down at once
         {
-          const std::jthread other([&] { told[1] = engine.shutdown(deadline); });
-          told[0] = engine.shutdown(deadline);
+          const std::jthread other([&] { results[1] = engine.shutdown(deadline); });
+          results[0] = engine.shutdown(deadline);
         }
-        for (const Status& status : told) {
+        for (const Status& status : results) {
           EXPECT_EQ(status.code(), Errc::kTimeout);
           EXPECT(status.message().find("adding a process set of ranks 0, 1") != std::string::npos);
         }

@@ -230,7 +230,7 @@ TEST_CASE("what hangs is told by rank 0 for all that are in it, and by the other
   std::atomic<bool> held{true};
   EngineJob job(
       {.ranks = 4, .settings = {.stall_warning_time = 1}, .backend = {.holds = [&](int) { return held.load(); }}});
-  const auto told = [&](const std::string& text, const std::string& end = "") {
+  const auto count_warnings = [&](const std::string& text, const std::string& end = "") {
     const auto warnings = job.warnings();
     return std::count_if(warnings.begin(), warnings.end(),
                          [&](const std::string& line) { return has(line, text) && has(line, end); });
@@ -246,16 +246,18 @@ TEST_CASE("what hangs is told by rank 0 for all that are in it, and by the other
                          .output = memory.data()};
     const HandlePtr handle = test::submit(engine, one);
     // When a second line is printed, the other ranks have asked as well.
-    const auto all_told = [&] { return told("'with' has been running") >= 2 && told("'without' has been") >= 2; };
+    const auto all_warned = [&] {
+      return count_warnings("'with' has been running") >= 2 && count_warnings("'without' has been") >= 2;
+    };
     const TimePoint end = deadline_after(40);
-    while (!all_told() && Clock::now() < end) (void)engine.wait_all(std::span(&handle, 1), deadline_after(0.05));
-    EXPECT(all_told());
+    while (!all_warned() && Clock::now() < end) (void)engine.wait_all(std::span(&handle, 1), deadline_after(0.05));
+    EXPECT(all_warned());
     held.store(false);
     job.wait_set(rank).wake();
     EXPECT_OK(engine.wait_all(std::span(&handle, 1), deadline_after(40)));
     EXPECT_OK(handle->status());
   });
-  CHECK(told("'with' has been running", "rank 0 answers") == 0);
+  CHECK(count_warnings("'with' has been running", "rank 0 answers") == 0);
 }
 
 TEST_CASE("where a peer goes while rank 0 is silent, both are named: one may have gone because of the other") {

@@ -87,10 +87,10 @@ TEST_CASE("a connection that ended waits a second for the cause") {
   CHECK(alone->cause == "its control connection ended");
   // The launcher's report is better: it also says which rank failed first.
   detector.take_event({.rank = 2, .host = "node1", .cause = "exited with code 3"}, kStart + milliseconds(600));
-  const auto told = detector.verdict(kStart + milliseconds(600));
-  REQUIRE(told);
-  CHECK(told->ranks == std::vector<int>{2});
-  CHECK(told->cause == "exited with code 3");
+  const auto lost = detector.verdict(kStart + milliseconds(600));
+  REQUIRE(lost);
+  CHECK(lost->ranks == std::vector<int>{2});
+  CHECK(lost->cause == "exited with code 3");
 }
 
 TEST_CASE("bytes that are not as they were sent wait for no other cause, and no operation's end hides them") {

@@ -121,15 +121,15 @@ TEST_CASE("a failure to write is told once, by the next write or by the end") {
     writer = TimelineWriter::create(path, {"h"}, 1000);
     REQUIRE(writer.ok());
     REQUIRE((*writer)->write(0, batch(), 0).ok());
-    Status told;
+    Status outcome;
     const TimePoint deadline = deadline_after(10);
-    while (writes_again && told.ok() && Clock::now() < deadline) told = (*writer)->write(0, batch(), 0);
+    while (writes_again && outcome.ok() && Clock::now() < deadline) outcome = (*writer)->write(0, batch(), 0);
     const Status finished = (*writer)->finish(deadline_after(10));
     CHECK(finished.ok() == writes_again);
     CHECK((*writer)->write(0, batch(), 0).code() == Errc::kShutDown);
-    if (!writes_again) told = finished;
-    REQUIRE_FALSE(told.ok());
-    CHECK(told.message().find("timeline_max_size (1000)") != std::string::npos);
+    if (!writes_again) outcome = finished;
+    REQUIRE_FALSE(outcome.ok());
+    CHECK(outcome.message().find("timeline_max_size (1000)") != std::string::npos);
   }
 }
 

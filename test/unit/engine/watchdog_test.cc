@@ -36,11 +36,11 @@ TEST_CASE("the leader asks everybody, the others ask the leader") {
 
 // Checks every 10 s, the time between warnings, while `hanging` hangs. Returns the seconds at which it warned.
 std::vector<int> warned_at(Watchdog& dog, const std::optional<OldestWork>& hanging, const std::vector<int>& answering,
-                           int until, bool told = false) {
+                           int until, bool leader_warned = false) {
   std::vector<int> seconds_of;
   for (int second = 10; second < until; second += 10) {
     CHECK_FALSE(dog.check(hanging, at(second)).ping.empty());
-    if (told) dog.leader_warns();
+    if (leader_warned) dog.leader_warns();
     for (const int rank : answering) dog.answered(rank);
     if (!dog.check(hanging, at(second + 1)).warnings.empty()) seconds_of.push_back(second);
   }
@@ -103,14 +103,14 @@ TEST_CASE("of two operations that hang, the younger is named soon after the olde
 }
 
 TEST_CASE("a member says nothing about what the leader tells, and what nobody else tells") {
-  Watchdog told(options(2));
-  CHECK(warned_at(told, work(true), {0}, 2000, true).empty());
-  told.check(work(true), at(2000));  // the leader is silent now
-  CHECK(has(told.check(work(true), at(2001)).warnings.at(0), "rank 0 (node0) did not answer"));
-  OldestWork apart = work(true);  // in a process set without the leader, whose own work hangs too
-  apart.with_leader = false;
+  Watchdog leader_warned(options(2));
+  CHECK(warned_at(leader_warned, work(true), {0}, 2000, true).empty());
+  leader_warned.check(work(true), at(2000));  // the leader is silent now
+  CHECK(has(leader_warned.check(work(true), at(2001)).warnings.at(0), "rank 0 (node0) did not answer"));
+  OldestWork without_leader = work(true);  // in a process set without the leader, whose own work hangs too
+  without_leader.with_leader = false;
   Watchdog other(options(2));
-  CHECK(warned_at(other, apart, {0}, 100, true) == std::vector{10, 20, 40, 80});
+  CHECK(warned_at(other, without_leader, {0}, 100, true) == std::vector{10, 20, 40, 80});
   Watchdog alone(options(2));  // or the leader's part of the operation has completed
   CHECK(warned_at(alone, work(true), {0}, 100) == std::vector{10, 20, 40, 80});
   Watchdog waiting(options(2));  // the coordinator reports these, unless it is silent

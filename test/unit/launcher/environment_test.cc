@@ -118,16 +118,16 @@ TEST_CASE("NCCL, Gloo and TensorPipe are told the interface, NCCL not as the beg
 }
 
 TEST_CASE("gRPC is told to go to the job's hosts without the user's proxy, and everywhere else as before") {
-  const auto told = [](const Environment& base) {
+  const auto no_proxy_of = [](const Environment& base) {
     const auto variable = no_grpc_proxy(four_ranks(), base);
     return variable ? variable->value : "nothing";
   };
   const std::string hosts = "10.0.0.1,127.0.0.1,a,b,fd00::2,localhost";
-  CHECK(told({{"http_proxy", "http://p:3128"}}) == hosts);
-  CHECK(told({{"https_proxy", "p"}, {"no_proxy", ".site,10.1.0.0/16"}}) == ".site,10.1.0.0/16," + hosts);
-  CHECK(told({{"grpc_proxy", "p"}, {"no_proxy", ""}}) == hosts);
-  CHECK(told({{"http_proxy", "p"}, {"no_proxy", "its"}, {"no_grpc_proxy", "mine"}}).starts_with("mine,"));
-  CHECK(told({{"http_proxy", ""}, {"HTTP_PROXY", "p"}, {"no_proxy", "x"}}) == "nothing");
+  CHECK(no_proxy_of({{"http_proxy", "http://p:3128"}}) == hosts);
+  CHECK(no_proxy_of({{"https_proxy", "p"}, {"no_proxy", ".site,10.1.0.0/16"}}) == ".site,10.1.0.0/16," + hosts);
+  CHECK(no_proxy_of({{"grpc_proxy", "p"}, {"no_proxy", ""}}) == hosts);
+  CHECK(no_proxy_of({{"http_proxy", "p"}, {"no_proxy", "its"}, {"no_grpc_proxy", "mine"}}).starts_with("mine,"));
+  CHECK(no_proxy_of({{"http_proxy", ""}, {"HTTP_PROXY", "p"}, {"no_proxy", "x"}}) == "nothing");
   JobFacts large = four_ranks();
   for (int host = 0; host < 20'000; ++host) large.hosts.push_back("node" + std::to_string(100'000 + host));
   CHECK(no_grpc_proxy(large, {{"http_proxy", "p"}})->value == "10.0.0.1,127.0.0.1,localhost");

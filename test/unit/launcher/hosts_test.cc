@@ -300,9 +300,9 @@ TEST_CASE("ranks that do not fit are an error with a table and the cure") {
         "  total        7\n"
         "Give more slots (-H node[01-03]:3,login:3), use fewer ranks (-np 7), or add --oversubscribe to run several "
         "ranks on one slot.");
-  const auto told =
+  const auto too_many =
       assign({.hosts = hosts_of("a:1"), .placement = {.ranks = 2}, .more_slots = "ask Slurm for more (--ntasks)"});
-  CHECK(has(told.status().message(), "\nAsk Slurm for more (--ntasks), use fewer ranks (-np 1), or add --oversub"));
+  CHECK(has(too_many.status().message(), "\nAsk Slurm for more (--ntasks), use fewer ranks (-np 1), or add --oversub"));
   std::string many;
   for (int i = 0; i < 1000; ++i) many += (i > 0 ? ",h" : "h") + std::to_string(i) + ":" + std::to_string(1 + i % 2);
   const std::string text = assign({.hosts = hosts_of(many), .placement = {.ranks = 2000}}).status().message();

@@ -280,9 +280,9 @@ TEST_CASE("a setting that is a flag says true by itself") {
   CHECK(parsed({"--checksum", "p", "x"}).program == Words{"p", "x"});
   CHECK(parsed({"--encrypt=off", "p"}).environment.settings == Settings{{"encrypt", "off"}});
   // Flags with a separate value, as in older versions.
-  const Options apart = parsed({"--huge-pages", "false", "--encrypt", "1", "p", "1"});
-  CHECK(apart.environment.settings == Settings{{"encrypt", "1"}, {"huge_pages", "false"}});
-  CHECK(apart.program == Words{"p", "1"});
+  const Options separate = parsed({"--huge-pages", "false", "--encrypt", "1", "p", "1"});
+  CHECK(separate.environment.settings == Settings{{"encrypt", "1"}, {"huge_pages", "false"}});
+  CHECK(separate.program == Words{"p", "1"});
   CHECK(has(refused({"--encrypt=maybe", "p"}), "--encrypt"));
   CHECK(has(refused({"--encrypt=", "p"}), "--encrypt has an empty value"));
   CHECK(has(refused({"--encrypt"}), "no program is given"));
@@ -347,19 +347,21 @@ TEST_CASE("what stands behind = in a config file is one value, as on the command
 TEST_CASE("what is wrong in a config file is named with file, line and key") {
   const test::Sysroot directory;
   const std::string file = directory.path() + "bad.toml";
-  const auto told = [&](const std::string& text) {
+  const auto refusal_of = [&](const std::string& text) {
     directory.write("bad.toml", text);
     return refused({"--config", file, "p"});
   };
-  CHECK(has(told("grace = 1\nfusion_treshold = 3\n"), file + ", line 2: fusion_treshold is not an option of distrun"));
-  CHECK(has(told("fusion_treshold = 3\n"), "did you mean fusion-threshold?"));
-  CHECK(has(told("# a comment\n\nbackend\n"), "line 3: backend has no value"));
-  CHECK(has(told("backend =\n"), "line 1: backend has no value"));
-  CHECK(has(told("backend = \"tcp\"\n\nbackend = \"shm\"\n"), "line 3: backend is given twice, here and in line 1"));
-  CHECK(has(told("fusion_threshold = 1\nfusion-threshold = 1\n"), "line 2: fusion-threshold is given twice"));
-  CHECK(has(told("[section]\n"), "line 1: [section]: a config file has no sections"));
-  CHECK(has(told("x = [A=1,\n B=2\n"), "line 2: the list of x is not closed"));
-  CHECK(has(told("cache_capacity = \"many\"\n"), "cache_capacity in the config file"));
+  CHECK(has(refusal_of("grace = 1\nfusion_treshold = 3\n"),
+            file + ", line 2: fusion_treshold is not an option of distrun"));
+  CHECK(has(refusal_of("fusion_treshold = 3\n"), "did you mean fusion-threshold?"));
+  CHECK(has(refusal_of("# a comment\n\nbackend\n"), "line 3: backend has no value"));
+  CHECK(has(refusal_of("backend =\n"), "line 1: backend has no value"));
+  CHECK(has(refusal_of("backend = \"tcp\"\n\nbackend = \"shm\"\n"),
+            "line 3: backend is given twice, here and in line 1"));
+  CHECK(has(refusal_of("fusion_threshold = 1\nfusion-threshold = 1\n"), "line 2: fusion-threshold is given twice"));
+  CHECK(has(refusal_of("[section]\n"), "line 1: [section]: a config file has no sections"));
+  CHECK(has(refusal_of("x = [A=1,\n B=2\n"), "line 2: the list of x is not closed"));
+  CHECK(has(refusal_of("cache_capacity = \"many\"\n"), "cache_capacity in the config file"));
   directory.write("good.toml", "oversubscribe\nx = [\"A=1\",\n \"B=2\"]\n");
   CHECK(parsed({"--config", directory.path() + "good.toml", "p"}).environment.forwarded.size() == 2);
 }

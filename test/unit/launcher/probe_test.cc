@@ -202,11 +202,11 @@ TEST_CASE("probes that come before the listener knows whose it is wait for it") 
 TEST_CASE("a connection that is dropped without a word is tried again, but not for ever") {
   const JobKey key = JobKey::generate();
   net::Address address{.host = "127.0.0.1"};
-  auto door = net::listen_stream(address);
-  REQUIRE(door.ok());
+  auto listening = net::listen_stream(address);
+  REQUIRE(listening.ok());
   Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(address)}});
   int slammed = 0;
-  run_beside(prober, door->get(), [&] { slammed += net::accept_stream(door->get())->valid() ? 1 : 0; });
+  run_beside(prober, listening->get(), [&] { slammed += net::accept_stream(listening->get())->valid() ? 1 : 0; });
   CHECK(slammed == 8);
   CHECK(has(prober.take_results()[0].failure, "closed before any message"));
 }
@@ -264,14 +264,14 @@ TEST_CASE("strangers on a listener keep nobody out") {
 TEST_CASE("what answers without the key is told apart") {
   const JobKey key = JobKey::generate();
   net::Address address{.host = "127.0.0.1"};
-  auto door = net::listen_stream(address);
-  REQUIRE(door.ok());
+  auto listening = net::listen_stream(address);
+  REQUIRE(listening.ok());
   Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(address)}});
-  std::vector<Fd> guests;
-  run_beside(prober, door->get(), [&] {
-    guests.push_back(*net::accept_stream(door->get()));
+  std::vector<Fd> accepted;
+  run_beside(prober, listening->get(), [&] {
+    accepted.push_back(*net::accept_stream(listening->get()));
     const std::string banner = "SSH-2.0-OpenSSH_9.2 and more, as much as an answer has";
-    ::send(guests.back().get(), banner.data(), banner.size(), MSG_NOSIGNAL);
+    ::send(accepted.back().get(), banner.data(), banner.size(), MSG_NOSIGNAL);
   });
   CHECK(has(prober.take_results()[0].failure, "does not belong to the job"));
 }
@@ -279,10 +279,10 @@ TEST_CASE("what answers without the key is told apart") {
 // Answers like a host of the job, and then passes its end of the connection to `then`.
 struct Answerer {
   Answerer(const JobKey& key, std::function<void(int)> and_then) : words(key, "job"), then(std::move(and_then)) {
-    door = *net::listen_stream(address);
+    listener = *net::listen_stream(address);
   }
   void watch(Poller& poller) {
-    poller.watch(door.get(), POLLIN, [this](short) { asking.push_back(*net::accept_stream(door.get())); });
+    poller.watch(listener.get(), POLLIN, [this](short) { asking.push_back(*net::accept_stream(listener.get())); });
     for (std::size_t i = 0; i < asking.size(); ++i) {
       if (asking[i].valid()) poller.watch(asking[i].get(), POLLIN, [this, i](short) { answer(asking[i]); });
     }
@@ -313,7 +313,7 @@ struct Answerer {
   net::ProbeWords words;
   std::function<void(int)> then;
   net::Address address{.host = "127.0.0.1"};
-  Fd door;
+  Fd listener;
   std::vector<Fd> asking, answered, ignored;
   std::size_t silent_after = 1000;  // answers no more connections than that
 };

@@ -214,12 +214,12 @@ TEST_CASE("processes that cannot be killed are named, whatever they are called")
   REQUIRE(below.size() == 3);
   CHECK(below[1].name == "a) D ((b");
   CHECK(below[1].state == 'D');
-  const auto told = [&](bool (*denied)(pid_t)) { return unkillable(below, proc, denied); };
-  CHECK(told([](pid_t) {
+  const auto report = [&](bool (*denied)(pid_t)) { return unkillable(below, proc, denied); };
+  CHECK(report([](pid_t) {
           return false;
         }).starts_with("these processes still run, because the kernel cannot kill them now"));
-  CHECK(told([](pid_t) { return false; }).ends_with("frozen cgroup: python3 pid 11 of rank 3, a) D ((b pid 12"));
-  const std::string mixed = told([](pid_t pid) { return pid == 12; });
+  CHECK(report([](pid_t) { return false; }).ends_with("frozen cgroup: python3 pid 11 of rank 3, a) D ((b pid 12"));
+  const std::string mixed = report([](pid_t pid) { return pid == 12; });
   CHECK(mixed.starts_with("these processes still run, because they belong to another user"));
   CHECK(mixed.find("sudo kill PID: a) D ((b pid 12; these processes still run, because the kernel") !=
         std::string::npos);
@@ -347,12 +347,12 @@ TEST_CASE("a child is in its cgroup from the first moment, or runs without") {
 
 TEST_CASE("what is left in the cgroup of an owner that is gone is ended, and nothing else") {
   // This place is not where jobs that start at the same time look.
-  const RankCgroup apart = RankCgroup::create("/", "distrun-test-" + std::to_string(::getpid()));
-  if (apart.directory().empty()) SKIP("no cgroup v2 can be made here");
+  const RankCgroup cgroup = RankCgroup::create("/", "distrun-test-" + std::to_string(::getpid()));
+  if (cgroup.directory().empty()) SKIP("no cgroup v2 can be made here");
   const test::Sysroot tree;
   tree.write("proc/self/mounts", "cgroup2 /cgroups cgroup2 rw 0 0\n");
   tree.write("proc/self/cgroup", "0::/\n");
-  std::filesystem::create_directory_symlink(apart.directory(), tree.path() + "cgroups");
+  std::filesystem::create_directory_symlink(cgroup.directory(), tree.path() + "cgroups");
   const RankCgroup mine = RankCgroup::create(tree.path(), rank_cgroup_name("test", ::getpid()));
   REQUIRE_FALSE(mine.directory().empty());
   const std::string abandoned = mine.directory() + "0";  // no process holds its lock

@@ -28,16 +28,16 @@ TEST_CASE("a rank that goes without a word has failed, and only the first failur
 }
 
 TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
-  const auto told = [](Kind kind) {
+  const auto event_for = [](Kind kind) {
     StoreJudge judge;
     return judge.decide({.kind = kind, .rank = 3, .failure = {.cause = "why"}, .missed = {.ranks = {3}}});
   };
-  CHECK(told(Kind::kFailed)->cause == "why");
-  CHECK(told(Kind::kFailed)->kind == JobEvent::Kind::kRankRaised);
-  CHECK(told(Kind::kLeftEarly)->kind == JobEvent::Kind::kRankLeft);
-  CHECK(told(Kind::kStalled)->cause == "blocked the other ranks: why");
-  CHECK_FALSE(told(Kind::kRefused));
-  CHECK_FALSE(told(Kind::kNoProgress));
+  CHECK(event_for(Kind::kFailed)->cause == "why");
+  CHECK(event_for(Kind::kFailed)->kind == JobEvent::Kind::kRankRaised);
+  CHECK(event_for(Kind::kLeftEarly)->kind == JobEvent::Kind::kRankLeft);
+  CHECK(event_for(Kind::kStalled)->cause == "blocked the other ranks: why");
+  CHECK_FALSE(event_for(Kind::kRefused));
+  CHECK_FALSE(event_for(Kind::kNoProgress));
   StoreJudge judge;
   for (const int rank : {0, 1}) CHECK_FALSE(judge.decide({.kind = Kind::kJoined, .rank = rank}));
   CHECK_FALSE(judge.decide({.kind = Kind::kFollows, .rank = 0}));  // it names no rank

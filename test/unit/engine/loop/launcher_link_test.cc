@@ -95,9 +95,9 @@ TEST_CASE("the launcher hears whether a stall is a deadlock") {
   LauncherLink link(&channel, **wait_set, nullptr);
   const Status stall(ErrorInfo{.code = Errc::kTimeout, .message = "all wait", .ranks = {0, 1}});
   link.report_end(stall, true);
-  CHECK(channel.told_deadlock());
+  CHECK(channel.reported_deadlock());
   link.report_end(stall);
-  CHECK_FALSE(channel.told_deadlock());
+  CHECK_FALSE(channel.reported_deadlock());
 }
 
 TEST_CASE("without a launcher there is nobody to tell") {

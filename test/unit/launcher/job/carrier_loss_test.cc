@@ -13,13 +13,13 @@ const CarrierLoss::Where kOnH2{.agent = 2, .rank = 2, .host = "h2"};
 
 CarrierEnd by_signal(int number) { return {.name = "mpirun", .pid = 7, .wait_status = number}; }
 CarrierEnd by_code(int code) { return {.name = "mpirun", .pid = 7, .wait_status = code << 8}; }
-CarrierNews told() { return {.kind = CarrierNews::kAskedToEnd}; }
+CarrierNews asked_to_end() { return {.kind = CarrierNews::kAskedToEnd}; }
 CarrierNews daemon(const std::string& name) { return {.kind = CarrierNews::kDaemonEnded, .name = name, .pid = 9}; }
 RankExited terminated(int rank) { return {.rank = rank, .signal = SIGTERM, .by_agent = true}; }
 
 TEST_CASE("the end of MPI's launcher by a signal is the cause at once", "[carrier_loss]") {
   CarrierLoss loss("head");
-  loss.add_news(told(), kOnH1, kStart);
+  loss.add_news(asked_to_end(), kOnH1, kStart);
   CHECK(loss.keeps(terminated(1), kStart));
   loss.add_news(daemon("orted"), kOnH2, kStart);
   CHECK_FALSE(loss.decide(kStart));
@@ -34,7 +34,7 @@ TEST_CASE("the end of MPI's launcher by a signal is the cause at once", "[carrie
 
 TEST_CASE("a daemon that has gone explains the ends that MPI's launcher then makes", "[carrier_loss]") {
   CarrierLoss loss("head");
-  loss.add_news(told(), kOnH1, kStart);
+  loss.add_news(asked_to_end(), kOnH1, kStart);
   CHECK(loss.keeps(terminated(1), kStart));
   loss.add_news(daemon("orted"), kOnH2, kStart);
   SECTION("MPI's launcher has not ended yet") {}
@@ -82,16 +82,16 @@ TEST_CASE("a daemon that ends its own ranks a while before the others are ended 
 TEST_CASE("a daemon that tells one agent to end, and kills another one before its message has left, is the cause",
           "[carrier_loss]") {
   using std::chrono::milliseconds;
-  const CarrierNews told_by_orted{.kind = CarrierNews::kAskedToEnd, .name = "orted", .pid = 9};
+  const CarrierNews asked_by_orted{.kind = CarrierNews::kAskedToEnd, .name = "orted", .pid = 9};
   const CarrierLoss::Where other{.agent = 3, .rank = 3, .host = "h2"};
   const CarrierNews guard{.kind = CarrierNews::kGuardEnded, .name = "dr-guard", .pid = 5};
   CarrierLoss loss("head");
   if (GENERATE(true, false)) {  // which message comes first
-    loss.add_news(told_by_orted, other, kStart);
+    loss.add_news(asked_by_orted, other, kStart);
     loss.add_news(guard, kOnH2, kStart + milliseconds(4));
   } else {
     loss.add_news(guard, kOnH2, kStart);
-    loss.add_news(told_by_orted, other, kStart + milliseconds(4));
+    loss.add_news(asked_by_orted, other, kStart + milliseconds(4));
   }
   loss.add_news(daemon("orted"), kOnH2, kStart + milliseconds(12));
   CHECK_FALSE(loss.decide(kStart + milliseconds(1005)));
@@ -147,9 +147,9 @@ TEST_CASE("a wrapper that gets SIGCONT and then ends was ended by its daemon", "
 
 TEST_CASE("a rank's own failure before all others are told is the cause", "[carrier_loss]") {
   CarrierLoss loss("head");
-  loss.add_news(told(), kOnH2, kStart);
+  loss.add_news(asked_to_end(), kOnH2, kStart);
   CHECK(loss.keeps({.rank = 2, .exit_code = 3}, kStart));
-  loss.add_news(told(), kOnH1, kStart + std::chrono::seconds(1));
+  loss.add_news(asked_to_end(), kOnH1, kStart + std::chrono::seconds(1));
   CHECK_FALSE(loss.decide(kStart + std::chrono::seconds(3)));
   CHECK(loss.take().front().exit_code == 3);
 }
@@ -168,7 +168,7 @@ TEST_CASE("ends that nothing explains are told as they are", "[carrier_loss]") {
 
 TEST_CASE("a wrapper that was told to end before is no cause", "[carrier_loss]") {
   CarrierLoss loss("head");
-  loss.add_news(told(), kOnH1, kStart);
+  loss.add_news(asked_to_end(), kOnH1, kStart);
   loss.add_news({.kind = CarrierNews::kGuardEnded, .name = "dr-guard", .pid = 5}, kOnH1, kStart);
   loss.wrapper_lost(kOnH1, 0, kStart);
   loss.launcher_ended(by_code(1), kStart + CarrierLoss::kOfWrapper);
@@ -179,7 +179,7 @@ TEST_CASE("a wrapper that was told to end before is no cause", "[carrier_loss]")
 
 TEST_CASE("a rank's own failure makes MPI's launcher end with a code, and is the cause", "[carrier_loss]") {
   CarrierLoss loss("head");
-  loss.add_news(told(), kOnH1, kStart);
+  loss.add_news(asked_to_end(), kOnH1, kStart);
   CHECK(loss.keeps({.rank = 0, .exit_code = 3}, kStart));
   loss.launcher_ended(by_code(3), kStart);
   CHECK_FALSE(loss.decide(kStart + CarrierLoss::kOfRank));
@@ -188,7 +188,7 @@ TEST_CASE("a rank's own failure makes MPI's launcher end with a code, and is the
 
 TEST_CASE("MPI's launcher may end the ranks itself", "[carrier_loss]") {
   CarrierLoss loss("head");
-  loss.add_news(told(), kOnH1, kStart);
+  loss.add_news(asked_to_end(), kOnH1, kStart);
   CHECK(loss.keeps(terminated(1), kStart));
   loss.launcher_ended(by_code(1), kStart);
   const auto found = loss.decide(kStart + CarrierLoss::kOfRank);

@@ -18,10 +18,10 @@ using Answer = Result<Socket>;
 
 TEST_CASE("of two agents of one name that come in the same turn one is refused with a text") {
   const net::JobKey key = net::JobKey::generate();
-  auto door = DialIn::listen("127.0.0.1:0", key);
-  REQUIRE(door.ok());
+  auto dial_in = DialIn::listen("127.0.0.1:0", key);
+  REQUIRE(dial_in.ok());
   const auto agent = [&] {
-    auto fd = net::begin_connect(*net::parse_address(door->address()));
+    auto fd = net::begin_connect(*net::parse_address(dial_in->address()));
     REQUIRE(fd.ok());
     const net::Hello hello{.purpose = std::string(kDialPurpose) + "node1", .job_id = kDialJob};
     return net::SecureConnector(*std::move(fd), false, key, hello);
@@ -35,12 +35,12 @@ TEST_CASE("of two agents of one name that come in the same turn one is refused w
     for (std::size_t i = 0; i < agents.size(); ++i) {
       if (open(i)) answers[i] = agents[i].progress();
     }
-    CHECK(door->wait(2, Clock::now()).code() == Errc::kTimeout);
+    CHECK(dial_in->wait(2, Clock::now()).code() == Errc::kTimeout);
   }
   REQUIRE(answers[0].ok() != answers[1].ok());
   const Answer& refused = answers[0].ok() ? answers[1] : answers[0];
   CHECK(refused.status().message().find("an agent of host node1 is here already") != std::string::npos);
-  CHECK(door->hosts() == std::vector<std::string>{"node1"});
+  CHECK(dial_in->hosts() == std::vector<std::string>{"node1"});
 }
 
 TEST_CASE("the name of an agent is checked like that of any host") {
@@ -55,9 +55,9 @@ TEST_CASE("the name of an agent is checked like that of any host") {
 
 TEST_CASE("an agent that comes when all have come is turned away, on both sides") {
   const net::JobKey key = net::JobKey::generate();
-  auto door = DialIn::listen("127.0.0.1:0", key);
-  REQUIRE(door.ok());
-  const std::string address = door->address();
+  auto dial_in = DialIn::listen("127.0.0.1:0", key);
+  REQUIRE(dial_in.ok());
+  const std::string address = dial_in->address();
   const auto come = [&](const std::string& host, const auto& head) {
     auto fd = net::begin_connect(*net::parse_address(address));
     REQUIRE(fd.ok());
@@ -69,10 +69,10 @@ TEST_CASE("an agent that comes when all have come is turned away, on both sides"
     }
     return answer;
   };
-  const Answer first = come("n1", [&] { static_cast<void>(door->wait(1, Clock::now())); });
+  const Answer first = come("n1", [&] { static_cast<void>(dial_in->wait(1, Clock::now())); });
   REQUIRE(first.ok());
-  REQUIRE(door->wait(1, deadline_after(60)).ok());
-  const auto spawner = door->spawner();
+  REQUIRE(dial_in->wait(1, deadline_after(60)).ok());
+  const auto spawner = dial_in->spawner();
   CHECK(spawner->start("n1", "").ok());
   Poller poller;
   const Answer late = come("n2", [&] {
@@ -109,19 +109,19 @@ TEST_CASE("an agent has the options of distrun") {
 
 TEST_CASE("an agent with a name that no host can have is refused, and named in the end") {
   const net::JobKey key = net::JobKey::generate();
-  auto door = DialIn::listen("127.0.0.1:0", key);
-  REQUIRE(door.ok());
-  auto fd = net::begin_connect(*net::parse_address(door->address()));
+  auto dial_in = DialIn::listen("127.0.0.1:0", key);
+  REQUIRE(dial_in.ok());
+  auto fd = net::begin_connect(*net::parse_address(dial_in->address()));
   REQUIRE(fd.ok());
   net::SecureConnector agent(*std::move(fd), false, key, {.purpose = "agent:n\x1b[2J", .job_id = kDialJob});
   Answer answer = agent.progress();
   Status waited;
   for (const TimePoint deadline = deadline_after(60); answer.ok() && *answer == nullptr && Clock::now() < deadline;) {
-    waited = door->wait(1, Clock::now());
+    waited = dial_in->wait(1, Clock::now());
     answer = agent.progress();
   }
   CHECK(answer.status().message().find("cannot be part of a host name") != std::string::npos);
-  waited = door->wait(1, Clock::now());
+  waited = dial_in->wait(1, Clock::now());
   CHECK(waited.code() == Errc::kTimeout);
   CHECK(waited.message().find("0 of 1 agent has connected; 1 is missing; turned away: agent:n\\x1b[2J") == 0);
 }

@@ -54,12 +54,12 @@ class FakeStore final : public net::StoreServer {
   void progress(TimePoint) override {}
   void publish(const net::JobEvent& event) override { published.push_back(event); }
   bool send_event(int rank, const net::JobEvent& event) override {
-    told.emplace_back(rank, event);
+    sent.emplace_back(rank, event);
     return !absent.contains(rank);
   }
   std::vector<net::StoreNotice> take_notices() override { return std::exchange(notices, {}); }
   std::vector<net::JobEvent> published;
-  std::vector<std::pair<int, net::JobEvent>> told;
+  std::vector<std::pair<int, net::JobEvent>> sent;
   std::set<int> absent;  // these ranks are not connected
   std::vector<net::StoreNotice> notices;
 
@@ -81,7 +81,7 @@ class FakeSpawner : public AgentSpawner {
     return AgentHandle{.process = {}, .pipe = FramePipe(std::move(up->first), std::move(down->second)), .errors = {}};
   }
   // The frames that the host has received since the last call.
-  std::vector<Frame> told(const std::string& host) { return agents.at(host).receive(); }
+  std::vector<Frame> sent_to(const std::string& host) { return agents.at(host).receive(); }
   std::map<std::string, FramePipe> agents;
   std::string unreachable;
 };

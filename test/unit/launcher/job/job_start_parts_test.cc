@@ -32,7 +32,7 @@ struct Tree {
   std::optional<StartHosts> order(std::size_t starter) {
     tree->order_starts(agents[starter], Clock::now());
     agents.flush_all();
-    for (const Frame& frame : spawner.told(agents[starter].host)) {
+    for (const Frame& frame : spawner.sent_to(agents[starter].host)) {
       if (frame.type == static_cast<std::uint8_t>(ToAgent::kStartHosts)) return *decode<StartHosts>(frame.payload);
     }
     return std::nullopt;

@@ -47,18 +47,18 @@ struct Starting {
 TEST_CASE("ranks can start when every host has answered") {
   Starting job(Starting::config_of(kBothHosts));
   job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
-  for (const std::string& host : kBothHosts) CHECK(job.spawner.told(host).empty());
+  for (const std::string& host : kBothHosts) CHECK(job.spawner.sent_to(host).empty());
   job.hear();
-  for (const std::string& host : kBothHosts) CHECK(has(job.spawner.told(host), ToAgent::kPrepare));
+  for (const std::string& host : kBothHosts) CHECK(has(job.spawner.sent_to(host), ToAgent::kPrepare));
   job.answer(0, "m0");
   CHECK(job.start.outcome() == Outcome::kNone);
   CHECK(job.start.deadline());
   job.answer(1, "m1");
   REQUIRE(job.start.outcome() == Outcome::kReady);
   CHECK_FALSE(job.start.deadline());
-  CHECK_FALSE(has(job.spawner.told("a"), ToAgent::kStart));
+  CHECK_FALSE(has(job.spawner.sent_to("a"), ToAgent::kStart));
   job.start.start_ranks();
-  for (const std::string& host : kBothHosts) CHECK(has(job.spawner.told(host), ToAgent::kStart));
+  for (const std::string& host : kBothHosts) CHECK(has(job.spawner.sent_to(host), ToAgent::kStart));
 }
 
 TEST_CASE("hosts are asked for a name of rank 0's host only if its address is an IPv6 address") {
@@ -86,12 +86,12 @@ TEST_CASE("hosts are asked for a name of rank 0's host only if its address is an
   Starting v4(config);
   start(v4, "");
   CHECK(v4.start.outcome() == Outcome::kReady);
-  CHECK_FALSE(has(v4.spawner.told("a"), ToAgent::kResolve));
+  CHECK_FALSE(has(v4.spawner.sent_to("a"), ToAgent::kResolve));
 
   Starting v6(config);
   start(v6, "no way");
   CHECK(v6.start.outcome() == Outcome::kNone);
-  for (const std::string& host : kBothHosts) CHECK(has(v6.spawner.told(host), ToAgent::kResolve));
+  for (const std::string& host : kBothHosts) CHECK(has(v6.spawner.sent_to(host), ToAgent::kResolve));
   const auto answer = frame_of(FromAgent::kResolved, Resolved{.addresses = {{"fd99::1"}}});
   CHECK(accepted(v6.start.on(v6.agents[1], answer)));
   CHECK(v6.start.has_answered(v6.agents[1]));
@@ -166,7 +166,7 @@ TEST_CASE("a host that is not there yet is tried again if the user gave a time")
     job.start.tick(*job.start.deadline());
     CHECK(job.agents[0].state == State::kAsked);
     job.hear();
-    CHECK(has(job.spawner.told("a"), ToAgent::kPrepare));
+    CHECK(has(job.spawner.sent_to("a"), ToAgent::kPrepare));
   }
   SECTION("a login that is refused is not tried again") {
     config.start.patient = true;
@@ -189,14 +189,14 @@ TEST_CASE("a folder or a program that is not there yet is waited for if the user
     job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
     job.agents[0].handle.remote = true;
     job.hear();
-    CHECK(job.spawner.told("a").size() == 1);
+    CHECK(job.spawner.sent_to("a").size() == 1);
     for (int i = 0; i < 2; ++i) {
       refuse(job, true);
       REQUIRE(job.start.outcome() == Outcome::kNone);
       REQUIRE(job.said.size() == 1);
       CHECK(job.said[0] == "program p does not exist on host a. distrun tries it again until --start-timeout is over");
       job.start.tick(*job.start.deadline());
-      CHECK(has(job.spawner.told("a"), ToAgent::kPrepare));
+      CHECK(has(job.spawner.sent_to("a"), ToAgent::kPrepare));
     }
     job.answer(0, "m0");
     CHECK(job.start.outcome() == Outcome::kReady);
@@ -240,10 +240,10 @@ TEST_CASE("hosts that are asked first are prepared when it is known which of the
   REQUIRE(job.agents.size() == 1);
   CHECK(job.agents[0].host == "b");
   CHECK(job.agents[0].state == State::kAsked);
-  const std::vector<Frame> told = job.spawner.told("b");
-  CHECK(told.size() == 2);
-  CHECK(job.spawner.told("a").size() == 1);
-  CHECK(job.spawner.told("a").empty());
+  const std::vector<Frame> frames = job.spawner.sent_to("b");
+  CHECK(frames.size() == 2);
+  CHECK(job.spawner.sent_to("a").size() == 1);
+  CHECK(job.spawner.sent_to("a").empty());
   CHECK(job.spawner.agents.at("a").closed());
   job.answer(0, "m1");
   CHECK(job.start.outcome() == Outcome::kReady);

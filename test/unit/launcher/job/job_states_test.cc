@@ -66,14 +66,14 @@ TEST_CASE("while ranks run, the first that fails ends the job for all") {
   CHECK(job.output.kept_back == std::vector<int>{3});
   REQUIRE(job.store->published.size() == 1);
   CHECK(job.store->published[0].rank == 3);
-  for (const std::string& host : kHosts) CHECK(has(job.spawner.told(host), ToAgent::kStop));
+  for (const std::string& host : kHosts) CHECK(has(job.spawner.sent_to(host), ToAgent::kStop));
 }
 
 TEST_CASE("a rank's last word to the rendezvous is read before its end counts") {
   Started job;
   JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
-  const net::RankFailure told{.cause = "ValueError: x", .tensor = "grad", .place = {.file = "train.py", .line = 8}};
-  job.store->notices = {{.kind = net::StoreNotice::Kind::kFailed, .rank = 2, .failure = told}};
+  const net::RankFailure raised{.cause = "ValueError: x", .tensor = "grad", .place = {.file = "train.py", .line = 8}};
+  job.store->notices = {{.kind = net::StoreNotice::Kind::kFailed, .rank = 2, .failure = raised}};
   CHECK(taken(running.on(job.agents[1], Started::exit_of(2, 1))));
   REQUIRE(job.ranks.verdict().rank_failed());
   const FailureReport failure = *job.ranks.verdict().failure();
@@ -102,7 +102,7 @@ TEST_CASE("the errors of ranks that needed one that left early are kept back") {
   CHECK(job.output.kept_back == std::vector<int>{1});
 }
 
-TEST_CASE("ranks that fail by themselves are told from those that follow from the first cause") {
+TEST_CASE("ranks that fail by themselves are distinguished from those that follow from the first cause") {
   using Relation = Follower::Relation;
   Started job;
   const RaisedException same{.text = "ImportError: x", .place = {.file = "/a/train.py", .line = 1}};
@@ -181,7 +181,7 @@ TEST_CASE("a host that is lost while ranks run is the first cause") {
   CHECK(job.output.kept_back == std::vector<int>{-1});
 }
 
-TEST_CASE("an agent of this machine that has ended is told as what it is") {
+TEST_CASE("an agent of this machine that has ended is reported as what it is") {
   AgentLink here{.host = "a"};
   CHECK(loss_of(here).cause.agent_here);
   here.silence = "it is stopped";
@@ -245,15 +245,15 @@ TEST_CASE("ranks of another host go on when it has answered the head that goes o
   Started job;
   job.agents[1].sign.expect(Clock::now());
   for (const auto& link : job.agents.all()) link->resume();
-  CHECK(has(job.spawner.told("a"), ToAgent::kSignal));
-  CHECK_FALSE(has(job.spawner.told("b"), ToAgent::kSignal));
+  CHECK(has(job.spawner.sent_to("a"), ToAgent::kSignal));
+  CHECK_FALSE(has(job.spawner.sent_to("b"), ToAgent::kSignal));
   job.agents[1].answer({.sent = 5});
-  CHECK_FALSE(has(job.spawner.told("b"), ToAgent::kSignal));
+  CHECK_FALSE(has(job.spawner.sent_to("b"), ToAgent::kSignal));
   job.agents[1].answer({.sent = 6, .ready = true});
-  const std::vector<Frame> told = job.spawner.told("b");
-  REQUIRE(told.size() == 2);
-  CHECK(decode<Alive>(told[0].payload)->sent == 6);
-  CHECK(told[1].type == static_cast<std::uint8_t>(ToAgent::kSignal));
+  const std::vector<Frame> frames = job.spawner.sent_to("b");
+  REQUIRE(frames.size() == 2);
+  CHECK(decode<Alive>(frames[0].payload)->sent == 6);
+  CHECK(frames[1].type == static_cast<std::uint8_t>(ToAgent::kSignal));
 }
 
 TEST_CASE("what carries a lost host from another one is ended there, by the number that it was started under") {
@@ -262,11 +262,11 @@ TEST_CASE("what carries a lost host from another one is ended there, by the numb
   job.agents[1].first_index = 7;
   job.agents[1].starter = 3;
   job.agents.end_carrier(job.agents[0]);
-  CHECK_FALSE(has(job.spawner.told("a"), ToAgent::kHostGone));
+  CHECK_FALSE(has(job.spawner.sent_to("a"), ToAgent::kHostGone));
   job.agents.end_carrier(job.agents[1]);
-  const std::vector<Frame> told = job.spawner.told("a");
-  REQUIRE(told.size() == 1);
-  CHECK(decode<HostGone>(told[0].payload)->index == 7);
+  const std::vector<Frame> frames = job.spawner.sent_to("a");
+  REQUIRE(frames.size() == 1);
+  CHECK(decode<HostGone>(frames[0].payload)->index == 7);
 }
 
 TEST_CASE("why a host is lost is part of its failure, also where that is known later") {

@@ -34,9 +34,9 @@ struct Asked {
   }
   // The last question of this kind that a host received.
   template <class Message>
-  std::optional<Message> told(const std::string& host, ToAgent type) {
+  std::optional<Message> sent_to(const std::string& host, ToAgent type) {
     std::optional<Message> out;
-    for (const Frame& frame : spawner.told(host)) {
+    for (const Frame& frame : spawner.sent_to(host)) {
       if (frame.type == static_cast<std::uint8_t>(type)) out = *decode<Message>(frame.payload);
     }
     return out;
@@ -63,7 +63,7 @@ TEST_CASE("nobody is asked before a rank reports something") {
   const Survey::Found found = job.look(std::chrono::hours(1));
   CHECK_FALSE((found.no_cause || found.blame));
   CHECK_FALSE(job.survey.deadline());
-  CHECK(job.spawner.told("a").empty());
+  CHECK(job.spawner.sent_to("a").empty());
 }
 
 TEST_CASE("agents are asked for states and paths, and the decision has the addresses") {
@@ -71,7 +71,7 @@ TEST_CASE("agents are asked for states and paths, and the decision has the addre
   job.survey.joined(3, 77);
   job.loss(2, 0, LinkEnd::kSilent);
   job.look();
-  const auto question = job.told<AskStates>("b", ToAgent::kAskStates);
+  const auto question = job.sent_to<AskStates>("b", ToAgent::kAskStates);
   REQUIRE(question);
   CHECK(question->listen);
   REQUIRE(question->sessions.size() == 1);
@@ -79,15 +79,15 @@ TEST_CASE("agents are asked for states and paths, and the decision has the addre
   job.answer(0, {.round = question->round, .probe_port = 1000, .ranks = {{0, 1, 'S'}, {1, 2, 'R'}}});
   job.answer(1, {.round = question->round - 1, .probe_port = 9});  // the answer to an earlier question
   job.look();
-  CHECK_FALSE(job.told<Probe>("a", ToAgent::kProbe));
+  CHECK_FALSE(job.sent_to<Probe>("a", ToAgent::kProbe));
   job.answer(1, {.round = question->round, .probe_port = 2000, .ranks = {{2, 3, 'S'}, {3, 77, 'S'}}});
   job.look();
-  const auto probe = job.told<Probe>("b", ToAgent::kProbe);
+  const auto probe = job.sent_to<Probe>("b", ToAgent::kProbe);
   REQUIRE(probe);
   CHECK(probe->host == 1);
   CHECK(probe->limit_ms == 2000);
   CHECK(probe->targets == std::vector<ProbeTarget>{{.host = 0, .candidate = 0, .address = "10.0.0.1:1000"}});
-  CHECK(job.told<Probe>("a", ToAgent::kProbe)->targets.at(0).address == "10.0.0.2:2000");
+  CHECK(job.sent_to<Probe>("a", ToAgent::kProbe)->targets.at(0).address == "10.0.0.2:2000");
   job.probed(0, {{.host = 1, .failure = "no answer", .link = LinkEnd::kSilent}});
   job.probed(1, {{.host = 0}});
   const Survey::Found found = job.look(std::chrono::seconds(1));
@@ -102,7 +102,7 @@ TEST_CASE("states that are asked for a report change nothing in the judgement") 
   Asked job;
   job.survey.joined(3, 77);
   job.survey.ask_states();
-  const auto question = job.told<AskStates>("b", ToAgent::kAskStates);
+  const auto question = job.sent_to<AskStates>("b", ToAgent::kAskStates);
   REQUIRE(question);
   CHECK(question->round == AskStates::kStatesOnly);
   CHECK_FALSE(question->listen);
@@ -124,7 +124,7 @@ TEST_CASE("a slow listener is no broken path, and nobody listens any more when n
   job.probed(0, {{.host = 1, .failure = "it accepts connections but has sent nothing"}});
   job.probed(1, {{.host = 0}});
   CHECK(job.look().no_cause);
-  const auto last = job.told<AskStates>("a", ToAgent::kAskStates);
+  const auto last = job.sent_to<AskStates>("a", ToAgent::kAskStates);
   REQUIRE(last);
   CHECK_FALSE(last->listen);
   job.answer(0, {.round = last->round});
@@ -155,7 +155,7 @@ TEST_CASE("an agent whose ranks have ended is not waited for") {
   job.answer(1, {.round = 1, .probe_port = 2000});
   job.agents[0].state = AgentLink::State::kDone;
   job.look();
-  CHECK(job.told<Probe>("b", ToAgent::kProbe));
+  CHECK(job.sent_to<Probe>("b", ToAgent::kProbe));
   job.agents[1].state = AgentLink::State::kDone;
   const Survey::Found found = job.look(MissedRanks::kExplain);
   REQUIRE(found.blame);
@@ -166,10 +166,10 @@ TEST_CASE("without a key nobody tries paths") {
   Asked job(false);
   job.loss(2, 0, LinkEnd::kClosed);
   job.look();
-  CHECK_FALSE(job.told<AskStates>("a", ToAgent::kAskStates)->listen);
+  CHECK_FALSE(job.sent_to<AskStates>("a", ToAgent::kAskStates)->listen);
   for (const std::size_t host : {0U, 1U}) job.answer(host, {.round = 1});
   job.look();
-  CHECK_FALSE(job.told<Probe>("a", ToAgent::kProbe));
+  CHECK_FALSE(job.sent_to<Probe>("a", ToAgent::kProbe));
   CHECK(job.look(MissedRanks::kExplain).blame);
 }
 

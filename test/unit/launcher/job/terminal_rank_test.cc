@@ -29,12 +29,12 @@ struct OneAgent {
   OneAgent() {
     link.handle = *spawner.start("a", "");
     terminal.open(link);
-    told = spawner.told("a");
+    frames = spawner.sent_to("a");
   }
   FakeSpawner spawner;
   AgentLink link{.host = "a"};
   TerminalRank terminal;
-  std::vector<Frame> told;
+  std::vector<Frame> frames;
 };
 
 TEST_CASE("the rank's agent hears how large the user's terminal is", "[terminal_rank]") {
@@ -46,21 +46,21 @@ TEST_CASE("the rank's agent hears how large the user's terminal is", "[terminal_
   const Fd terminal(slave);
   const StandardInput input(slave);
   OneAgent job;
-  REQUIRE(job.told.size() == 1);
-  CHECK(job.told[0].type == static_cast<std::uint8_t>(ToAgent::kWindow));
-  CHECK(decode<Window>(job.told[0].payload)->rows == 24);
-  CHECK(decode<Window>(job.told[0].payload)->columns == 100);
+  REQUIRE(job.frames.size() == 1);
+  CHECK(job.frames[0].type == static_cast<std::uint8_t>(ToAgent::kWindow));
+  CHECK(decode<Window>(job.frames[0].payload)->rows == 24);
+  CHECK(decode<Window>(job.frames[0].payload)->columns == 100);
   size.ws_row = 50;
   REQUIRE(::ioctl(slave, TIOCSWINSZ, &size) == 0);
   job.terminal.send_window();
-  CHECK(decode<Window>(job.spawner.told("a").at(0).payload)->rows == 50);
+  CHECK(decode<Window>(job.spawner.sent_to("a").at(0).payload)->rows == 50);
 }
 
 TEST_CASE("without a terminal there is nothing to tell", "[terminal_rank]") {
   const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const StandardInput input(null.get());
   OneAgent job;
-  CHECK(job.told.empty());
+  CHECK(job.frames.empty());
   job.terminal.leave();
 }
 

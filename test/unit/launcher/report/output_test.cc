@@ -223,8 +223,8 @@ TEST_CASE_METHOD(OverStuckDisk, "a dead disk is given up a second after the user
   output.tick(start + std::chrono::seconds(1));
   while (!pipes.read(1).empty()) flush(output);
   flush(output);
-  const std::string told = logs.path() + " (--output-dir) takes nothing; what was still to be written there is lost";
-  CHECK(pipes.read(2).find(told) != std::string::npos);
+  const std::string warning = logs.path() + " (--output-dir) takes nothing; what was still to be written there is lost";
+  CHECK(pipes.read(2).find(warning) != std::string::npos);
   CHECK_FALSE(output.pending());
   CHECK(output.lost());
 }
