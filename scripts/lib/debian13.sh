@@ -47,11 +47,16 @@ inside() {
   # shellcheck disable=SC2016
   unshare --mount --pid --fork --kill-child bash -euc '
     root="$1"; clone="$2"; shift 2
+    mount --bind "$root" "$root"
     for folder in sys dev; do mount --rbind "/$folder" "$root/$folder"; done
     mount -t proc proc "$root/proc"
     mount -t tmpfs tmpfs "$root/dev/shm"
     for folder in tmp run; do mount -t tmpfs tmpfs "$root/$folder"; done
-    exec chroot "$root" env -C "$clone" -i HOME=/root TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
+    # Not chroot: nsenter, which hosts in a box use, goes to the root of the namespace.
+    cd "$root"
+    pivot_root . .
+    umount -l .
+    exec env -C "$clone" -i HOME=/root TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
   ' inside "$SYSTEM/root" "$CLONE" "$@"
 }
 
