@@ -112,9 +112,9 @@ enum class RankInput : std::uint8_t { kNone = 0, kPipe = 1, kTerminal = 2 };
 // Which ranks get the user's input.
 struct InputRequest {
   static constexpr int kAll = -1;
-  static constexpr int kNobody = -2;
+  static constexpr int kNoRank = -2;
   int rank = 0;            // or kAll, kNobody
-  int terminal = kNobody;  // this rank has a terminal
+  int terminal = kNoRank;  // this rank has a terminal
   bool named = false;      // --stdin or --tty was given
   bool program = false;    // the program itself comes from standard input, so all ranks get it
   [[nodiscard]] RankInput of(int number) const {

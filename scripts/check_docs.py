@@ -41,7 +41,7 @@ NUMBERS = (
     ("values NUMBER,", "runtime/net/store/store_protocol.h", "kMaxStoreValue"),
     ("the whole table NUMBER.", "runtime/net/store/store_table.h", "kDefaultMaxBytes"),
     ("at most NUMBER characters:", "runtime/net/launchers/spawner_exchange.h", "kMaxSharedText"),
-    ("at most NUMBER numeric addresses", "runtime/net/launchers/meeting.h", "kMaxMeetingAddresses"),
+    ("at most NUMBER numeric addresses", "runtime/net/launchers/store_contact.h", "kMaxContactAddresses"),
 )
 CONSTANT = r"constexpr \S+ {} = (?:std::size_t)?\{{?(\d+)\}}?(?: << (\d+))?;"
 

@@ -140,7 +140,7 @@ void CallOperation::hand_on(const std::string& name) {
       outcome = next->submit(lease);
       if (outcome.code == 0) return lease->watch(handles, next.release());
     }
-    next->tell(std::move(outcome));
+    next->set_outcome(std::move(outcome));
   }
 }
 
@@ -148,7 +148,7 @@ void CallOperation::complete() noexcept {
   const std::unique_ptr<CallOperation> own(this);
   Outcome outcome = take_results();
   hand_on(request_.name);
-  tell(std::move(outcome));
+  set_outcome(std::move(outcome));
 }
 
 CallOperation::Outcome CallOperation::prepare(const xla::CallFrame& frame) {
@@ -269,8 +269,8 @@ xla::Error* CallOperation::make_error(const xla::Api* api, const Outcome& outcom
   return api->error_create(&create);
 }
 
-void CallOperation::tell(Outcome outcome) {
-  if (later_ != nullptr) return later_->tell(std::move(outcome));
+void CallOperation::set_outcome(Outcome outcome) {
+  if (later_ != nullptr) return later_->set_outcome(std::move(outcome));
   if (xla::Error* error = make_error(api_, outcome); error != nullptr) {
     xla::FutureSetError set{.struct_size = sizeof set, .extension = nullptr, .future = future_, .error = error};
     api_->future_set_error(&set);

@@ -74,7 +74,7 @@ class CallOperation final : public bridge::PendingOperation {
   [[nodiscard]] bool done() const;
   Outcome take_results() noexcept;
   [[nodiscard]] Outcome take_gathered(std::size_t index, const distrun_result& result) const;
-  void tell(Outcome outcome);
+  void set_outcome(Outcome outcome);
 
   const xla::Api* api_;
   CudaStream stream_;   // only on a GPU
@@ -92,7 +92,7 @@ class CallOperation final : public bridge::PendingOperation {
 // An outcome that the handler waits for. A std::promise would allocate memory if it were destroyed without an outcome.
 class CallOperation::Later {
  public:
-  void tell(Outcome outcome) {
+  void set_outcome(Outcome outcome) {
     const std::lock_guard lock(mutex_);  // held to the end: the waiting thread frees this object
     outcome_ = std::move(outcome);
     ready_.notify_one();

@@ -128,14 +128,14 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             logs[name] = one / len(received) if one.ndim else float(one) / len(received)
 
 
-def _refuse_other_epochs(everybodys: dict[int, Any]) -> None:
+def _refuse_other_epochs(by_rank: dict[int, Any]) -> None:
     """Raises ValueError if ranks are in different epochs. They would have other learning rates, and end at other
     times."""
     rank = basics.rank()
-    if odd := [other for other, epoch in everybodys.items() if epoch != everybodys[rank]]:
+    if differing := [other for other, epoch in by_rank.items() if epoch != by_rank[rank]]:
         raise ValueError(
-            f"rank {rank} is at the end of epoch {everybodys[rank]}, and rank {odd[0]} at the end of epoch "
-            f"{everybodys[odd[0]]} (counted from 0). Give fit() the same initial_epoch on all ranks. If only rank 0 "
+            f"rank {rank} is at the end of epoch {by_rank[rank]}, and rank {differing[0]} at the end of epoch "
+            f"{by_rank[differing[0]]} (counted from 0). Give fit() the same initial_epoch on all ranks. If only rank 0 "
             "knows it, from a checkpoint, send it: initial_epoch = int(hvd.broadcast(initial_epoch, 0))."
         )
 
@@ -150,16 +150,16 @@ def _numbers(value: Any) -> Any:
         return None
 
 
-def _averaged(everybodys: dict[int, dict[str, list[int] | None]]) -> list[str]:
+def _averaged(by_rank: dict[int, dict[str, list[int] | None]]) -> list[str]:
     """Returns the names of the metrics to average, from all ranks' shapes. All ranks get the same result."""
-    own = everybodys[basics.rank()]
-    scalars = {rank: {name: shape == [] for name, shape in its.items()} for rank, its in everybodys.items()}
-    if odd := [rank for rank, its in scalars.items() if its != scalars[basics.rank()]]:
+    own = by_rank[basics.rank()]
+    scalars = {rank: {name: shape == [] for name, shape in its.items()} for rank, its in by_rank.items()}
+    if differing := [rank for rank, its in scalars.items() if its != scalars[basics.rank()]]:
         raise ValueError(
-            f"the ranks have different metrics: rank {basics.rank()} has {_text(own)}, rank {odd[0]} has "
-            f"{_text(everybodys[odd[0]])}. Give all ranks the same metrics and validation data."
+            f"the ranks have different metrics: rank {basics.rank()} has {_text(own)}, rank {differing[0]} has "
+            f"{_text(by_rank[differing[0]])}. Give all ranks the same metrics and validation data."
         )
-    unlike = [name for name, shape in own.items() if any(its[name] != shape for its in everybodys.values())]
+    unlike = [name for name, shape in own.items() if any(its[name] != shape for its in by_rank.values())]
     if unlike:
         warnings.warn(
             f"metrics with different shapes on the ranks are not averaged: {', '.join(unlike)}. Each rank keeps its "

@@ -161,12 +161,12 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
         build(optimizer, model.trainable_variables)
         state = [*_state_of(optimizer), *_passes_of(optimizer, model.trainable_variables)]
     seeds = _seeds_of(model, local)
-    others, everybodys = _others_built_alike(model, optimizer, [as_array(one).tolist() for one in seeds])
+    others, by_rank = _others_built_alike(model, optimizer, [as_array(one).tolist() for one in seeds])
     for one in others:
         state += _state_of(one)
     given = [(one, path_of(one)) for one in model.weights] + [(one, path_of(one, slot_path)) for one in state]
     _broadcast([(one, path) for one, path in given if id(one) not in local], root_rank)
-    _set_seeds(model, seeds, everybodys[int(root_rank)], root_rank)
+    _set_seeds(model, seeds, by_rank[int(root_rank)], root_rank)
 
 
 def _seeds_of(model: Any, local: Collection[int]) -> list[Any]:
@@ -223,9 +223,9 @@ def _others_built_alike(model: Any, optimizer: Any, seeds: list[Any]) -> tuple[l
     others = {path: one for path, one in found.items() if one is not optimizer and with_all_ranks(one)}
     # A rank without other optimizers takes part too, since the others may have some.
     sizes = {path: len(variables_of(one)) for path, one in others.items()}
-    everybodys = allgather_object((sizes, seeds), "broadcast_model")
-    first, _ = everybodys[0]
-    for rank, (its, _) in enumerate(everybodys):
+    by_rank = allgather_object((sizes, seeds), "broadcast_model")
+    first, _ = by_rank[0]
+    for rank, (its, _) in enumerate(by_rank):
         if its != first:
             path = next(one for one in {**first, **its} if its.get(one) != first.get(one))
             raise ValueError(
@@ -233,7 +233,7 @@ def _others_built_alike(model: Any, optimizer: Any, seeds: list[Any]) -> tuple[l
                 f"{rank}. Build it on all ranks before fit(), with the variables that it trains: "
                 f"model.{path}.build(variables). If only some ranks use it, give it a process_set of these ranks."
             )
-    return list(others.values()), [seeds for _, seeds in everybodys]
+    return list(others.values()), [seeds for _, seeds in by_rank]
 
 
 def load_model(

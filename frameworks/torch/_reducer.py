@@ -70,7 +70,7 @@ class Reducer(Sharing):
         self._marked_in = -1  # the backward pass that marks these at its end
         self._flights: list[tuple[Handle[None], list[Slot]]] = []
         self._sparse: list[Slot] = []
-        self._unsettled: list[Slot] = []  # gradients whose scale the ranks still have to agree on
+        self._awaiting_scale: list[Slot] = []  # gradients whose scale the ranks still have to agree on
         self._feedback = feedback_kind(options.compression, options.op)
         self._overlaps = _session.overlaps(_session.world())
         self._array: ctypes.Array[_abi.OpStruct] = (_abi.OpStruct * 64)()
@@ -186,7 +186,7 @@ class Reducer(Sharing):
                 self._queue(slot)
         given_up = self._prepare_rest()
         self._flush()
-        self._settle()
+        self._send_agreed()
         while self._flights:
             handle, slots = self._flights[0]
             self._for_each(slots, functools.partial(self._write_back, handle))
@@ -236,7 +236,7 @@ class Reducer(Sharing):
                 slot.feedback.forget()
 
     def _drop_all(self) -> None:
-        self._flights, self._ready, self._ready_bytes, self._sparse, self._unsettled = [], [], 0, [], []
+        self._flights, self._ready, self._ready_bytes, self._sparse, self._awaiting_scale = [], [], 0, [], []
         self._asked, self._agreed, self._failure = None, False, None
         self._by_memory.clear()
         self._forget(self._slots)
@@ -387,7 +387,7 @@ class Reducer(Sharing):
         try:
             self._hand_over(slot)
         except BaseException as error:
-            if not any(slot in ready for ready in (self._ready, self._sparse, self._unsettled)):
+            if not any(slot in ready for ready in (self._ready, self._sparse, self._awaiting_scale)):
                 slot.grad = None
             if isinstance(error, errors.DistrunError):
                 slot.tries = _TRIES  # another try would give the same error
@@ -408,21 +408,21 @@ class Reducer(Sharing):
             name = f"{self._prefix}{slot.name}.largest"
             what = call(Kind.ALLREDUCE, name, options.process_set, reduce=ReduceOp.MAX)
             slot.agreement = collective.same_size([slot.feedback.largest(grad.detach())], what, in_place=True)
-            self._unsettled.append(slot)
+            self._awaiting_scale.append(slot)
         else:
             self._send(slot, 0.0)
         slot.mark(grad)
         if slot.shared:
             self._shared.append(slot)
 
-    def _settle(self) -> None:
+    def _send_agreed(self) -> None:
         """Sends the gradients whose scale the ranks have agreed on."""
 
         def send(slot: Slot) -> None:
             assert slot.agreement is not None
             self._send(slot, float(slot.agreement.wait()))
 
-        self._for_each(self._unsettled, send)
+        self._for_each(self._awaiting_scale, send)
         self._flush()
 
     def _finish_sparse(self) -> None:

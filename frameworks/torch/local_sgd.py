@@ -207,15 +207,15 @@ class PeriodicAverage:
             for name, tensor in pairs
             if name not in always
         }
-        everybodys = allgather_object(list(own), self._name("state"), self._process_set)
-        if len(everybodys) != self._process_set.size():
+        by_rank = allgather_object(list(own), self._name("state"), self._process_set)
+        if len(by_rank) != self._process_set.size():
             raise errors.InvalidArgument(
-                f"periodic_average: only {len(everybodys)} of the {self._process_set.size()} ranks average, because "
+                f"periodic_average: only {len(by_rank)} of the {self._process_set.size()} ranks average, because "
                 "the others have called join(). Make the same number of steps on all ranks, or call average() on all "
                 "ranks before join()."
             )
-        _same_ways(everybodys)
-        common = always.union(own[what] for what in set(own).intersection(*everybodys))
+        _same_ways(by_rank)
+        common = always.union(own[what] for what in set(own).intersection(*by_rank))
         both: tuple[Named, Named] = [], []
         for name, tensor in pairs:
             if name in common:
@@ -256,9 +256,9 @@ def _as_it_travels(tensor: torch.Tensor) -> torch.Tensor:
     return real if real.dtype in CODES else real.view(_BYTES[real.itemsize])
 
 
-def _same_ways(everybodys: list[list[tuple[Any, ...]]]) -> None:
+def _same_ways(by_rank: list[list[tuple[Any, ...]]]) -> None:
     ways: dict[str, str] = {}
-    for how, name, *_ in (one for rows in everybodys for one in rows):
+    for how, name, *_ in (one for rows in by_rank for one in rows):
         if ways.setdefault(name, how) != how:
             raise errors.InvalidArgument(
                 f"periodic_average: the buffer {name} is {ways[name]!r} on one rank and {how!r} on another. Pass the "

@@ -138,7 +138,7 @@ def poll(handle: Handle[Any]) -> bool:
     """Returns True once the operation is complete: synchronize() will not block, and its tensors may be changed."""
     complete = checked(handle).poll()
     if complete:
-        handle.settle_if_complete()  # checks for changes that came too early
+        handle.resolve_if_complete()  # checks for changes that came too early
     return complete
 
 

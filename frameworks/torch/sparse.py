@@ -74,9 +74,9 @@ def of_entries(rows: torch.Tensor, values: torch.Tensor, shape: torch.Size, what
         low, high = torch.stack(torch.aminmax(rows, dim=0)).tolist()
         for dimension, size in enumerate(shape[: len(low)]):
             if low[dimension] < 0 or high[dimension] >= size:
-                odd = low[dimension] if low[dimension] < 0 else high[dimension]
+                wrong = low[dimension] if low[dimension] < 0 else high[dimension]
                 raise errors.InvalidArgument(
-                    f"{what} has an entry at {odd} in dimension {dimension}, outside its shape {tuple(shape)}. To "
+                    f"{what} has an entry at {wrong} in dimension {dimension}, outside its shape {tuple(shape)}. To "
                     "find the rank, create it with check_invariants=True on every rank. If no rank has sent it, a "
                     "fault of the network or somebody else has changed it.",
                     tensor=name,
@@ -95,10 +95,10 @@ def _same_shapes(name: str | None, shapes: list[list[int]], present: tuple[int, 
     if all(one == shapes[0] for one in shapes):
         return
     ranks = [rank for rank, rows in zip(process_set.ranks or (), present, strict=True) if rows]
-    odd = next(place for place, one in enumerate(shapes) if one != shapes[0])
+    wrong = next(place for place, one in enumerate(shapes) if one != shapes[0])
     raise errors.Mismatch(
         f"the sparse tensor {name or 'without a name'} has the shape {tuple(shapes[0])} on rank {ranks[0]} and "
-        f"{tuple(shapes[odd])} on rank {ranks[odd]}. Pass the same shape on every rank.",
+        f"{tuple(shapes[wrong])} on rank {ranks[wrong]}. Pass the same shape on every rank.",
         tensor=name or "",
-        ranks=[ranks[odd]],
+        ranks=[ranks[wrong]],
     )

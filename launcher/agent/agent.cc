@@ -144,7 +144,7 @@ void Agent::prepare(const Prepare& order) {
   ending_ = Ending(duration_of(order.grace));
   const auto answer = preparation_.prepare(order, process_environment(), mpi_.variables);
   if (const auto* why = std::get_if<Refused>(&answer)) {
-    if (order.patient && why->may_come) return head_.send(FromAgent::kRefused, *why);
+    if (order.keep_trying && why->may_come) return head_.send(FromAgent::kRefused, *why);
     return refuse(why->exit_code, why->text);
   }
   // The lease starts only now, after the search for modules, which may take long. The head counts from the moment when
@@ -270,7 +270,7 @@ void Agent::rank_ended(RankProcess& rank, int status, bool out_of_memory) {
     message.exit_code = WEXITSTATUS(status);
   }
   message.out_of_memory = out_of_memory && !message.by_agent;
-  if (!ranks_.dismissed(rank.rank())) {
+  if (!ranks_.not_needed(rank.rank())) {
     failed(message.signal != 0 ? kSignalBase + message.signal : message.exit_code);
   }
   head_.send(FromAgent::kExited, message);
@@ -298,7 +298,7 @@ void Agent::head_lost() {
 
 // Ends the ranks when the lease is over. If the connection still works, the refusal tells the head why.
 void Agent::check_lease() {
-  if (!head_.beat(boot_time())) return;
+  if (!head_.send_heartbeat(boot_time())) return;
   terminated_ = true;
   refuse(below_.started ? kHostLost : kUnusable,
          "host " + preparation_.job().host + " has heard nothing from the launcher for " +
@@ -344,7 +344,7 @@ void Agent::act(const Ending::Actions& actions) {
   if (actions.kill_all) {
     kill_everything();
     // Some processes cannot be killed at once. This message tells the head that the agent still tries.
-    head_.send(FromAgent::kAlive, Beat{});
+    head_.send(FromAgent::kAlive, Heartbeat{});
   }
   if (actions.give_up) head_.note("host " + preparation_.job().host + ": " + unkillable(descendants()));
   done_ = actions.done || actions.give_up;

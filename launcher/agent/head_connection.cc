@@ -28,7 +28,7 @@ void HeadConnection::on(const Alive& word, BootTime now) {
   show_end();
 }
 
-bool HeadConnection::beat(BootTime now) {
+bool HeadConnection::send_heartbeat(BootTime now) {
   if (pipe_.closed()) return false;
   if (lease_.over(now)) {
     if (over_ && now >= *over_ + kLastWords) pipe_.abandon();
@@ -65,7 +65,7 @@ void HeadConnection::drain(Poller& poller, const std::function<void()>& on_reada
     if (pipe_.is_connection()) poller.watch(pipe_.in(), POLLIN, [&on_readable](short) { on_readable(); });
     if (pipe_.wants_write()) poller.watch(pipe_.out(), POLLOUT, [this](short) { pipe_.flush(); });
     if (!poller.wait(deadline()).ok()) return;
-    beat(boot_time());
+    send_heartbeat(boot_time());
   }
 }
 

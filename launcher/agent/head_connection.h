@@ -44,8 +44,8 @@ class HeadConnection {
   [[nodiscard]] const Lease& lease() const { return lease_; }
   // Sends a sign of life if one is due. Returns true once, when the lease is over. Messages queued until one second
   // after that (kLastWords) are still sent.
-  bool beat(BootTime now);
-  // When beat() must be called.
+  bool send_heartbeat(BootTime now);
+  // When send_heartbeat() must be called.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
   void watch(Poller& poller, const std::function<void()>& on_readable);

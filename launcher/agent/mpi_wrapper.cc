@@ -149,8 +149,8 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   // The wait is as long as the head allows for the start of all wrappers: MPI's launcher passes the key on only when
   // all have started.
   const std::string limit = words.empty() ? "" : words.front();
-  const auto patience = parse_number(limit, 1, kLongestWait);
-  if (!patience) {
+  const auto key_wait = parse_number(limit, 1, kLongestWait);
+  if (!key_wait) {
     return unusable(in_quotes(limit) +
                     " is not a number of seconds: the launcher has another version of distrun. Install the "
                     "same version on all hosts");
@@ -164,7 +164,7 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   if (by_pmi) keys.launcher = *net::other_launcher(environment);
   if (!keys.launcher || keys.launcher->rank == 0) {
     const auto found = key_of_parent();
-    const auto key = found ? Result<net::JobKey>(*found) : read_key(*patience);
+    const auto key = found ? Result<net::JobKey>(*found) : read_key(*key_wait);
     if (!key.ok()) return unusable("MPI's launcher did not pass on the key of the job: " + key.status().message());
     keys.own = *key;
   }
@@ -181,7 +181,7 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   // MPI's launcher kills the process group that it started. In a new session this process survives that and still
   // cleans up.
   ::setsid();
-  const auto key = keys.launcher ? keys.share(*patience) : Result<net::JobKey>(*keys.own);
+  const auto key = keys.launcher ? keys.share(*key_wait) : Result<net::JobKey>(*keys.own);
   if (!key.ok()) return unusable("MPI's launcher did not pass on the key of the job: " + key.status().message());
   auto socket =
       dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kMpiDialSeconds));

@@ -31,7 +31,7 @@ class Ranks {
   // Marks the rank of this process as ended and returns it. Null if the process is no rank.
   RankProcess* reaped(pid_t pid);
   // True if the head killed this rank alone, because the job does not need it any more.
-  [[nodiscard]] bool dismissed(int rank) const { return not_needed_.contains(rank); }
+  [[nodiscard]] bool not_needed(int rank) const { return not_needed_.contains(rank); }
 
   void signal(const SignalRanks& order);
   void kill();

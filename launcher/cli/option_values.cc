@@ -150,7 +150,7 @@ Status read_stdin(const std::string& option, const std::string& text, InputReque
   if (!rank && text != "all" && text != "none") {
     return {Errc::kInvalidArgument, option + " " + text + " is not valid: write none, all or the number of a rank"};
   }
-  out.rank = rank.value_or(text == "all" ? InputRequest::kAll : InputRequest::kNobody);
+  out.rank = rank.value_or(text == "all" ? InputRequest::kAll : InputRequest::kNoRank);
   return {};
 }
 
@@ -227,12 +227,12 @@ Status read_choice(const std::string& option, const std::string& text, TagStyle&
 Status complete_options(const std::set<std::string>& given, Options& out) {
   DISTRUN_RETURN_IF_ERROR(check_hosts(given, out.hosts));
   InputRequest& input = out.output.input;
-  input.named = given.contains("--stdin") || input.terminal != InputRequest::kNobody;
-  if (input.terminal != InputRequest::kNobody) {
+  input.named = given.contains("--stdin") || input.terminal != InputRequest::kNoRank;
+  if (input.terminal != InputRequest::kNoRank) {
     if (given.contains("--stdin")) {
       return {Errc::kInvalidArgument, "leave out --stdin: with --tty, the rank with the terminal gets the input"};
     }
-    input.rank = InputRequest::kNobody;
+    input.rank = InputRequest::kNoRank;
   }
   DISTRUN_RETURN_IF_ERROR(complete_frameworks(out.frameworks));
   // With several GPUs per rank, a rank could not tell its own GPUs by its local rank.

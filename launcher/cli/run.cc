@@ -102,7 +102,7 @@ void take_settings(const Environment& variables, JobConfig& config) {
   // Applies only if the user set it. The default is longer than most users want to wait for a host that hangs.
   if (report->sources.at("start_timeout") == "default") return;
   config.start.answer = duration_of(report->settings.start_timeout);
-  config.start.patient = true;
+  config.start.keep_trying = true;
 }
 
 // A job, or the result of one that ended before it began.

@@ -307,9 +307,9 @@ void Job::receive(AgentLink& agent) {
 void Job::handle(AgentLink& agent, const Frame& frame) {
   switch (static_cast<FromAgent>(frame.type)) {
     case FromAgent::kAlive: {
-      const auto beat = decode<Beat>(frame.payload);
-      if (!beat.ok()) return ranks_.break_off(exit_code::kInternal, beat.status().message());
-      return agent.answer(*beat);
+      const auto heartbeat = decode<Heartbeat>(frame.payload);
+      if (!heartbeat.ok()) return ranks_.break_off(exit_code::kInternal, heartbeat.status().message());
+      return agent.answer(*heartbeat);
     }
     case FromAgent::kNote:
       return screen_.print(printable_lines(net::as_text(frame.payload)));

@@ -21,7 +21,7 @@ void fields(V& v, net::Ref<V, Prepare> m) {
     if (m.protocol != kAgentProtocol) return v.skip_rest();
   }
   v.text(m.job_id, kMaxText)
-      .text(m.sysroot, kMaxText)(m.ports, m.grace, m.preempt_signal, m.probe, m.ask, m.patient, m.lease);
+      .text(m.sysroot, kMaxText)(m.ports, m.grace, m.preempt_signal, m.probe, m.ask, m.keep_trying, m.lease);
   v.nested(m.common, kMaxFramePayload, "the job");
 }
 
@@ -95,7 +95,7 @@ void fields(V& v, net::Ref<V, Stop> m) {
 }
 
 template <class V>
-void fields(V& v, net::Ref<V, Beat> m) {
+void fields(V& v, net::Ref<V, Heartbeat> m) {
   v(m.sent, m.ready);
 }
 
@@ -191,7 +191,7 @@ DISTRUN_AGENT_MESSAGE(StreamBytes, "output")
 DISTRUN_AGENT_MESSAGE(Credit, "credit")
 DISTRUN_AGENT_MESSAGE(SignalRanks, "signal")
 DISTRUN_AGENT_MESSAGE(Stop, "stop")
-DISTRUN_AGENT_MESSAGE(Beat, "sign of life")
+DISTRUN_AGENT_MESSAGE(Heartbeat, "sign of life")
 DISTRUN_AGENT_MESSAGE(Alive, "alive")
 DISTRUN_AGENT_MESSAGE(Window, "window")
 DISTRUN_AGENT_MESSAGE(StartHosts, "start hosts")

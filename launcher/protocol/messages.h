@@ -73,7 +73,7 @@ struct Prepare {
   std::int32_t preempt_signal = 0;  // the agent only reports this signal to the head; 0: none
   bool probe = false;               // list this host's addresses and listen for probes
   bool ask = false;                 // report only the host's topology; another Prepare follows
-  bool patient = false;             // if it refuses for what may pass, stay: the same order comes again
+  bool keep_trying = false;         // if it refuses for what may pass, stay: the same order comes again
   JobCommon common;
 };
 
@@ -143,7 +143,7 @@ struct Stop {
 };
 
 // An agent's sign of life. With a lease, it comes every second.
-struct Beat {
+struct Heartbeat {
   std::int64_t sent = 0;  // time on the agent's clock (BootTime), returned in the answer; 0: no answer wanted
   bool ready = false;     // sent after a kResume of the head
 };

@@ -12,7 +12,7 @@ constexpr Duration kTimeLimit = std::chrono::seconds(5);
 // If the user wants an end, distrun gives it up after this time.
 constexpr Duration kLastTimeLimit = std::chrono::seconds(1);
 
-Duration patience(DestinationWatch::Phase phase) { return phase.ending_soon ? kLastTimeLimit : kTimeLimit; }
+Duration time_limit(DestinationWatch::Phase phase) { return phase.ending_soon ? kLastTimeLimit : kTimeLimit; }
 
 }  // namespace
 
@@ -44,7 +44,7 @@ DestinationWatch::SlowText DestinationWatch::slow(const DestinationState& state,
                     (phase.finished ? "" : "; ranks go on")};
   }
   if (!since_) since_ = now;
-  if (now < *since_ + patience(phase)) return {};
+  if (now < *since_ + time_limit(phase)) return {};
   if (phase.ending_soon) {
     *this = DestinationWatch(name_, gone_);
     loss_reported_ = gone_reported_ = true;
@@ -66,7 +66,7 @@ std::string DestinationWatch::stuck_text(bool is_file, Phase phase) const {
 
 std::optional<TimePoint> DestinationWatch::deadline(Phase phase) const {
   if (!since_ || (stuck_reported_ && !phase.ending_soon)) return std::nullopt;
-  return *since_ + patience(phase);
+  return *since_ + time_limit(phase);
 }
 
 }  // namespace distrun::launcher

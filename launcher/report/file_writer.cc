@@ -33,7 +33,7 @@ struct FileWriter::State {
 
   std::vector<File> files;  // used by the thread only
   Duration retry;           // constant
-  Settle settle;            // constant
+  Flush flush;              // constant
   Fd wake;                  // constant; readable when a batch has been written
   Mutex mutex;
   std::condition_variable_any changed;
@@ -79,7 +79,7 @@ void FileWriter::State::put(const Part& part) {
   }
   file.dropped += left.size();
   took(left.size());
-  if (part.last && settle(file.fd.get()) != 0) failed({.file = part.file, .error = errno});
+  if (part.last && flush(file.fd.get()) != 0) failed({.file = part.file, .error = errno});
 }
 
 void FileWriter::State::empty(std::size_t number) {
@@ -143,16 +143,16 @@ void FileWriter::run(State& state) {
 
 // Closing any descriptor of the file reports such errors. The file's own descriptor stays open, since a message about a
 // fault may still be written there.
-int FileWriter::settle(int fd) {
+int FileWriter::flush(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   return copy < 0 ? 0 : ::close(copy);
 }
 
-Result<std::unique_ptr<FileWriter>> FileWriter::create(std::vector<Fd> files, Duration retry, Settle settle) {
+Result<std::unique_ptr<FileWriter>> FileWriter::create(std::vector<Fd> files, Duration retry, Flush flush) {
   auto state = std::make_shared<State>();
   for (Fd& fd : files) state->files.push_back({.fd = std::move(fd)});
   state->retry = retry;
-  state->settle = settle;
+  state->flush = flush;
   state->wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state->wake.valid()) return errno_status("eventfd", errno);
   std::unique_ptr<FileWriter> writer(new FileWriter(state));  // the constructor is private

@@ -44,11 +44,11 @@ class FileWriter {
 
   // Returns 0, or -1 and errno. File systems that delay writes (NFS) report some errors, such as a quota, only when a
   // descriptor is closed.
-  using Settle = int (*)(int fd);
-  static int settle(int fd);
+  using Flush = int (*)(int fd);
+  static int flush(int fd);
 
   static Result<std::unique_ptr<FileWriter>> create(std::vector<Fd> files, Duration retry = kRetry,
-                                                    Settle settle = &FileWriter::settle);
+                                                    Flush flush = &FileWriter::flush);
   // Does not wait for a disk. The thread still writes the batch it has, if the process lives long enough.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
@@ -58,7 +58,7 @@ class FileWriter {
   // if it is, then watch(). After watch() the end of the current batch wakes the loop.
   void look();
   void write(std::vector<Part> batch);
-  // No more text will come. Does nothing while a batch is being written. Then settles the files, and writes the line
+  // No more text will come. Does nothing while a batch is being written. Then flushes the files, and writes the line
   // about dropped text at once.
   void finish();
   void watch(Poller& poller);

@@ -18,9 +18,9 @@ Status collect(const std::string& step, const Status& mine, const GroupSpec& gro
   Status silent;
   for (std::size_t i = 1; i < group.members.size(); ++i) {
     const std::string who = "rank " + std::to_string(group.members[i]);
-    const Result<std::string> said = store.get(step + "/" + std::to_string(i), deadline);
-    if (!said.ok() && silent.ok()) silent = said.status().with_context(who);
-    const Status theirs = said.ok() ? status_of(*said) : Status();
+    const Result<std::string> blob = store.get(step + "/" + std::to_string(i), deadline);
+    if (!blob.ok() && silent.ok()) silent = blob.status().with_context(who);
+    const Status theirs = blob.ok() ? status_of(*blob) : Status();
     if (!theirs.ok() && failed.ok()) failed = theirs.with_context(who);
   }
   return failed.ok() ? silent : failed;

@@ -43,9 +43,9 @@ Result<std::vector<MemberPlace>> exchange_places(const std::string& step, const 
   }
   std::vector<MemberPlace> places = {mine};
   for (std::size_t i = 1; i < size; ++i) {
-    const auto said = store.get(step + "/" + std::to_string(i), deadline);
-    if (!said.ok()) return said.status().with_context("waiting for rank " + std::to_string(group.members[i]));
-    const auto one = unpacked(*said, 1);
+    const auto blob = store.get(step + "/" + std::to_string(i), deadline);
+    if (!blob.ok()) return blob.status().with_context("waiting for rank " + std::to_string(group.members[i]));
+    const auto one = unpacked(*blob, 1);
     if (!one.ok()) return one.status();
     places.push_back(one->front());
   }

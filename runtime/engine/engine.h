@@ -41,7 +41,7 @@ class BackendProvider {
   virtual Result<std::vector<std::unique_ptr<backend::Backend>>> make(int process_set,
                                                                       const std::vector<int>& members) = 0;
   // Called on the set's first rank when all members have reported whether they could make the set.
-  virtual void settled(int /*process_set*/) {}
+  virtual void set_decided(int /*process_set*/) {}
   // Called when the set's backends have been destroyed.
   virtual void gone(int /*process_set*/) {}
 };

@@ -133,7 +133,7 @@ Status Follower::follow(entry::EndCall& end) {
   if (call.kind == Call::Kind::kRemoveSet && !end.result.ok()) {
     if (const ProcessSet* set = sets_.find(call.set)) table_.open_set(call.set, set->members);
   }
-  if (added && call.ranks.front() == options_.world.rank) options_.backends->settled(end.set);
+  if (added && call.ranks.front() == options_.world.rank) options_.backends->set_decided(end.set);
   taken->ticket->finish(end.result, end.result.ok() ? end.set : -1);
   ++changes_;
   news_.change_and_wake();

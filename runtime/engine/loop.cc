@@ -467,8 +467,8 @@ bool EngineLoop::check_health() {
   // An operation of this rank ran out of memory or got unusable memory, and no peer's end is the reason.
   const bool memory = verdict->code == Errc::kOutOfMemory || verdict->own_memory;
   const bool own = memory && verdict->ranks.empty();
-  const bool nobody = !own && verdict->ranks.empty();
-  if (nobody) launcher_.report_operation(Status(*verdict));
+  const bool no_rank = !own && verdict->ranks.empty();
+  if (no_rank) launcher_.report_operation(Status(*verdict));
   own ? fail_here(*verdict) : fail(Status(*verdict), true);
   return true;
 }

@@ -16,8 +16,8 @@ void Pacing::longer() { spin_budget_ = std::min(spin_budget_ * 2, kMostSpin); }
 void Pacing::shorter() { spin_budget_ = std::max(spin_budget_ / 2, kLeastSpin); }
 
 void Pacing::moved() {
-  if (patience_.yields > 0) longer();
-  patience_ = {};
+  if (spin_state_.yields > 0) longer();
+  spin_state_ = {};
 }
 
 Pacing::Pause Pacing::pause(const Work& work, TimePoint deadline) {
@@ -32,8 +32,8 @@ Pacing::Pause Pacing::pause(const Work& work, TimePoint deadline) {
 Pacing::Pause Pacing::yield(TimePoint deadline) {
   const TimePoint now = Clock::now();
   if (deadline <= now) return {};
-  if (patience_.yields == 0) patience_.until = now + spin_budget_;
-  if (++patience_.yields > kLeastYields && now >= patience_.until) {
+  if (spin_state_.yields == 0) spin_state_.until = now + spin_budget_;
+  if (++spin_state_.yields > kLeastYields && now >= spin_state_.until) {
     shorter();
     return {};
   }
@@ -43,8 +43,8 @@ Pacing::Pause Pacing::yield(TimePoint deadline) {
 
 Pacing::Pause Pacing::spin(bool caller) {
   const TimePoint now = Clock::now();
-  if (patience_.until == TimePoint::min()) patience_.until = now + (caller ? spin_budget_ : kEngineSpin);
-  if (now < patience_.until) return {.kind = Pause::Kind::kSpin, .looks = kLooksPerCheck};
+  if (spin_state_.until == TimePoint::min()) spin_state_.until = now + (caller ? spin_budget_ : kEngineSpin);
+  if (now < spin_state_.until) return {.kind = Pause::Kind::kSpin, .looks = kLooksPerCheck};
   if (caller) shorter();
   return {};
 }

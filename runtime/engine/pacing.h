@@ -52,8 +52,8 @@ class Pacing {
     ++turns_;
     return {.clock = turns_ % kTurnsPerClock == 0, .timers = turns_ % kTurnsPerLook == 0};
   }
-  void moved();                       // the turn moved something
-  void restart() { patience_ = {}; }  // a new wait begins, or a sleep has ended
+  void moved();                         // the turn moved something
+  void restart() { spin_state_ = {}; }  // a new wait begins, or a sleep has ended
   // The turn moved nothing. Decides what to do now.
   Pause pause(const Work& work, TimePoint deadline);
   // Called before each look of a pause, and after a look that found nothing.
@@ -72,7 +72,7 @@ class Pacing {
  private:
   static constexpr std::uint32_t kTurnsPerClock = 16;
   static constexpr std::uint32_t kTurnsPerLook = 256;
-  struct Patience {                      // what was spent since something last moved
+  struct SpinState {                     // what was spent since something last moved
     TimePoint until = TimePoint::min();  // the end of the spin; min() before it starts
     int yields = 0;
   };
@@ -83,7 +83,7 @@ class Pacing {
 
   net::WaitSet& wait_set_;
   const bool spin_;
-  Patience patience_;
+  SpinState spin_state_;
   Duration spin_budget_ = kMostSpin;  // of a caller
   std::uint32_t turns_ = 0;
   std::atomic<bool> sleeping_{false};  // the token holder blocks, or is about to block

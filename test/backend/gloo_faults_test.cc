@@ -113,8 +113,8 @@ void take_little_at_a_time() {
 }
 
 // Returns "" if the member gets a group and its sum is right, otherwise the error.
-std::string join(ThreadGroup& group, int members, int index, double patience = kStarted, std::size_t count = 100) {
-  auto made = group.create(index, deadline_after(patience));
+std::string join(ThreadGroup& group, int members, int index, double time_limit = kStarted, std::size_t count = 100) {
+  auto made = group.create(index, deadline_after(time_limit));
   if (!made.ok()) return made.status().message();
   Rank rank(index, members, **made, group.wait_set(index));
   std::vector<float> data(count, 1.0F);
@@ -288,8 +288,8 @@ TEST_CASE("gloo: what an earlier group has left in memory is no message of this 
       std::vector<float> data(300, 1.0F);
       auto* bytes = reinterpret_cast<std::byte*>(data.data());
       const backend::Segment segment = {.in = bytes, .out = bytes, .count = data.size()};
-      const TimePoint patience = deadline_after(kStarted / 2);
-      while (index == 1 && !begun && Clock::now() < patience) std::this_thread::yield();
+      const TimePoint time_limit = deadline_after(kStarted / 2);
+      while (index == 1 && !begun && Clock::now() < time_limit) std::this_thread::yield();
       const bool waited = index == 1 && !begun;
       rank.start({.segments = {&segment, 1}});
       if (index == 0) begun = true;

@@ -77,7 +77,7 @@ class SharedCount {
   [[nodiscard]] int count() const { return *count_; }
   // Returns false if fewer than `arrivals` came in time.
   [[nodiscard]] bool wait_for(int arrivals) const {
-    const TimePoint deadline = deadline_after(kTcpPatience);
+    const TimePoint deadline = deadline_after(kTcpTimeLimit);
     while (*count_ < arrivals && Clock::now() < deadline) std::this_thread::yield();
     return *count_ >= arrivals;
   }
@@ -89,7 +89,7 @@ class SharedCount {
 // Calls look() until some rank has noticed a loss, and for a short time after that. In this time no rank may report
 // another loss.
 void look_around(Rank& rank, int victim, const SharedCount& noticed) {
-  const TimePoint deadline = deadline_after(kTcpPatience);
+  const TimePoint deadline = deadline_after(kTcpTimeLimit);
   TimePoint end = deadline;
   bool ended = false;
   while (Clock::now() < end) {
@@ -150,7 +150,7 @@ template <class Make>
 void run_all(ThreadGroup& group, const Backends& backends, Make operation) {
   for (std::size_t i = 0; i < backends.size(); ++i) REQUIRE(backends[i]->start(operation(i), 1).ok());
   std::vector<Completed> completed;
-  const TimePoint deadline = deadline_after(kTcpPatience);
+  const TimePoint deadline = deadline_after(kTcpTimeLimit);
   while (completed.size() < backends.size() && Clock::now() < deadline) {
     for (std::size_t i = 0; i < backends.size(); ++i) {
       REQUIRE(group.wait_set(static_cast<int>(i))->poll(Clock::now()).ok());
@@ -187,7 +187,7 @@ struct Groups {
       const int index = static_cast<int>(found - members.begin());
       auto made = make_tcp({.id = id, .members = members, .index = index},
                            {.world = &world, .key = &key, .store = &store, .wait_set = wait_set.get()},
-                           deadline_after(kTcpPatience));
+                           deadline_after(kTcpTimeLimit));
       if (!made.ok()) continue;
       const int size = static_cast<int>(members.size());
       groups.push_back({.backend = *std::move(made), .blocks = std::make_unique<Blocks>(index, size, 50000)});
@@ -200,7 +200,7 @@ struct Groups {
     for (Member& one : groups) {
       if (!one.backend->start(one.blocks->operation(), 1).ok()) return false;
     }
-    const TimePoint deadline = deadline_after(kTcpPatience);
+    const TimePoint deadline = deadline_after(kTcpTimeLimit);
     const auto ended = [](const Member& one) { return !one.completed.empty(); };
     while (!std::ranges::all_of(groups, ended) && Clock::now() < deadline) {
       bool moved = false;

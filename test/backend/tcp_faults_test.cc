@@ -41,7 +41,7 @@ struct Flight {
 // Drives the backend until `done`. Returns false if `done` did not become true in time.
 template <class Done>
 bool drive(backend::Backend& backend, net::WaitSet& wait_set, std::vector<Completed>& completed, Done done) {
-  const TimePoint deadline = deadline_after(kTcpPatience);
+  const TimePoint deadline = deadline_after(kTcpTimeLimit);
   while (Clock::now() < deadline) {
     const bool moved = backend.progress();
     backend.completed(completed);
@@ -146,7 +146,7 @@ TEST_CASE("tcp faults: strangers at the door do not disturb the ring") {
   std::vector<Fd> strangers;
   // Rank 0 listens and waits. Strangers connect before the other ranks do.
   const auto run = [&](int index) {
-    auto made = group.create(index, deadline_after(kTcpPatience));
+    auto made = group.create(index, deadline_after(kTcpTimeLimit));
     if (!made.ok()) {
       failures[static_cast<std::size_t>(index)] = made.status().message();
       return;
@@ -159,7 +159,7 @@ TEST_CASE("tcp faults: strangers at the door do not disturb the ring") {
       failures[static_cast<std::size_t>(index)] = "the sum did not arrive";
   };
   ranks.emplace_back(run, 0);
-  const auto address = group.store().get("tcp/0/0", deadline_after(kTcpPatience));
+  const auto address = group.store().get("tcp/0/0", deadline_after(kTcpTimeLimit));
   REQUIRE(address.ok());
   strangers.push_back(stranger(*address, std::string(100000, '\xff')));
   strangers.push_back(stranger(*address, "GET / HTTP/1.1\r\n\r\n"));
@@ -181,7 +181,7 @@ TEST_CASE("tcp faults: who closes a group in good order is not lost, who gives u
     ring[1].reset();
     // Both connections of rank 0 have an event. When both events are taken, the wait set no longer watches the
     // connections.
-    REQUIRE(*group.wait_set(0)->poll(deadline_after(kTcpPatience)) > 0);
+    REQUIRE(*group.wait_set(0)->poll(deadline_after(kTcpTimeLimit)) > 0);
     int events = 1;
     while (events > 0) {
       ring[0]->progress();
@@ -360,7 +360,7 @@ TEST_CASE("tcp faults: a ring that cannot be made is an error on every member, n
   std::vector<std::thread> ranks;
   for (std::size_t i = 0; i < 3; ++i) {
     ranks.emplace_back([&, i] {
-      const auto made = group.create(static_cast<int>(i), deadline_after(kTcpPatience));
+      const auto made = group.create(static_cast<int>(i), deadline_after(kTcpTimeLimit));
       texts[i] = made.ok() ? "" : made.status().message();
     });
   }

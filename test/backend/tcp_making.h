@@ -7,7 +7,7 @@
 
 namespace distrun::test {
 
-inline constexpr double kTcpPatience = 60;  // seconds; only a hang reaches it
+inline constexpr double kTcpTimeLimit = 60;  // seconds; only a hang reaches it
 
 inline Result<std::unique_ptr<backend::Backend>> make_tcp(const backend::GroupSpec& group,
                                                           const backend::Services& services, TimePoint deadline) {

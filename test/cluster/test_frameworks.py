@@ -19,7 +19,7 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu", "PYTHONDONTWRITEBY
 TWO_EPOCHS = ("--epochs", "2")
 # Limits of a job and of the launcher, in seconds. Only a hang reaches them. Alone on two slow cores, the job of the
 # parameter servers takes 30 s, mostly for four imports of TensorFlow. Beside three other jobs it takes 85 s.
-PATIENCE = ("--timeout", "300")
+TIME_LIMIT = ("--timeout", "300")
 LONGEST = 330
 SUMS = ["[0] process 0 of 2: 3.0", "[1] process 1 of 2: 3.0"]
 
@@ -32,7 +32,7 @@ def lines(cluster: Cluster, *options: str, program: str, words: tuple[str, ...] 
         PROGRAMS / program,
         *words,
     )
-    done = run(cluster.head, *options, *PATIENCE, *command, env=QUIET, timeout=LONGEST)
+    done = run(cluster.head, *options, *TIME_LIMIT, *command, env=QUIET, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
     # JAX uses Gloo between CPUs, and Gloo prints that it is connected.
     return sorted(line for line in done.stdout.splitlines() if "[Gloo]" not in line)
@@ -45,7 +45,7 @@ def test_workers_of_a_mirrored_strategy(cluster: Cluster) -> None:
 
 def learned(cluster: Cluster, *options: str | Path) -> None:
     """A short training on two hosts is one job: if ranks ran alone, each one would report."""
-    done = run(cluster.head, *PATIENCE, *options, env=QUIET, timeout=LONGEST)
+    done = run(cluster.head, *TIME_LIMIT, *options, env=QUIET, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\[0\] epoch 2: loss \d\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE), done.stdout
     accuracies = re.findall(r"^\[\d+\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)

@@ -29,7 +29,7 @@ constexpr std::array kMessages = {
     &check<launcher::Probe>,       &check<launcher::Probed>,      &check<launcher::RankExited>,
     &check<launcher::Window>,      &check<launcher::Alive>,       &check<launcher::StartHosts>,
     &check<launcher::Join>,        &check<launcher::HostFailed>,  &check<launcher::InputTaken>,
-    &check<launcher::Drained>,     &check<launcher::Beat>,        &check<launcher::HostGone>,
+    &check<launcher::Drained>,     &check<launcher::Heartbeat>,   &check<launcher::HostGone>,
     &check<launcher::AskStates>,   &check<launcher::RankStates>,  &check<launcher::Resolve>,
     &check<launcher::Resolved>,
 };
@@ -86,7 +86,7 @@ std::vector<Bytes> agent_seeds() {
           seed(16, launcher::encode(launcher::HostFailed{.index = 1, .text = "no route"})),
           seed(17, launcher::encode(launcher::InputTaken{.more = true})),
           seed(18, launcher::encode(launcher::Drained{.rank = 1})),
-          seed(19, launcher::encode(launcher::Beat{.sent = 5, .ready = true})),
+          seed(19, launcher::encode(launcher::Heartbeat{.sent = 5, .ready = true})),
           seed(20, launcher::encode(launcher::HostGone{.index = 1})),
           seed(21, launcher::encode(launcher::AskStates{.round = 1, .listen = true, .sessions = {{1, 42}}})),
           seed(22, launcher::encode(launcher::RankStates{.round = 1, .probe_port = 4711, .ranks = {{1, 42, 'T'}}}))};

@@ -1,9 +1,10 @@
-// runtime/net/launchers/pmi_message.h and meeting.h: texts that ranks receive through another launcher's exchange.
+// runtime/net/launchers/pmi_message.h and store_contact.h: texts that ranks receive through another launcher's
+// exchange.
 #include <string>
 
 #include "runtime/net/bytes/wire.h"
-#include "runtime/net/launchers/meeting.h"
 #include "runtime/net/launchers/pmi_message.h"
+#include "runtime/net/launchers/store_contact.h"
 #include "test/fuzz/targets.h"
 
 namespace distrun::fuzz {
@@ -11,11 +12,11 @@ namespace distrun::fuzz {
 int spawner(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   if (const auto words = net::parse_pmi(text); words.ok()) require(words->contains("cmd"), "a message has a command");
-  const auto meeting = net::parse_meeting(text);
-  if (!meeting.ok()) return 0;
-  require(!meeting->addresses.empty() && meeting->port != 0, "there is somewhere to connect to");
-  const auto again = net::parse_meeting(net::to_word(*meeting));
-  require(again.ok() && again->addresses == meeting->addresses, "a meeting survives writing and reading");
+  const auto contact = net::parse_store_contact(text);
+  if (!contact.ok()) return 0;
+  require(!contact->addresses.empty() && contact->port != 0, "there is somewhere to connect to");
+  const auto again = net::parse_store_contact(net::to_word(*contact));
+  require(again.ok() && again->addresses == contact->addresses, "a meeting survives writing and reading");
   return 0;
 }
 

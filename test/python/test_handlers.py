@@ -240,8 +240,8 @@ def test_shutdown_in_the_middle_of_shutdown(job: Callable[[], Job]) -> None:
     at_each_step(case)
 
 
-@pytest.mark.parametrize("outer", ["wait", "poll", "settle_if_complete"])
-@pytest.mark.parametrize("inner", ["wait", "poll", "settle_if_complete"])
+@pytest.mark.parametrize("outer", ["wait", "poll", "resolve_if_complete"])
+@pytest.mark.parametrize("inner", ["wait", "poll", "resolve_if_complete"])
 def test_a_handler_that_uses_the_same_handle(job: Callable[[], Job], outer: str, inner: str) -> None:
     def case(step: int) -> bool:
         ours = job()
@@ -518,9 +518,9 @@ def test_what_is_only_being_handed_over_is_not_complete(
             return entered
 
         monkeypatch.setattr(Handle, "_enter", look)
-        handle.settle_if_complete()
+        handle.resolve_if_complete()
         monkeypatch.setattr(Handle, "_enter", enter)
-        assert not handle._settled and handle.keeps("memory")
+        assert not handle._resolved and handle.keeps("memory")
         return Code.OK
 
     monkeypatch.setattr(ours.native, "distrun_enqueue", enqueue)
@@ -543,7 +543,7 @@ def test_threads_that_share_handles_while_one_shuts_down(job: Callable[[], Job])
         for handle in handles:
             with contextlib.suppress(errors.NotInitialized):  # the shutdown has begun and has not reached this handle
                 handle.poll()
-                handle.settle_if_complete()
+                handle.resolve_if_complete()
                 results.append(handle.wait())
 
     threads = [threading.Thread(target=use) for _ in range(4)]

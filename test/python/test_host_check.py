@@ -49,8 +49,8 @@ def test_hosts_that_are_alike_have_no_problem() -> None:
         ),
     ],
 )
-def test_what_is_odd_is_said_with_its_cure(odd: dict[str, Any], expected: str) -> None:
-    (problem,) = host_check.about_hosts([row("a"), row("b", **odd), row("c")])
+def test_what_is_odd_is_said_with_its_cure(differing: dict[str, Any], expected: str) -> None:
+    (problem,) = host_check.about_hosts([row("a"), row("b", **differing), row("c")])
     assert problem.startswith(expected)
 
 

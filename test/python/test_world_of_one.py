@@ -412,7 +412,7 @@ def test_gradients_whose_handing_over_is_interrupted_leave_once(
     reducer.finish()
     assert calls == ([2] if sent else [2, 2]) and not reducer.outstanding()
     assert [param.grad.item() for param in params if param.grad is not None] == [3, 5]
-    assert all(handle._settled for handle, _ in handed_over)
+    assert all(handle._resolved for handle, _ in handed_over)
 
 
 def test_who_shuts_down_while_gradients_are_handed_over_ends_as_he_wants(

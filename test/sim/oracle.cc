@@ -26,7 +26,7 @@ bool others_are_missed(const Program& program) {
 
 }  // namespace
 
-Duration Oracle::patience() const { return seconds(5) + 200 * (scenario_.most_delay + scenario_.most_time); }
+Duration Oracle::wait_limit() const { return seconds(5) + 200 * (scenario_.most_delay + scenario_.most_time); }
 
 // The job may end only for the fault that struck it.
 bool Oracle::ended_with_job(const Status& status, const std::string& what) {
@@ -53,7 +53,7 @@ void Oracle::agree(Outcome& outcome, const Status& status, const std::string& wh
 }
 
 void Oracle::in_time(TimePoint since, const std::string& what, TimePoint now) {
-  if (struck_ || now - since <= patience()) return;
+  if (struck_ || now - since <= wait_limit()) return;
   const auto late = std::chrono::duration_cast<std::chrono::milliseconds>(now - since);
   findings_.add(what + " completes only " + std::to_string(late.count()) + " ms after the last rank's submission");
 }
@@ -179,7 +179,7 @@ void Oracle::ended(int rank, const Status& outcome, bool alone, TimePoint now) {
     if (struck_ && !all_well_possible_ && !alone) findings_.add(who + " ends well although the job has failed");
   } else {
     if (!struck_ || !is_cause(outcome)) findings_.add(who + " ends with " + text_of(outcome));
-    const Duration limit = patience() + seconds(3 * static_cast<int>(scenario_.settings.stall_shutdown_time));
+    const Duration limit = wait_limit() + seconds(3 * static_cast<int>(scenario_.settings.stall_shutdown_time));
     if (struck_ && now - struck_at_ > limit) findings_.add(who + " hears of the failure too late");
   }
 }

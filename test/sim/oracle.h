@@ -34,7 +34,7 @@ class Oracle {
 
   [[nodiscard]] long submissions() const { return submissions_; }
   // The longest time that an operation may take without waiting for a timer of the engine.
-  [[nodiscard]] Duration patience() const;
+  [[nodiscard]] Duration wait_limit() const;
 
  private:
   struct Outcome {

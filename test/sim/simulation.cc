@@ -281,9 +281,10 @@ void Simulation::tell_launcher(const net::JobEvent& event) {
 // --- the whole run ---
 
 void Simulation::run() {
-  const Duration patience = oracle_.patience() + seconds(200);
+  const Duration wait_limit = oracle_.wait_limit() + seconds(200);
   try {
-    while (findings_.none() && running_ > 0 && scheduler_.now() - moved_ < patience && scheduler_.run_next()) ++events_;
+    while (findings_.none() && running_ > 0 && scheduler_.now() - moved_ < wait_limit && scheduler_.run_next())
+      ++events_;
     if (findings_.none()) check_end();
   } catch (const std::exception& broken) {
     findings_.add(broken.what());

@@ -31,7 +31,7 @@ struct EngineJobOptions {
   bool shut_down = true;                                                      // run() calls shutdown after the body
   std::size_t messages_at_once = std::numeric_limits<std::size_t>::max();     // that one progress() delivers
   std::function<Status(int set, const std::vector<int>& members)> meet = {};  // before the backends of a set are made
-  std::function<void(int rank, int set)> settled = {};                        // called by BackendProvider::settled
+  std::function<void(int rank, int set)> set_decided = {};                    // called by BackendProvider::set_decided
   // Makes the backend for CUDA tensors; rank r has GPU r. Empty: there is no such backend.
   std::function<std::unique_ptr<backend::Backend>(int set, const std::vector<int>& members, int rank, net::WaitSet&)>
       gpu_backend = {};
@@ -112,8 +112,8 @@ class EngineJob {
       if (options.gpu_backend) backends.push_back(options.gpu_backend(set, members, rank_, job_.wait_set(rank_)));
       return backends;
     }
-    void settled(int set) override {
-      if (job_.options_.settled) job_.options_.settled(rank_, set);
+    void set_decided(int set) override {
+      if (job_.options_.set_decided) job_.options_.set_decided(rank_, set);
     }
 
    private:

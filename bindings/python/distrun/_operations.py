@@ -131,7 +131,7 @@ def this_thread_submitted() -> bool:
 class Handle(Generic[R]):
     """One or more operations in flight that were submitted together. `enqueue` makes it, and `wait` finishes it.
 
-    Any thread may call its methods, and several at once. A settled handle has its outcome, and has released its
+    Any thread may call its methods, and several at once. A resolved handle has its outcome, and has released its
     tensors.
     """
 
@@ -144,8 +144,8 @@ class Handle(Generic[R]):
         "_keep",
         "_lock",
         "_ops",
+        "_resolved",
         "_session",
-        "_settled",
         "_value",
     )
 
@@ -163,15 +163,15 @@ class Handle(Generic[R]):
         self._keep = keep
         self._ops = ops  # for the names in errors
         self._finish: Callable[[Handle[R]], R] | None = finish
-        self._lock = RLock()  # held by the thread that settles the handle
+        self._lock = RLock()  # held by the thread that resolves the handle
         self._inside: list[None] = []  # one for each call that uses the native handles
-        self._settled = False
+        self._resolved = False
         self._failure: Exception | None = None
         self._value: R | None = None
 
     def poll(self) -> bool:
         """Returns True once the operation is complete, whether it succeeded or failed. Never blocks."""
-        if not self._settled and self._enter():
+        if not self._resolved and self._enter():
             try:
                 handles, native = self._handles, library()
                 assert handles is not None
@@ -179,7 +179,7 @@ class Handle(Generic[R]):
             finally:
                 self._leave()
         # If the handle is being submitted at this moment, it has no native handles yet, so it is not complete.
-        return self._settled
+        return self._resolved
 
     def wait(self, timeout: float | None = None) -> R:
         """Waits for the operation and returns its output, or raises its exception.
@@ -188,13 +188,13 @@ class Handle(Generic[R]):
         waits without a limit. Signal handlers run during the wait. Several threads may wait at once.
         """
         timeout = _arguments.seconds("timeout", timeout)
-        if not self._settled and self._enter():
+        if not self._resolved and self._enter():
             try:
                 failed = self._wait_native(timeout)
                 try:
-                    self._settle(failed)
+                    self._resolve(failed)
                 except errors.DistrunError:  # if it comes again, it is the operation's; else a signal handler's
-                    self._settle(failed, kept=errors.DistrunError)
+                    self._resolve(failed, kept=errors.DistrunError)
                     if self._failure is None:
                         raise
             finally:
@@ -241,20 +241,20 @@ class Handle(Generic[R]):
                 raise error
             return value
 
-        if finish is not None:  # else another thread has settled it
+        if finish is not None:  # else another thread has resolved it
             self._finish = guarded
 
     def keeps(self, what: object) -> bool:
-        """True if `what` is the object that owns the handle's memory, and the handle is not settled."""
+        """True if `what` is the object that owns the handle's memory, and the handle is not resolved."""
         return self._keep is what
 
-    def settle_if_complete(self) -> None:
+    def resolve_if_complete(self) -> None:
         """Releases the tensors and the native memory if the operation is complete. For handles without a waiting
         caller."""
         try:
-            if self.poll() and not self._settled and self._enter():
+            if self.poll() and not self._resolved and self._enter():
                 try:
-                    self._settle_unasked()
+                    self._resolve_unasked()
                 finally:
                     self._leave()
         except errors.NotInitialized:
@@ -300,21 +300,21 @@ class Handle(Generic[R]):
     def _enter(self) -> bool:
         """Keeps the native handles alive until `_leave`.
 
-        Returns False if they are released, because everything is settled, or if the operation is still being submitted.
+        Returns False if they are released, because all are resolved, or if the operation is still being submitted.
         """
         _session.refuse_in_fork()
         handles = self._handles
-        if self._settled or not handles or handles[0] is None:
+        if self._resolved or not handles or handles[0] is None:
             return False
         try:
             self._session.enter()
         except errors.NotInitialized:
-            if self._settled:  # the shutdown has settled it
+            if self._resolved:  # the shutdown has resolved it
                 return False
             raise
-        # Enter first, check second. The settling thread does both in the other order, so one of the two sees the other.
+        # Enter, then check. The resolving thread sets _resolved, then looks for callers: one of the two sees the other.
         self._inside.append(None)
-        if self._settled:
+        if self._resolved:
             self._leave()
             return False
         return True
@@ -323,12 +323,12 @@ class Handle(Generic[R]):
         try:
             self._inside.pop()
             # If several threads leave last at the same time, the pop succeeds in one of them.
-            if self._settled and not self._inside and self._session.in_flight.pop(id(self), None) is not None:
+            if self._resolved and not self._inside and self._session.in_flight.pop(id(self), None) is not None:
                 self._release()
         finally:
             self._session.leave()
 
-    def _settle(self, failed: bool, kept: type[Exception] | tuple[()] = ()) -> None:
+    def _resolve(self, failed: bool, kept: type[Exception] | tuple[()] = ()) -> None:
         """Takes the outcome and makes the output. All native handles are complete.
 
         An exception outside `kept` leaves the handle unchanged. It may be a signal handler's, or a MemoryError for the
@@ -336,7 +336,7 @@ class Handle(Generic[R]):
         """
         with self._lock:
             finish = self._finish
-            if self._settled or finish is None:
+            if self._resolved or finish is None:
                 return
             value: R | None = None
             failure: Exception | None = None
@@ -346,23 +346,23 @@ class Handle(Generic[R]):
                     value = finish(self)
             except kept as error:
                 failure = error
-            if not self._settled:  # else a signal handler has waited for it in between
+            if not self._resolved:  # else a signal handler has waited for it in between
                 self._value, self._failure = value, failure
-                self._settled = True
+                self._resolved = True
             self._keep = self._finish = None
             self._ops = ()
 
-    def _settle_unasked(self) -> None:
-        # If another thread has the lock, it settles the handle. It may be in a signal handler that waits for this
+    def _resolve_unasked(self) -> None:
+        # If another thread has the lock, it resolves the handle. It may be in a signal handler that waits for this
         # thread.
         if not self._lock.acquire(blocking=False):
             return
         try:
-            self._settle(failed=True)
+            self._resolve(failed=True)
         except Exception as error:
             # Try again. The operation's exception comes again, and is kept for the waiting caller. A signal handler's
             # does not, and is raised here. A MemoryError is dropped if the second try found memory.
-            self._settle(failed=True, kept=Exception)
+            self._resolve(failed=True, kept=Exception)
             if self._failure is None and not isinstance(error, MemoryError):
                 raise
         finally:
@@ -409,7 +409,7 @@ def enqueue(ops: Sequence[Op], keep: object, finish: Callable[[Handle[R]], R]) -
 def _nothing_to_do(finish: Callable[[Handle[R]], R]) -> Handle[R]:
     """Returns the handle of an empty group. It is complete at once, without the other ranks."""
     handle: Handle[R] = Handle(_session.current(), (ctypes.c_void_p * 0)(), None, finish)
-    handle._settle(failed=False)
+    handle._resolve(failed=False)
     return handle
 
 
@@ -444,7 +444,7 @@ def enqueue_array(
 
 
 def handed_over(keep: object) -> Handle[Any] | None:
-    """Returns the unsettled handle of the operations submitted with this same `keep` object; None if there is none.
+    """Returns the unresolved handle of the operations submitted with this same `keep` object; None if there is none.
 
     For a caller that lost the handle to an exception, for instance of a signal handler. That handler may have shut
     down.
@@ -457,5 +457,5 @@ def handed_over(keep: object) -> Handle[Any] | None:
 def _sweep(session: _session.Session) -> None:
     """Settles the complete handles without a waiting caller. The cost per operation stays constant."""
     for handle in list(session.in_flight.values()):
-        handle.settle_if_complete()
+        handle.resolve_if_complete()
     session.sweep_at = max(_session.SWEEP_AT, 2 * len(session.in_flight))

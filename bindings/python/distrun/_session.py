@@ -33,7 +33,7 @@ from distrun._library import library
 
 # How long shutdown waits for other threads to leave their calls, which have nothing left to wait for.
 _DRAIN_SECONDS = 10.0
-# With this many handles in flight, the complete ones without a waiting caller are settled. Never with fewer: memory is
+# With this many handles in flight, the complete ones without a waiting caller are resolved. Never with fewer: memory is
 # free then, and the ranks would not refuse the same operations.
 SWEEP_AT = 32
 
@@ -56,7 +56,7 @@ class World:
 class InFlight(Protocol):
     """The part of a handle that a session uses."""
 
-    def settle_if_complete(self) -> None:
+    def resolve_if_complete(self) -> None:
         """Releases tensors and native memory if every operation of the handle is complete."""
         ...
 
@@ -168,7 +168,7 @@ class Session:
             if not closing:
                 self._failure = self._failure or self._leave_job()
                 for handle in list(self.in_flight.values()):
-                    handle.settle_if_complete()
+                    handle.resolve_if_complete()
             self._closing = True
             self._drain()
             self._detach()

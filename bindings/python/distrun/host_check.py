@@ -177,7 +177,7 @@ def named(hosts: Iterable[str]) -> str:
     return ", ".join(hosts)
 
 
-def odd_ones(rows: list[Facts], key: str) -> str:
+def differing_hosts(rows: list[Facts], key: str) -> str:
     """Returns "" if all hosts have the same value; else the values with their hosts, the most common first."""
     groups: dict[str, list[str]] = {}
     for row in rows:
@@ -192,13 +192,14 @@ def odd_ones(rows: list[Facts], key: str) -> str:
 def about_hosts(rows: list[Facts]) -> list[str]:
     problems = []
     for key in ("distrun", "python", *FRAMEWORKS, "nccl", "driver"):
-        if odd := odd_ones(rows, key):
-            problems.append(f"{key} differs: {odd}. Install the same version on all hosts.")
-    if len({row["distrun"] for row in rows}) == 1 and (odd := odd_ones(rows, "build")):
-        problems.append(f"the build of distrun differs: {odd}. Install the same wheel on all hosts.")
-    if odd := odd_ones(rows, "gpus"):
+        if differing := differing_hosts(rows, key):
+            problems.append(f"{key} differs: {differing}. Install the same version on all hosts.")
+    if len({row["distrun"] for row in rows}) == 1 and (differing := differing_hosts(rows, "build")):
+        problems.append(f"the build of distrun differs: {differing}. Install the same wheel on all hosts.")
+    if differing := differing_hosts(rows, "gpus"):
         problems.append(
-            f"GPUs differ: {odd}. Use hosts with the same GPUs, or give each host its number of slots (-H host:N)."
+            f"GPUs differ: {differing}. "
+            "Use hosts with the same GPUs, or give each host its number of slots (-H host:N)."
         )
     for row in rows:
         host = row["host"]

@@ -30,13 +30,13 @@ def allreduce(channel: Channel, tensor: torch.Tensor, reduction: Reduction) -> H
         shapes, places, entries = (
             collective.adapter.gathered(source, handle.gathered(index)) for index, source in enumerate(sources)
         )
-        odd = [rank for rank, row in zip(channel.members, shapes, strict=True) if not torch.equal(row, shape[0])]
-        if odd:
+        differing = [rank for rank, row in zip(channel.members, shapes, strict=True) if not torch.equal(row, shape[0])]
+        if differing:
             raise errors.Mismatch(
                 f"a sparse tensor has the shape {tuple(tensor.shape)} here and "
-                f"{tuple(shapes[channel.members.index(odd[0])].tolist())} on rank {odd[0]}. Pass the same shape on "
-                "every rank.",
-                ranks=odd,
+                f"{tuple(shapes[channel.members.index(differing[0])].tolist())} on rank {differing[0]}. "
+                "Pass the same shape on every rank.",
+                ranks=differing,
             )
         total = of_entries(places, entries, tensor.shape, f"a sparse tensor in {channel}").coalesce()
         with torch.no_grad():

@@ -22,10 +22,10 @@ class Lease {
   [[nodiscard]] BootTime limit() const { return limit_; }
 
   // Returns the sign of life that is due, if any. It is then treated as sent.
-  std::optional<Beat> send_sign(BootTime now) {
+  std::optional<Heartbeat> send_sign(BootTime now) {
     if (!on() || held_ || (now - last_sent_ < kInterval && !ready_)) return std::nullopt;
     last_sent_ = now;
-    return Beat{.sent = now.count(), .ready = std::exchange(ready_, false)};
+    return Heartbeat{.sent = now.count(), .ready = std::exchange(ready_, false)};
   }
   // The head has answered the sign of life that was sent at this time.
   void answered(std::int64_t sent) {

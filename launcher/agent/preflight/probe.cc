@@ -247,7 +247,7 @@ void Prober::ready(std::size_t id) {
                     : connection.large   ? move_large(connection)
                                          : receive(connection);
   if (connection.follows) {
-    if (!hear_small(connection, outcome)) connections_.erase(it);
+    if (!receive_small(connection, outcome)) connections_.erase(it);
     return;
   }
   if (!outcome) return;
@@ -308,7 +308,7 @@ void Prober::finish(const ProbeTarget& target, Ended how) {
       {.host = target.host, .candidate = target.candidate, .failure = std::move(how.failure), .link = how.link});
 }
 
-bool Prober::hear_small(Connection& connection, const Outcome& outcome) {
+bool Prober::receive_small(Connection& connection, const Outcome& outcome) {
   if (!outcome && !connection.proved) return true;
   const bool lost = outcome || net::has_retransmitted(connection.fd.get());
   if (!lost && ++connection.answers < kSmallProbes) {

@@ -129,7 +129,7 @@ class Prober {
   void ready(std::size_t id);
   void finish(const ProbeTarget& target, Ended how);
   // True: the connection still asks.
-  bool hear_small(Connection& connection, const Outcome& outcome);
+  bool receive_small(Connection& connection, const Outcome& outcome);
   void record(std::size_t large, Small small);
   // True: the connection with the large message has more time.
   bool asks_small(std::size_t id, Connection& connection, TimePoint now);

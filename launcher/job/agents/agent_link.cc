@@ -25,10 +25,10 @@ void AgentLink::send(ToAgent type, std::span<const std::byte> payload) {
   handle.pipe.send(static_cast<std::uint8_t>(type), payload);
 }
 
-void AgentLink::answer(const Beat& beat) {
-  if (beat.sent != 0) send(ToAgent::kAlive, encode(Alive{.what = Alive::What::kAnswer, .sent = beat.sent}));
+void AgentLink::answer(const Heartbeat& heartbeat) {
+  if (heartbeat.sent != 0) send(ToAgent::kAlive, encode(Alive{.what = Alive::What::kAnswer, .sent = heartbeat.sent}));
   // The agent's lease from before the stop is no longer valid, and it has a new one. So its ranks may continue.
-  if (beat.ready && std::exchange(stopped, false)) {
+  if (heartbeat.ready && std::exchange(stopped, false)) {
     send(ToAgent::kSignal, encode(SignalRanks{.signal = SIGCONT, .whole_group = true}));
   }
 }
@@ -62,12 +62,12 @@ CommandEnd AgentLink::carrier_end() const {
           .answered = facts.has_value()};
 }
 
-bool AgentLink::may_come(bool patient) const {
+bool AgentLink::may_come(bool keep_trying) const {
   // Nothing here can start an agent that connects by itself.
   const bool ours = by_ssh || handle.process.pid() > 0;
   if (!handle.remote || !ours) return false;
   const CommandEnd end = carrier_end();
-  return patient ? may_come_later(end) : ssh_may_pass(end.exit_code, printed);
+  return keep_trying ? may_come_later(end) : ssh_may_pass(end.exit_code, printed);
 }
 
 std::string AgentLink::why_gone() const {

@@ -57,7 +57,7 @@ struct AgentLink {
 
   void count_as_alive(TimePoint now);
   void send(ToAgent type, std::span<const std::byte> payload);
-  void answer(const Beat& beat);
+  void answer(const Heartbeat& heartbeat);
   // Continues its ranks after they were stopped together with this process. With a lease, they wait for its answer.
   void resume();
   [[nodiscard]] bool listens() const { return sign.expected && up() && !done(); }
@@ -67,8 +67,9 @@ struct AgentLink {
   void lose(bool in_ending, TimePoint now);
   // How the command has ended that carries the agent from another host.
   [[nodiscard]] CommandEnd carrier_end() const;
-  // True if another attempt to start it may succeed. `patient`: also a failure that does not pass in a moment counts.
-  [[nodiscard]] bool may_come(bool patient) const;
+  // True if another attempt to start it may succeed. `keep_trying`: also a failure that does not pass in a moment
+  // counts.
+  [[nodiscard]] bool may_come(bool keep_trying) const;
   // Why a lost agent is gone, as text that follows its name.
   [[nodiscard]] std::string why_gone() const;
   // The same, with the name of its host: "host h2 is lost: ...".

@@ -7,7 +7,7 @@
 #include "launcher/plan/hosts/text.h"
 #include "launcher/plan/place/start_tree.h"
 #include "runtime/net/bytes/socket.h"
-#include "runtime/net/launchers/meeting.h"
+#include "runtime/net/launchers/store_contact.h"
 
 namespace distrun::launcher {
 

@@ -60,7 +60,7 @@ bool all_probed(const AgentLinks& agents) {
 // True if what is wrong with the folder or the program on this host may pass. This machine has what it has when the
 // user types the command.
 bool waits_for_files(const JobConfig& config, const AgentLink& agent) {
-  return config.start.patient && agent.handle.remote && !agent.handle.own_host;
+  return config.start.keep_trying && agent.handle.remote && !agent.handle.own_host;
 }
 
 }  // namespace
@@ -118,7 +118,7 @@ void JobStart::start_agents(TimePoint now) {
     give_up(agent, no_answer(limit.count(), agent.carrier_end(), path));
   }
   for (const LoginCheck::Fault& fault : logins_.look(now)) {
-    if (config_.start.patient) {
+    if (config_.start.keep_trying) {
       print_("host " + agents_[fault.host].host + ": " + fault.text + " distrun waits until --start-timeout is over");
       continue;
     }
@@ -174,7 +174,7 @@ void JobStart::order_preparation(AgentLink& agent) {
   order.grace = config_.options().end.grace;
   order.preempt_signal = config_.preempt_signal;
   order.probe = layout_.several_machines;
-  order.patient = waits_for_files(config_, agent);
+  order.keep_trying = waits_for_files(config_, agent);
   order.lease = agent.handle.remote && !order.ask ? config_.host_timeout : 0;
   order.common = layout_.common;
   if (agent.handle.remote) {
@@ -250,9 +250,9 @@ void JobStart::on_explained(AgentLink& agent) {
   tree_.take_back_from(agent, "its own agent ended");
   const int attempts = queue_.attempts(agent.index);
   const std::string host = "host " + agent.host + ": ";
-  if (queue_.failed(agent.index, agent.may_come(config_.start.patient), Clock::now())) {
+  if (queue_.failed(agent.index, agent.may_come(config_.start.keep_trying), Clock::now())) {
     agent.state = AgentLink::State::kDown;
-    if (config_.start.patient && attempts == 1) {
+    if (config_.start.keep_trying && attempts == 1) {
       print_(host + agent.why_gone() + ". distrun tries it again until --start-timeout is over");
     }
     return;

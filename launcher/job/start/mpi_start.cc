@@ -17,7 +17,7 @@
 #include "launcher/spawn/descendants.h"
 #include "launcher/spawn/poller.h"
 #include "runtime/net/bytes/socket.h"
-#include "runtime/net/launchers/meeting.h"
+#include "runtime/net/launchers/store_contact.h"
 
 namespace distrun::launcher {
 namespace {

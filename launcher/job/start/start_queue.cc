@@ -22,7 +22,7 @@ std::vector<std::size_t> StartQueue::due(TimePoint now) {
     host.state = State::kStarted;
     ++host.attempts;
     host.first = std::min(host.first, now);
-    host.when = limits_.patient ? limit(host) : now + limits_.answer;
+    host.when = limits_.keep_trying ? limit(host) : now + limits_.answer;
     ++running_;
     out.push_back(i);
   }
@@ -74,7 +74,7 @@ bool StartQueue::failed(std::size_t index, bool may_pass, TimePoint now) {
   constexpr int kMostDoublings = 3;
   const double times = static_cast<double>(1 << std::min(host.attempts - 1, kMostDoublings)) + random_();
   const TimePoint next = now + std::chrono::duration_cast<Duration>(limits_.pause * times);
-  const bool over = limits_.patient ? next >= limit(host) : host.attempts >= limits_.attempts;
+  const bool over = limits_.keep_trying ? next >= limit(host) : host.attempts >= limits_.attempts;
   if (!may_pass || over) {
     close(host);
     return false;

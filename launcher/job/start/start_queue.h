@@ -17,7 +17,7 @@ class StartQueue {
     int at_a_time = 32;
     int attempts = 3;
     Duration answer = std::chrono::seconds(60);  // from the start of an agent to its first answer
-    bool patient = false;                        // attempts have no limit until `answer` has passed since the first one
+    bool keep_trying = false;                    // attempts have no limit until `answer` has passed since the first one
     Duration by_another = std::chrono::seconds(20);  // from the order to another host to the arrival of the agent
     Duration pause = std::chrono::seconds(1);        // before the second attempt; doubles up to 8 times, with jitter
   };

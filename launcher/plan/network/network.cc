@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxInterface = 15;  // IFNAMSIZ without the final zero
 
-enum class AddressKind { kOrdinary, kLoopback, kLinkLocal, kNobodys };
+enum class AddressKind { kOrdinary, kLoopback, kLinkLocal, kReserved };
 
 // Interfaces that look the same on many hosts, or that reach one host only: bridges of docker and libvirt, interfaces
 // of containers, overlay networks. "br-" belongs to docker. br0 is not listed, since it is often a host's only
@@ -48,8 +48,8 @@ AddressKind kind_of(const IpAddress& address) {
   if (within(address, "127.0.0.0", 8) || within(address, "::1", 128)) return AddressKind::kLoopback;
   if (within(address, "169.254.0.0", 16) || within(address, "fe80::", 10)) return AddressKind::kLinkLocal;
   // "This host", multicast and reserved addresses, including the broadcast address.
-  if (within(address, "0.0.0.0", 8) || within(address, "224.0.0.0", 3)) return AddressKind::kNobodys;
-  if (within(address, "::", 128) || within(address, "ff00::", 8)) return AddressKind::kNobodys;
+  if (within(address, "0.0.0.0", 8) || within(address, "224.0.0.0", 3)) return AddressKind::kReserved;
+  if (within(address, "::", 128) || within(address, "ff00::", 8)) return AddressKind::kReserved;
   return AddressKind::kOrdinary;
 }
 
@@ -107,7 +107,7 @@ Judgement judge(const Candidate& candidate, const NetworkFilter& filter) {
   if (kind == AddressKind::kLinkLocal && (!asked || address->v6)) {
     return {.why = "a link-local address, which works only on one network cable or switch"};
   }
-  if (kind == AddressKind::kNobodys) return {.why = "not the address of a single host"};
+  if (kind == AddressKind::kReserved) return {.why = "not the address of a single host"};
   if (!filter.rules.empty() && !listed) return {.why = "not in --network " + filter.text};
   return {.why = "", .order = {rule, interface_rank(candidate.interface), address->v6, !is_private(*address)}};
 }

@@ -89,7 +89,7 @@ void SetBackends::warn_of_losers(const Choice& choice) const {
 
 // Erases the keys that the members exchanged to make the set. Plug-ins keep theirs while the group exists, because its
 // members may connect only when they first run.
-void SetBackends::settled(int process_set) {
+void SetBackends::set_decided(int process_set) {
   if (services_.store == nullptr) return;  // a job of one rank
   const std::string id = group_id(process_set);
   std::vector<std::string> prefixes = set_up_keys(id);

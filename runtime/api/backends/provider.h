@@ -1,5 +1,5 @@
 // The backends of all process sets of one session. It chooses them with the other members, keeps the reasons, and
-// cleans up afterwards. The engine calls make(), settled() and gone() with the token held. Everything else may be
+// cleans up afterwards. The engine calls make(), set_decided() and gone() with the token held. Everything else may be
 // called from any thread.
 #pragma once
 
@@ -28,7 +28,7 @@ class SetBackends final : public engine::BackendProvider {
 
   Result<std::vector<std::unique_ptr<backend::Backend>>> make(int process_set,
                                                               const std::vector<int>& members) override;
-  void settled(int process_set) override;
+  void set_decided(int process_set) override;
   void gone(int process_set) override;
 
   // Marks the work on `stream` that makes a tensor on `device` ready. Null: the job has no backend for such tensors.

@@ -26,11 +26,11 @@ using Answer = SharedControl::Answer;
 
 Result<std::vector<SharedControl>> answers_of_all(const ControlOptions& options, const std::string& topic,
                                                   const SharedControl& mine, TimePoint deadline) {
-  Members everybody{.ranks = std::vector<int>(static_cast<std::size_t>(options.world.size)),
+  Members all_ranks{.ranks = std::vector<int>(static_cast<std::size_t>(options.world.size)),
                     .index = options.world.rank,
                     .met = true};
-  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
-  const auto blobs = exchange(options.store, everybody, topic, encode(mine), deadline);
+  std::iota(all_ranks.ranks.begin(), all_ranks.ranks.end(), 0);
+  const auto blobs = exchange(options.store, all_ranks, topic, encode(mine), deadline);
   if (!blobs.ok()) return blobs.status();
   std::vector<SharedControl> answers;
   for (const std::string& blob : *blobs) {

@@ -111,8 +111,8 @@ Result<std::string> fetch(net::Store& store, const std::string& topic, TimePoint
 std::string own_key(const std::string& topic, int rank) { return topic + "/" + std::to_string(rank); }
 
 // Member 0 stores this instead of a blob: it has come, and waits this long from now on.
-std::string written(Duration patience) {
-  return net::as_string(net::WireWriter().f64(std::max(std::chrono::duration<double>(patience).count(), 0.0)));
+std::string written(Duration time_limit) {
+  return net::as_string(net::WireWriter().f64(std::max(std::chrono::duration<double>(time_limit).count(), 0.0)));
 }
 
 Result<double> time_limit_of(const std::string& text) {

@@ -43,7 +43,7 @@ Status JobConnection::connect(net::World& world, TimePoint deadline, const Log& 
     if (!job.ok()) return job.status();
     key_ = std::make_unique<net::JobKey>(job->key);
     channel_ = std::move(job->channel);
-    keeper_ = job->keeper;
+    store_host_ = job->store_host;
     reached_ = job->reached;
     return {};
   }
@@ -77,9 +77,9 @@ void JobConnection::refused(const Status& why, const net::World& world) {
   if (by_all) (void)store_->set("refused by all", "");
   if (!by_all) by_all = store_->get("refused by all", Clock::now() + kGoodbyes).ok();
   (void)(by_all ? channel_->leave() : channel_->report_failure({.cause = why.message()}));
-  if (keeper_ == nullptr) return;
+  if (store_host_ == nullptr) return;
   const TimePoint until = Clock::now() + kGoodbyes;
-  by_all ? keeper_->wait_until_empty(until) : keeper_->wait_until_published(until);
+  by_all ? store_host_->wait_until_empty(until) : store_host_->wait_until_published(until);
 }
 
 Status JobConnection::leave(bool first_rank) {
@@ -87,14 +87,14 @@ Status JobConnection::leave(bool first_rank) {
   if (first_rank) (void)store_->erase("", 1);
   const Status left = channel_->leave();
   // The other ranks' messages that they leave are on their way.
-  if (keeper_ != nullptr) keeper_->wait_until_empty(Clock::now() + kGoodbyes);
+  if (store_host_ != nullptr) store_host_->wait_until_empty(Clock::now() + kGoodbyes);
   return left;
 }
 
 Status JobConnection::report_failure(const net::RankFailure& failure) {
   if (!channel_) return {};
   const Status reported = channel_->report_failure(failure);
-  if (reported.ok() && keeper_ != nullptr) keeper_->wait_until_published(Clock::now() + kGoodbyes);
+  if (reported.ok() && store_host_ != nullptr) store_host_->wait_until_published(Clock::now() + kGoodbyes);
   return reported;
 }
 

@@ -52,9 +52,9 @@ class JobConnection {
   std::optional<net::OtherLauncher> spawner_;  // the launcher of the ranks, if it is not distrun
   std::unique_ptr<net::JobKey> key_;
   std::unique_ptr<net::StoreClient> channel_;
-  net::StoreHost* keeper_ = nullptr;   // on rank 0 of a job that distrun did not start; process-wide
-  std::string reached_;                // the address of such a job's rank 0 that worked
-  std::unique_ptr<net::Store> store_;  // `channel_` with this init's prefix
+  net::StoreHost* store_host_ = nullptr;  // on rank 0 of a job that distrun did not start; process-wide
+  std::string reached_;                   // the address of such a job's rank 0 that worked
+  std::unique_ptr<net::Store> store_;     // `channel_` with this init's prefix
   std::unique_ptr<net::WatchedStore> watched_;
 };
 

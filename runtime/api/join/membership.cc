@@ -27,21 +27,21 @@ struct MemberFacts {
 };
 
 template <class V>
-void fields(V& v, net::Ref<V, MemberFacts> introduction) {
-  v.text(introduction.version, kMaxText).text(introduction.build, kMaxText).text(introduction.host, kMaxText);
-  v.list(introduction.job_settings, kMaxSettings,
+void fields(V& v, net::Ref<V, MemberFacts> facts) {
+  v.text(facts.version, kMaxText).text(facts.build, kMaxText).text(facts.host, kMaxText);
+  v.list(facts.job_settings, kMaxSettings,
          [](auto& w, auto& setting) { w.text(setting.first, kMaxText).text(setting.second, kMaxText); });
 }
 
 MemberFacts introduce(const net::World& world, const Settings& settings, std::string_view build) {
-  MemberFacts introduction = {
+  MemberFacts facts = {
       .version = DISTRUN_VERSION_TEXT, .build = std::string(build), .host = world.host, .job_settings = {}};
   for (const SettingRow& row : setting_rows()) {
     if (world.rank == 0 && row.scope == SettingScope::kJob) {
-      introduction.job_settings.emplace_back(row.name, value_of(settings, row.name));
+      facts.job_settings.emplace_back(row.name, value_of(settings, row.name));
     }
   }
-  return introduction;
+  return facts;
 }
 
 Status adopt(const MemberFacts& leader, Settings& settings, std::vector<std::string>& warnings) {
@@ -79,30 +79,30 @@ std::string other_builds(const std::vector<std::string>& hosts, const std::strin
 
 Result<Membership> agree_on_membership(net::Store& store, const net::World& world, Settings& settings,
                                        TimePoint deadline, std::string_view build) {
-  Members everybody;
-  everybody.ranks.resize(static_cast<std::size_t>(world.size));
-  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
-  everybody.index = world.rank;
-  everybody.time_limit = settings.start_timeout;
+  Members all_ranks;
+  all_ranks.ranks.resize(static_cast<std::size_t>(world.size));
+  std::iota(all_ranks.ranks.begin(), all_ranks.ranks.end(), 0);
+  all_ranks.index = world.rank;
+  all_ranks.time_limit = settings.start_timeout;
   auto blobs =
-      exchange(store, everybody, "members", net::as_string(net::encoded(introduce(world, settings, build))), deadline);
+      exchange(store, all_ranks, "members", net::as_string(net::encoded(introduce(world, settings, build))), deadline);
   if (!blobs.ok()) return blobs.status();
 
   Membership membership;
   std::vector<std::string> other;
   for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
-    auto introduction = net::decoded<MemberFacts>(net::as_bytes((*blobs)[rank]), "a rank's introduction");
-    if (!introduction.ok()) return introduction.status().with_context("rank " + std::to_string(rank));
-    if (introduction->version != DISTRUN_VERSION_TEXT) {
-      return Status(Errc::kProtocol, "rank " + std::to_string(rank) + " on " + introduction->host + " runs distrun " +
-                                         introduction->version + ", and rank " + std::to_string(world.rank) + " on " +
+    auto facts = net::decoded<MemberFacts>(net::as_bytes((*blobs)[rank]), "a rank's introduction");
+    if (!facts.ok()) return facts.status().with_context("rank " + std::to_string(rank));
+    if (facts->version != DISTRUN_VERSION_TEXT) {
+      return Status(Errc::kProtocol, "rank " + std::to_string(rank) + " on " + facts->host + " runs distrun " +
+                                         facts->version + ", and rank " + std::to_string(world.rank) + " on " +
                                          world.host + " runs " + DISTRUN_VERSION_TEXT +
                                          ". Install one version on all hosts");
     }
-    if (rank == 0) DISTRUN_RETURN_IF_ERROR(adopt(*introduction, settings, membership.warnings));
-    membership.hosts.push_back(introduction->host);
-    if (world.rank != 0 || introduction->build == build) continue;
-    if (std::ranges::find(other, introduction->host) == other.end()) other.push_back(introduction->host);
+    if (rank == 0) DISTRUN_RETURN_IF_ERROR(adopt(*facts, settings, membership.warnings));
+    membership.hosts.push_back(facts->host);
+    if (world.rank != 0 || facts->build == build) continue;
+    if (std::ranges::find(other, facts->host) == other.end()) other.push_back(facts->host);
   }
   if (!other.empty()) membership.warnings.push_back(other_builds(other, world.host));
   return membership;

@@ -25,7 +25,7 @@ Place own_place(int rank, std::string reached) {
   return {.host = name.empty() ? "localhost" : name, .machine = net::host_hint(rank), .reached = std::move(reached)};
 }
 
-void settle(net::World& world, const std::vector<Place>& places) {
+void apply_places(net::World& world, const std::vector<Place>& places) {
   const auto self = static_cast<std::size_t>(world.rank);
   std::map<std::string, int> on_machine;
   std::vector<int> local;  // by rank
@@ -43,11 +43,11 @@ void settle(net::World& world, const std::vector<Place>& places) {
 }
 
 Status exchange_places(net::World& world, net::Store& store, const Place& mine, TimePoint deadline) {
-  Members everybody;
-  everybody.ranks.resize(static_cast<std::size_t>(world.size));
-  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
-  everybody.index = world.rank;
-  const auto blobs = exchange(store, everybody, "places", net::as_string(net::encoded(mine)), deadline);
+  Members all_ranks;
+  all_ranks.ranks.resize(static_cast<std::size_t>(world.size));
+  std::iota(all_ranks.ranks.begin(), all_ranks.ranks.end(), 0);
+  all_ranks.index = world.rank;
+  const auto blobs = exchange(store, all_ranks, "places", net::as_string(net::encoded(mine)), deadline);
   if (!blobs.ok()) return blobs.status();
   std::vector<Place> places;
   for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
@@ -55,7 +55,7 @@ Status exchange_places(net::World& world, net::Store& store, const Place& mine, 
     if (!place.ok()) return place.status().with_context("rank " + std::to_string(rank));
     places.push_back(*std::move(place));
   }
-  settle(world, places);
+  apply_places(world, places);
   return {};
 }
 

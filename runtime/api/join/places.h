@@ -23,7 +23,7 @@ Place own_place(int rank, std::string reached);
 
 // `places`: by rank. Sets the host, the local and cross ranks, and the address that other hosts use for rank 0's host.
 // Pure.
-void settle(net::World& world, const std::vector<Place>& places);
+void apply_places(net::World& world, const std::vector<Place>& places);
 
 // Collective over the job.
 Status exchange_places(net::World& world, net::Store& store, const Place& mine, TimePoint deadline);

@@ -20,7 +20,7 @@ constexpr const char* kLoopback = "127.0.0.1";
 struct Kept {
   std::mutex mutex;
   std::unique_ptr<net::SpawnerExchange> exchange;
-  std::optional<Result<net::Meeting>> meeting;
+  std::optional<Result<net::StoreContact>> contact;
 };
 
 // Disconnects from the launcher when the process exits. If a thread is in the exchange then, it runs until the process
@@ -42,7 +42,7 @@ void send_goodbye() {
 }
 
 // Never destroyed: its thread serves the other ranks until the process ends.
-net::StoreHost*& keeper() {
+net::StoreHost*& kept_store() {
   static net::StoreHost* one = nullptr;
   return one;
 }
@@ -63,7 +63,7 @@ std::vector<std::string> own_addresses() {
       const bool local = one.address.starts_with("127.") || one.address == "::1" || one.address.starts_with("fe80:") ||
                          one.address.starts_with("169.254.");
       if (local || (one.address.find(':') != std::string::npos) != v6) continue;
-      if (out.size() + 1 < net::kMaxMeetingAddresses) out.push_back(one.address);
+      if (out.size() + 1 < net::kMaxContactAddresses) out.push_back(one.address);
     }
   }
   out.emplace_back(kLoopback);
@@ -72,30 +72,30 @@ std::vector<std::string> own_addresses() {
 
 Result<std::string> begin(const net::World& world, const net::OtherLauncher& launcher, const Log* session_log) {
   if (world.rank != 0) return std::string();
-  net::Meeting meeting{.job_id = launcher.job.empty() ? "job" : launcher.job,
-                       .key = net::JobKey::generate(),
-                       .addresses = own_addresses(),
-                       .port = 0};
+  net::StoreContact contact{.job_id = launcher.job.empty() ? "job" : launcher.job,
+                            .key = net::JobKey::generate(),
+                            .addresses = own_addresses(),
+                            .port = 0};
   // As the others will read it, without the characters of the name that the exchange cannot carry.
-  const auto plain = net::parse_meeting(net::to_word(meeting));
-  meeting.job_id = plain.ok() ? plain->job_id : "job";
+  const auto plain = net::parse_store_contact(net::to_word(contact));
+  contact.job_id = plain.ok() ? plain->job_id : "job";
   // lives as long as the store
   static const auto* const log = session_log != nullptr ? new Log(*session_log) : nullptr;
-  auto host = net::StoreHost::start(meeting.key, meeting.job_id, world.size, world.host_timeout, log);
+  auto host = net::StoreHost::start(contact.key, contact.job_id, world.size, world.host_timeout, log);
   if (!host.ok()) return host.status();
-  meeting.port = (*host)->port();
-  keeper() = host->release();
-  return net::to_word(meeting);
+  contact.port = (*host)->port();
+  kept_store() = host->release();
+  return net::to_word(contact);
 }
 
-Result<net::Meeting> meet(Kept& kept, const net::World& world, const net::OtherLauncher& launcher, TimePoint deadline,
-                          const Log* log) {
+Result<net::StoreContact> exchange_contact(Kept& kept, const net::World& world, const net::OtherLauncher& launcher,
+                                           TimePoint deadline, const Log* log) {
   DISTRUN_RETURN_IF_ERROR(open(kept, launcher, deadline));
   const auto mine = begin(world, launcher, log);
   if (!mine.ok()) return mine.status();
   const auto word = kept.exchange->share(*mine, deadline);
   if (!word.ok()) return word.status();
-  return net::parse_meeting(*word);
+  return net::parse_store_contact(*word);
 }
 
 }  // namespace
@@ -107,18 +107,19 @@ Result<int> spawned_size(const net::OtherLauncher& launcher, TimePoint deadline)
   return kept_job().exchange->size(deadline);
 }
 
-Result<SpawnedJob> reach_store(net::World& world, const net::Meeting& meeting, TimePoint deadline, const Log* log) {
-  world.job_id = meeting.job_id;
+Result<SpawnedJob> reach_store(net::World& world, const net::StoreContact& contact, TimePoint deadline,
+                               const Log* log) {
+  world.job_id = contact.job_id;
   std::string tried;
   bool silent = true;
   // The time limit grows: a store that is slow because of many ranks must have time for one handshake.
   for (Duration each = kOneAddress; silent; each *= 2) {
     silent = false;
     tried.clear();
-    for (const std::string& address : meeting.addresses) {
-      world.store = net::with_port(address, meeting.port);
-      auto channel = net::StoreClient::connect(world, meeting.key, std::min(deadline, Clock::now() + each), 0);
-      if (channel.ok()) return SpawnedJob{.key = meeting.key, .channel = *std::move(channel), .reached = address};
+    for (const std::string& address : contact.addresses) {
+      world.store = net::with_port(address, contact.port);
+      auto channel = net::StoreClient::connect(world, contact.key, std::min(deadline, Clock::now() + each), 0);
+      if (channel.ok()) return SpawnedJob{.key = contact.key, .channel = *std::move(channel), .reached = address};
       silent = silent || channel.status().code() == Errc::kTimeout;
       tried += "\n  " + world.store + ": " + channel.status().message();
     }
@@ -139,12 +140,12 @@ Result<SpawnedJob> reach_store(net::World& world, const net::Meeting& meeting, T
 Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline,
                                     const Log* log) {
   const std::lock_guard lock(kept_job().mutex);
-  auto& meeting = kept_job().meeting;
+  auto& contact = kept_job().contact;
   // Other ranks would be at a different step of the exchange in a second try, so the first result stays.
-  if (!meeting) meeting = meet(kept_job(), world, launcher, deadline, log);
-  if (!meeting->ok()) return meeting->status();
-  auto job = reach_store(world, **meeting, deadline, log);
-  if (job.ok()) job->keeper = keeper();
+  if (!contact) contact = exchange_contact(kept_job(), world, launcher, deadline, log);
+  if (!contact->ok()) return contact->status();
+  auto job = reach_store(world, **contact, deadline, log);
+  if (job.ok()) job->store_host = kept_store();
   return job;
 }
 

@@ -59,7 +59,7 @@ class Try {
   Connections take() { return std::move(made_); }
 
  private:
-  Status meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
+  Status exchange_addresses(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
   Result<std::string> listen(std::shared_ptr<::gloo::transport::Device>& device);
   void watch(Duration share);
   Attempt::Outcome read_outcome(Duration share);
@@ -84,7 +84,7 @@ class Try {
 // Members may arrive at very different times. After all have arrived, the connections take only a moment. So only the
 // time after meet() is divided among the attempts.
 Attempt::Outcome Try::run(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline) {
-  if (Status met = meet(device, deadline); !met.ok()) return {.status = std::move(met)};
+  if (Status met = exchange_addresses(device, deadline); !met.ok()) return {.status = std::move(met)};
   const Duration share = std::max(deadline - Clock::now(), Duration()) / (kTries - number_ + 1);
   auto watcher = named_thread("distrun-gloo", [this, share] { watch(share); });
   const Status here = watcher.ok() ? connect_all() : watcher.status();
@@ -123,7 +123,7 @@ Result<std::string> Try::listen(std::shared_ptr<::gloo::transport::Device>& devi
   return all;
 }
 
-Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline) {
+Status Try::exchange_addresses(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline) {
   auto answers = attempt_.exchange(listen(device), deadline);
   if (!answers.ok()) return answers.status();
   const auto index = static_cast<std::size_t>(spec_.index);

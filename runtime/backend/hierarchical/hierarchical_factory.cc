@@ -54,9 +54,9 @@ Result<std::vector<int>> exchange_hosts(const GroupSpec& group, const Services& 
   }
   std::vector<int> first = {mine};
   for (std::size_t i = 1; i < group.members.size(); ++i) {
-    const auto said = services.store->get(key_of(group, std::to_string(i)), deadline);
-    if (!said.ok()) return said.status().with_context("waiting for rank " + std::to_string(group.members[i]));
-    const auto one = unpack(*said, 1);
+    const auto blob = services.store->get(key_of(group, std::to_string(i)), deadline);
+    if (!blob.ok()) return blob.status().with_context("waiting for rank " + std::to_string(group.members[i]));
+    const auto one = unpack(*blob, 1);
     if (!one.ok()) return one.status();
     first.push_back(one->front());
   }

@@ -40,9 +40,9 @@ Status collect(const distrun_backend_group_spec& spec, const std::string& step, 
   Status silent;
   for (std::uint64_t member = 1; member < spec.num_members; ++member) {
     const std::string who = "rank " + std::to_string(spec.members[member]);
-    const auto said = read(spec, step + "/" + std::to_string(member), seconds_until(until));
-    if (!said.ok() && silent.ok()) silent = said.status().with_context(who + " did not answer in time");
-    if (said.ok() && !said->empty() && common.ok()) common = Status(Errc::kUnsupported, who + ": " + *said);
+    const auto blob = read(spec, step + "/" + std::to_string(member), seconds_until(until));
+    if (!blob.ok() && silent.ok()) silent = blob.status().with_context(who + " did not answer in time");
+    if (blob.ok() && !blob->empty() && common.ok()) common = Status(Errc::kUnsupported, who + ": " + *blob);
   }
   return common.ok() ? silent : common;
 }

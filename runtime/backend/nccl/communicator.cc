@@ -53,7 +53,7 @@ Result<bool> Communicator::connect() {
     DISTRUN_RETURN_IF_ERROR(
         check(nccl_.init(&comm_, spec_.members, id_, spec_.index, &config), "ncclCommInitRankConfig"));
   }
-  auto done = settled();
+  auto done = accepted();
   if (!done.ok()) return done;
   if (*done) stage_ = Stage::kReady;
   if (!*done && Clock::now() >= deadline_) {
@@ -64,7 +64,7 @@ Result<bool> Communicator::connect() {
   return done;
 }
 
-Result<bool> Communicator::settled() {
+Result<bool> Communicator::accepted() {
   if (comm_ == nullptr) return Status(Errc::kSystem, "nccl: the communicator has ended");
   NcclResult state = kNcclSuccess;
   DISTRUN_RETURN_IF_ERROR(check(nccl_.async_error(comm_, &state), "ncclCommGetAsyncError"));
@@ -85,7 +85,7 @@ bool Communicator::close(bool device_idle) {
     finalized_ = check(nccl_.finalize(comm_), "ncclCommFinalize").ok();
   }
   if (stage_ == Stage::kClosing && finalized_) {
-    const auto quiet = settled();
+    const auto quiet = accepted();
     if (quiet.ok() && !*quiet) return false;
     finalized_ = quiet.ok();
   }

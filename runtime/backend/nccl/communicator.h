@@ -32,7 +32,7 @@ class Communicator {
   // it.
   Result<bool> connect();
   // Whether NCCL has accepted the last call. Also returns an error if anything has failed since.
-  Result<bool> settled();
+  Result<bool> accepted();
   // Aborts the work of this communicator on the device. No method may be called afterwards. NCCL then frees memory, and
   // this waits until the device has done all its work, also that of other communicators of this GPU: use
   // abort_together().

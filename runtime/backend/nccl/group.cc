@@ -5,17 +5,17 @@ namespace distrun::backend::nccl_plugin {
 NcclGroup::NcclGroup(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host host)
     : lanes_(lanes),
       host_(host),
-      party_(std::make_shared<Party>(lanes.libraries().nccl,
-                                     Communicator::Spec{.index = spec.index,
-                                                        .members = static_cast<int>(spec.num_members),
-                                                        .seconds = spec.seconds,
-                                                        .store = spec.store},
-                                     host)) {
+      lane_group_(std::make_shared<LaneGroup>(lanes.libraries().nccl,
+                                              Communicator::Spec{.index = spec.index,
+                                                                 .members = static_cast<int>(spec.num_members),
+                                                                 .seconds = spec.seconds,
+                                                                 .store = spec.store},
+                                              host)) {
   lanes_.group_comes();
 }
 
 NcclGroup::~NcclGroup() {
-  if (Lane* lane = lane_.load(); lane != nullptr) lane->leave(party_).wait();
+  if (Lane* lane = lane_.load(); lane != nullptr) lane->leave(lane_group_).wait();
   lanes_.group_goes();
 }
 
@@ -36,14 +36,14 @@ Status NcclGroup::choose_lane(const distrun_backend_operation& operation) {
 }
 
 void NcclGroup::start(const distrun_backend_operation& operation, std::uint64_t token) {
-  Status status = party_->aborted.why();
+  Status status = lane_group_->aborted.why();
   if (status.ok()) status = choose_lane(operation);
   if (!status.ok()) return host_.complete(token, status);
-  lane_.load()->submit(*party_, operation, token);
+  lane_.load()->submit(*lane_group_, operation, token);
 }
 
 void NcclGroup::abort(std::int32_t code, const char* cause) {
-  party_->aborted.set(code, cause);
+  lane_group_->aborted.set(code, cause);
   if (Lane* lane = lane_.load(); lane != nullptr) lane->give_up();
 }
 

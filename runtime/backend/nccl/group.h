@@ -26,7 +26,7 @@ class NcclGroup {
 
   Lanes& lanes_;
   plugin::Host host_;
-  const std::shared_ptr<Party> party_;
+  const std::shared_ptr<LaneGroup> lane_group_;
   std::atomic<Lane*> lane_{nullptr};
 };
 

@@ -63,19 +63,19 @@ void Lane::run() {
   }
 }
 
-void Lane::submit(Party& party, const distrun_backend_operation& operation, std::uint64_t token) {
-  party.in_flight.fetch_add(1);
+void Lane::submit(LaneGroup& lane_group, const distrun_backend_operation& operation, std::uint64_t token) {
+  lane_group.in_flight.fetch_add(1);
   {
     const MutexLock lock(mutex_);
-    new_tasks_.push_back({.party = &party, .operation = &operation, .token = token});
+    new_tasks_.push_back({.lane_group = &lane_group, .operation = &operation, .token = token});
   }
   wake();
 }
 
-std::future<void> Lane::leave(std::shared_ptr<Party> party) {
-  Leaving leaving{.party = std::move(party), .idle = {}};
+std::future<void> Lane::leave(std::shared_ptr<LaneGroup> lane_group) {
+  Leaving leaving{.lane_group = std::move(lane_group), .idle = {}};
   std::future<void> result = leaving.idle.get_future();
-  leaving.idle_set = leaving.party->in_flight.load() == 0;
+  leaving.idle_set = leaving.lane_group->in_flight.load() == 0;
   if (leaving.idle_set) leaving.idle.set_value();
   {
     const MutexLock lock(mutex_);
@@ -129,34 +129,34 @@ void Lane::take_new() {
     gives_up = std::exchange(give_up_, false);
   }
   if (!gives_up) return;
-  for (const Leaving& one : leaving_) fail(*one.party, {Errc::kAborted, "the job was aborted"});
+  for (const Leaving& one : leaving_) fail(*one.lane_group, {Errc::kAborted, "the job was aborted"});
 }
 
 void Lane::take_back_failed() {
   for (const std::deque<Task>* tasks : {&waiting_, &running_}) {
     for (const Task& task : *tasks) {
-      if (!task.party->failure.ok()) continue;
-      if (const Status why = task.party->aborted.why(); !why.ok()) fail(*task.party, why);
+      if (!task.lane_group->failure.ok()) continue;
+      if (const Status why = task.lane_group->aborted.why(); !why.ok()) fail(*task.lane_group, why);
     }
   }
   for (const Leaving& one : leaving_) {
-    if (has_tasks(*one.party)) fail(*one.party, {Errc::kAborted, "the group was closed"});
+    if (has_tasks(*one.lane_group)) fail(*one.lane_group, {Errc::kAborted, "the group was closed"});
     // Its peers will not close their communicators with it.
-    if (const Status why = one.party->aborted.why(); !why.ok()) fail(*one.party, why);
+    if (const Status why = one.lane_group->aborted.why(); !why.ok()) fail(*one.lane_group, why);
   }
 }
 
-// Also fails every other party with work on the device, because the others make no progress while one communicator is
+// Also fails every other group with work on the device, because the others make no progress while one communicator is
 // aborted. After a task has failed, no task continues.
-void Lane::fail(Party& party, const Status& why) {
-  if (!party.failure.ok()) return;
-  party.failure = why;
-  std::vector<Communicator*> gone = {&party.communicator};
+void Lane::fail(LaneGroup& lane_group, const Status& why) {
+  if (!lane_group.failure.ok()) return;
+  lane_group.failure = why;
+  std::vector<Communicator*> gone = {&lane_group.communicator};
   for (const std::deque<Task>* tasks : {&waiting_, &running_}) {
     for (const Task& task : *tasks) {
-      if (task.stage == Stage::kQueued || !task.party->failure.ok()) continue;
-      task.party->failure = why;
-      gone.push_back(&task.party->communicator);
+      if (task.stage == Stage::kQueued || !task.lane_group->failure.ok()) continue;
+      task.lane_group->failure = why;
+      gone.push_back(&task.lane_group->communicator);
     }
   }
   abort_together(std::move(gone), *gpu_);
@@ -174,37 +174,37 @@ Lane::Next Lane::advance() {
 
 // kWhenRung: the task has left the queue. It is on the stream, or it has ended.
 Lane::Next Lane::step(Task& task) {
-  Party& party = *task.party;
+  LaneGroup& lane_group = *task.lane_group;
   if (task.stage == Stage::kQueued) {
-    if (!party.failure.ok()) {
-      complete(task, party.failure);
+    if (!lane_group.failure.ok()) {
+      complete(task, lane_group.failure);
       return Next::kWhenRung;
     }
-    if (party.communicator.is_new() && !running_.empty()) return Next::kWatch;
-    const auto connected = party.communicator.connect();
+    if (lane_group.communicator.is_new() && !running_.empty()) return Next::kWatch;
+    const auto connected = lane_group.communicator.connect();
     if (!connected.ok()) {
-      fail(party, connected.status());
+      fail(lane_group, connected.status());
       return Next::kNow;
     }
     return *connected ? launch(task) : Next::kSoon;
   }
-  if (party.failure.ok()) {
-    const auto taken = party.communicator.settled();
+  if (lane_group.failure.ok()) {
+    const auto taken = lane_group.communicator.accepted();
     if (taken.ok() && !*taken) return Next::kNow;
     const Status status = taken.ok() ? task.calls->finish() : taken.status();
-    if (!status.ok()) fail(party, status);
+    if (!status.ok()) fail(lane_group, status);
   }
   to_running(task);
   return Next::kWhenRung;
 }
 
 Lane::Next Lane::launch(Task& task) {
-  Party& party = *task.party;
-  const auto members = static_cast<std::size_t>(party.spec.members);
-  task.calls = std::make_unique<NcclOperation>(*gpu_, party.communicator.nccl(), *task.operation, members,
-                                               static_cast<std::size_t>(party.spec.index));
+  LaneGroup& lane_group = *task.lane_group;
+  const auto members = static_cast<std::size_t>(lane_group.spec.members);
+  task.calls = std::make_unique<NcclOperation>(*gpu_, lane_group.communicator.nccl(), *task.operation, members,
+                                               static_cast<std::size_t>(lane_group.spec.index));
   task.stage = Stage::kTaken;
-  if (const Status status = task.calls->start(party.communicator.get()); !status.ok()) fail(party, status);
+  if (const Status status = task.calls->start(lane_group.communicator.get()); !status.ok()) fail(lane_group, status);
   return step(task);
 }
 
@@ -216,7 +216,7 @@ void Lane::to_running(Task& task) {
   if (end.ok()) {
     task.end = *end;
   } else {
-    fail(*task.party, end.status());
+    fail(*task.lane_group, end.status());
   }
 }
 
@@ -228,10 +228,10 @@ bool Lane::retire() {
     if (task.end != nullptr) {
       const auto reached = gpu_->reached(task.end);
       if (reached.ok() && !*reached) break;
-      if (!reached.ok()) fail(*task.party, reached.status());
+      if (!reached.ok()) fail(*task.lane_group, reached.status());
       gpu_->give_back(task.end);
     }
-    complete(task, task.party->failure);
+    complete(task, task.lane_group->failure);
     running_.pop_front();
     any = true;
   }
@@ -240,9 +240,9 @@ bool Lane::retire() {
 
 void Lane::watch() {
   for (const Task& task : running_) {
-    if (!task.party->failure.ok()) continue;
-    const auto settled = task.party->communicator.settled();
-    if (!settled.ok()) fail(*task.party, settled.status());
+    if (!task.lane_group->failure.ok()) continue;
+    const auto accepted = task.lane_group->communicator.accepted();
+    if (!accepted.ok()) fail(*task.lane_group, accepted.status());
   }
 }
 
@@ -252,13 +252,13 @@ bool Lane::let_go() {
       std::ranges::any_of(closing_, [now = Clock::now()](const Closing& one) { return now >= one.deadline; });
   std::vector<Communicator*> gone;
   for (const Leaving& one : leaving_) {
-    if (late && !has_tasks(*one.party)) gone.push_back(&one.party->communicator);
+    if (late && !has_tasks(*one.lane_group)) gone.push_back(&one.lane_group->communicator);
   }
   abort_together(std::move(gone), *gpu_);
   std::erase_if(leaving_, [this](Leaving& one) {
-    if (has_tasks(*one.party)) return false;
+    if (has_tasks(*one.lane_group)) return false;
     if (!std::exchange(one.idle_set, true)) one.idle.set_value();
-    return one.party->communicator.close(running_.empty());
+    return one.lane_group->communicator.close(running_.empty());
   });
   if (leaving_.empty()) {
     for (Closing& one : closing_) one.closed.set_value();
@@ -268,14 +268,14 @@ bool Lane::let_go() {
 }
 
 void Lane::complete(Task& task, const Status& status) {
-  Party& party = *task.party;
-  party.host.complete(task.token, status);
-  party.in_flight.fetch_sub(1);
+  LaneGroup& lane_group = *task.lane_group;
+  lane_group.host.complete(task.token, status);
+  lane_group.in_flight.fetch_sub(1);
 }
 
-bool Lane::has_tasks(const Party& party) const {
-  const auto of_party = [&party](const Task& task) { return task.party == &party; };
-  return std::ranges::any_of(waiting_, of_party) || std::ranges::any_of(running_, of_party);
+bool Lane::has_tasks(const LaneGroup& lane_group) const {
+  const auto of_group = [&lane_group](const Task& task) { return task.lane_group == &lane_group; };
+  return std::ranges::any_of(waiting_, of_group) || std::ranges::any_of(running_, of_group);
 }
 
 }  // namespace distrun::backend::nccl_plugin

@@ -25,8 +25,8 @@ namespace distrun::backend::nccl_plugin {
 
 // A group's part in a lane. Only the lane's thread uses it, except two fields. It outlives the group: the communicator
 // closes when its peers close theirs, because they may still use it.
-struct Party {
-  Party(const NcclApi& nccl, Communicator::Spec its_spec, plugin::Host its_host)
+struct LaneGroup {
+  LaneGroup(const NcclApi& nccl, Communicator::Spec its_spec, plugin::Host its_host)
       : communicator(nccl, its_spec), spec(its_spec), host(its_host) {}
   Communicator communicator;
   const Communicator::Spec spec;
@@ -46,15 +46,15 @@ class Lane {
   // Any thread may call the following.
   [[nodiscard]] Gpu& gpu() { return *gpu_; }
   Status start_thread();
-  // `operation` and the party's group must live until the token is complete.
-  void submit(Party& party, const distrun_backend_operation& operation, std::uint64_t token);
+  // `operation` and the group's backend must live until the token is complete.
+  void submit(LaneGroup& lane_group, const distrun_backend_operation& operation, std::uint64_t token);
   void wake() const { gpu_->ring(); }
-  // The party's group is closing. Its operations in flight are aborted. The future is ready when nothing here uses its
-  // operations, host or store any more: at once if nothing is in flight. The communicator closes after that.
-  std::future<void> leave(std::shared_ptr<Party> party);
-  // The job has failed: the parties that have left have no peers to close with.
+  // The group's backend is closing. Its operations in flight are aborted. The future is ready when nothing here uses
+  // its operations, host or store any more: at once if nothing is in flight. The communicator closes after that.
+  std::future<void> leave(std::shared_ptr<LaneGroup> lane_group);
+  // The job has failed: the groups that have left have no peers to close with.
   void give_up();
-  // The future is ready when all parties that have left are closed, normally or at the deadline.
+  // The future is ready when all groups that have left are closed, normally or at the deadline.
   std::future<void> close_all(TimePoint deadline);
 
   // One pass over all work, on the lane's thread. (Tests call it on their own thread.)
@@ -64,7 +64,7 @@ class Lane {
  private:
   enum class Stage { kQueued, kTaken, kRunning };
   struct Task {
-    Party* party;
+    LaneGroup* lane_group;
     const distrun_backend_operation* operation;
     std::uint64_t token;
     std::unique_ptr<NcclOperation> calls = nullptr;
@@ -72,7 +72,7 @@ class Lane {
     CuEvent end = nullptr;
   };
   struct Leaving {
-    std::shared_ptr<Party> party;
+    std::shared_ptr<LaneGroup> lane_group;
     std::promise<void> idle;
     bool idle_set = false;
   };
@@ -91,9 +91,9 @@ class Lane {
   bool retire();
   void watch();
   bool let_go();
-  void fail(Party& party, const Status& why);
+  void fail(LaneGroup& lane_group, const Status& why);
   void complete(Task& task, const Status& status);
-  [[nodiscard]] bool has_tasks(const Party& party) const;
+  [[nodiscard]] bool has_tasks(const LaneGroup& lane_group) const;
 
   std::unique_ptr<Gpu> gpu_;
   Mutex mutex_;

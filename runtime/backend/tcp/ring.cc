@@ -15,7 +15,7 @@ namespace {
 // Two connections that stay, and three descriptors that the listener needs during the set-up.
 constexpr std::size_t kFiles = 5;
 
-struct Seat {
+struct Position {
   const GroupSpec& group;
   const Services& services;
   TimePoint deadline;
@@ -40,43 +40,47 @@ struct Seat {
   }
 };
 
-Result<std::unique_ptr<net::SecureListener>> listen(const Seat& seat) {
+Result<std::unique_ptr<net::SecureListener>> listen(const Position& position) {
   // This only checks. The descriptors are free again at once, because the neighbours connect now.
   DISTRUN_RETURN_IF_ERROR(net::make_room(kFiles, "the backend tcp needs connections to both neighbours").status());
-  const std::string address = any_port_of(seat.services.local_host);
-  auto listener = net::listen_secure(address, *seat.services.key, seat.hello(seat.me(), -1), seat.services.log);
+  const std::string address = any_port_of(position.services.local_host);
+  auto listener =
+      net::listen_secure(address, *position.services.key, position.hello(position.me(), -1), position.services.log);
   if (!listener.ok()) return listener.status();
-  DISTRUN_RETURN_IF_ERROR(seat.services.store->set(seat.key(std::to_string(seat.index())), (*listener)->address()));
+  DISTRUN_RETURN_IF_ERROR(
+      position.services.store->set(position.key(std::to_string(position.index())), (*listener)->address()));
   return listener;
 }
 
-Status connect_right(const Seat& seat, Ring& ring) {
-  const std::size_t right = (seat.index() + 1) % seat.size();
-  const auto address = seat.services.store->get(seat.key(std::to_string(right)), seat.deadline);
+Status connect_right(const Position& position, Ring& ring) {
+  const std::size_t right = (position.index() + 1) % position.size();
+  const auto address = position.services.store->get(position.key(std::to_string(right)), position.deadline);
   if (!address.ok()) return address.status();
-  auto socket = net::connect_secure(*address, *seat.services.key, seat.hello(seat.me(), seat.right()), seat.deadline);
-  if (!socket.ok()) return socket.status().with_context("connecting to rank " + std::to_string(seat.right()));
-  auto link = take_over(**socket, seat.suite_with(right));
+  auto socket = net::connect_secure(*address, *position.services.key, position.hello(position.me(), position.right()),
+                                    position.deadline);
+  if (!socket.ok()) return socket.status().with_context("connecting to rank " + std::to_string(position.right()));
+  auto link = take_over(**socket, position.suite_with(right));
   if (!link.ok()) return link.status();
-  net::set_host_timeout(link->fd.get(), seat.services.world->host_timeout);
+  net::set_host_timeout(link->fd.get(), position.services.world->host_timeout);
   ring.right = GuardedFd(std::move(link->fd));
   ring.right_records = std::move(link->records);
   return {};
 }
 
-Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) {
-  const auto accept = [&seat](const net::Hello& hello) {
-    return hello.from == seat.left() ? std::string() : "only rank " + std::to_string(seat.left()) + " may connect here";
+Status accept_left(const Position& position, net::SecureListener& listener, Ring& ring) {
+  const auto accept = [&position](const net::Hello& hello) {
+    return hello.from == position.left() ? std::string()
+                                         : "only rank " + std::to_string(position.left()) + " may connect here";
   };
   // If a neighbour dies before it connects, the store reports it: its requests fail when the job ends.
-  const auto news = [&seat] {
-    return seat.services.store->get(seat.key(std::to_string(seat.index())), seat.deadline).status();
+  const auto news = [&position] {
+    return position.services.store->get(position.key(std::to_string(position.index())), position.deadline).status();
   };
-  auto socket = net::accept_or_news(listener, accept, seat.deadline, news);
-  if (!socket.ok()) return socket.status().with_context("waiting for rank " + std::to_string(seat.left()));
-  auto link = take_over(**socket, seat.suite_with(seat.index() + seat.size() - 1));
+  auto socket = net::accept_or_news(listener, accept, position.deadline, news);
+  if (!socket.ok()) return socket.status().with_context("waiting for rank " + std::to_string(position.left()));
+  auto link = take_over(**socket, position.suite_with(position.index() + position.size() - 1));
   if (!link.ok()) return link.status();
-  net::set_host_timeout(link->fd.get(), seat.services.world->host_timeout);
+  net::set_host_timeout(link->fd.get(), position.services.world->host_timeout);
   ring.left = GuardedFd(std::move(link->fd));
   ring.left_records = std::move(link->records);
   return {};
@@ -84,11 +88,11 @@ Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) 
 
 // Even members connect while odd ones accept, and then the other way round. So all handshakes of a ring take two turns.
 // (In an odd ring the last and the first member both connect first; the first member accepts after that.)
-Status join(const Seat& seat, net::SecureListener& listener, Ring& ring) {
-  const bool connects_first = seat.index() % 2 == 0;
-  if (connects_first) DISTRUN_RETURN_IF_ERROR(connect_right(seat, ring));
-  DISTRUN_RETURN_IF_ERROR(accept_left(seat, listener, ring));
-  if (!connects_first) DISTRUN_RETURN_IF_ERROR(connect_right(seat, ring));
+Status join(const Position& position, net::SecureListener& listener, Ring& ring) {
+  const bool connects_first = position.index() % 2 == 0;
+  if (connects_first) DISTRUN_RETURN_IF_ERROR(connect_right(position, ring));
+  DISTRUN_RETURN_IF_ERROR(accept_left(position, listener, ring));
+  if (!connects_first) DISTRUN_RETURN_IF_ERROR(connect_right(position, ring));
   return {};
 }
 
@@ -110,14 +114,14 @@ Result<Ring> make_ring(const GroupSpec& group, const Services& services, TimePoi
   auto protection = agree_on_protection(keys_of(group.id) + "protection", group, services, deadline);
   if (!protection.ok()) return protection.status();
   ring.protection = *std::move(protection);
-  const Seat seat{.group = group, .services = services, .deadline = deadline, .protection = ring.protection};
-  ring.rank = seat.me();
-  ring.left_rank = seat.left();
-  ring.right_rank = seat.right();
-  const auto listener = listen(seat);
-  DISTRUN_RETURN_IF_ERROR(agree(seat.key("listen"), listener.status(), group, *services.store, deadline));
-  const Status joined = join(seat, **listener, ring);
-  DISTRUN_RETURN_IF_ERROR(agree(seat.key("join"), joined, group, *services.store, deadline));
+  const Position position{.group = group, .services = services, .deadline = deadline, .protection = ring.protection};
+  ring.rank = position.me();
+  ring.left_rank = position.left();
+  ring.right_rank = position.right();
+  const auto listener = listen(position);
+  DISTRUN_RETURN_IF_ERROR(agree(position.key("listen"), listener.status(), group, *services.store, deadline));
+  const Status joined = join(position, **listener, ring);
+  DISTRUN_RETURN_IF_ERROR(agree(position.key("join"), joined, group, *services.store, deadline));
   return ring;
 }
 

@@ -68,7 +68,7 @@ Status TcpBackend::make_mesh() {
                   .failed = [this](std::size_t peer, const Status& why) { exchange_->unreachable(peer, why); }});
   if (!mesh.ok()) return mesh.status();
   mesh_ = *std::move(mesh);
-  meets_ = true;
+  gathers_addresses_ = true;
   return ring_.start(mesh_->addresses(), kOwnToken, next_sequence_++);
 }
 
@@ -83,7 +83,7 @@ bool TcpBackend::progress() {
     fail(ring_.failure());
     return true;
   }
-  if (meets_ && take_own()) {
+  if (gathers_addresses_ && take_own()) {
     mesh_->connect();
     exchange_->open();
   }
@@ -102,7 +102,7 @@ bool TcpBackend::progress() {
 // Whether the all-gather of the addresses has ended. Removes it from completed_, because the engine does not know it.
 bool TcpBackend::take_own() {
   if (std::erase_if(completed_, [](const Completed& one) { return one.token == kOwnToken; }) == 0) return false;
-  meets_ = false;
+  gathers_addresses_ = false;
   return true;
 }
 

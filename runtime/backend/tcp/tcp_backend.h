@@ -59,7 +59,7 @@ class TcpBackend final : public Backend {
   std::uint64_t next_sequence_ = 0;
   std::unique_ptr<Exchange> exchange_;  // null until the first all-to-all, and so is mesh_
   std::unique_ptr<Mesh> mesh_;
-  bool meets_ = false;  // the all-gather of the members' addresses is running
+  bool gathers_addresses_ = false;  // the all-gather of the members' addresses is running
   std::vector<Completed> completed_;
   Status failed_;
   std::optional<EndedLink> lost_;

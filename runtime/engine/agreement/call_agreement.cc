@@ -150,7 +150,7 @@ std::vector<net::RankWait> CallAgreement::waits() const {
 // because other threads of the missing ranks may still make the call.
 bool CallAgreement::fail_joined(const CallBoard::Waiting& waiting, TimePoint now) {
   const TimePoint since = std::max(waiting.since, tensors_.last_join());
-  if (now - since < limits_.patience()) return false;
+  if (now - since < limits_.wait_limit()) return false;
   const auto in_join = [&](int rank) { return tensors_.waits_in_join(rank, waiting.made); };
   if (waiting.unordered || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
   calls_.refuse(

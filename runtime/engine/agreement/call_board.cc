@@ -9,34 +9,34 @@
 namespace distrun::engine {
 namespace {
 
-constexpr std::size_t kMaxCallPartiesNamed = 8;  // parties with different calls; the largest is one of them
+constexpr std::size_t kMaxGroupsNamed = 8;  // groups with different calls; the largest is one of them
 
 std::vector<int> ascending(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
-struct CallParty {
+struct CallingRanks {
   const Call* call;
   std::vector<int> ranks;
 };
 
-Status difference(std::vector<CallParty> parties, const std::string& what, const std::vector<std::string>& hosts) {
-  std::stable_sort(parties.begin(), parties.end(),
-                   [](const CallParty& a, const CallParty& b) { return a.ranks.size() < b.ranks.size(); });
+Status difference(std::vector<CallingRanks> groups, const std::string& what, const std::vector<std::string>& hosts) {
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const CallingRanks& a, const CallingRanks& b) { return a.ranks.size() < b.ranks.size(); });
   ErrorInfo error{.code = Errc::kMismatch, .message = what};
-  const bool tie = parties.front().ranks.size() == parties.back().ranks.size();
+  const bool tie = groups.front().ranks.size() == groups.back().ranks.size();
   std::size_t unnamed = 0;  // number of ranks
-  for (std::size_t i = 0; i < parties.size(); ++i) {
-    const CallParty& party = parties[i];
-    const bool majority = i + 1 == parties.size();
-    if (!majority || tie) error.ranks.insert(error.ranks.end(), party.ranks.begin(), party.ranks.end());
-    if (!majority && i + 1 >= kMaxCallPartiesNamed) {
-      unnamed += party.ranks.size();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const CallingRanks& calling = groups[i];
+    const bool majority = i + 1 == groups.size();
+    if (!majority || tie) error.ranks.insert(error.ranks.end(), calling.ranks.begin(), calling.ranks.end());
+    if (!majority && i + 1 >= kMaxGroupsNamed) {
+      unnamed += calling.ranks.size();
       continue;
     }
     if (unnamed > 0) error.message += std::to_string(unnamed) + " more with other calls; ";
-    error.message += describe_ranks(party.ranks, hosts) + ": " + describe(*party.call) + "; ";
+    error.message += describe_ranks(calling.ranks, hosts) + ": " + describe(*calling.call) + "; ";
   }
   std::sort(error.ranks.begin(), error.ranks.end());
   return Status(std::move(error));
@@ -77,16 +77,16 @@ std::size_t CallBoard::takers_of(const Open& open) const {
 // True if the rank's next call is one that has already failed on others. If it is another call, the rank is past the
 // place of some failed calls: those that it would have made together with the same ranks. They will not come, so they
 // are forgotten.
-bool CallBoard::settle(int rank, const Queued& next) {
-  auto& owed = failed_elsewhere_[static_cast<std::size_t>(rank)];
+bool CallBoard::take_failed(int rank, const Queued& next) {
+  auto& failed = failed_elsewhere_[static_cast<std::size_t>(rank)];
   const auto known =
-      std::find_if(owed.begin(), owed.end(), [&](const FailedCall& one) { return one.call == next.call; });
-  if (known != owed.end()) {
+      std::find_if(failed.begin(), failed.end(), [&](const FailedCall& one) { return one.call == next.call; });
+  if (known != failed.end()) {
     ready_.push_back({.call = next.call, .ranks = {rank}, .refused = std::move(known->why)});
-    owed.erase(known);
+    failed.erase(known);
     return true;
   }
-  std::erase_if(owed, [&](const FailedCall& one) {
+  std::erase_if(failed, [&](const FailedCall& one) {
     return next.takers.empty() || std::any_of(next.takers.begin(), next.takers.end(), [&](int taker) {
              return std::binary_search(one.failed.begin(), one.failed.end(), taker);
            });
@@ -100,7 +100,7 @@ void CallBoard::advance(int rank) {
   while (!queue.empty()) {
     Queued next = std::move(queue.front());
     queue.pop_front();
-    if (settle(rank, next)) continue;
+    if (take_failed(rank, next)) continue;
     auto open = std::find_if(open_.begin(), open_.end(), [&](const Open& one) { return one.call == next.call; });
     if (open == open_.end()) {
       open = open_.insert(open_.end(), {.number = next_number_++,
@@ -211,15 +211,15 @@ CallBoard::Calls CallBoard::circle() const {
 }
 
 void CallBoard::fail_circle(const Calls& calls, const std::vector<std::string>& hosts) {
-  std::vector<CallParty> parties;
+  std::vector<CallingRanks> groups;
   bool members_alone = false;
   for (const Open* open : calls) {
-    parties.push_back({.call = &open->call, .ranks = ascending(open->made)});
+    groups.push_back({.call = &open->call, .ranks = ascending(open->made)});
     members_alone = members_alone || !open->takers.empty();
   }
   ErrorInfo error =
       difference(
-          std::move(parties),
+          std::move(groups),
           members_alone ? "ranks wait for each other in different calls: " : "ranks make different calls: ", hosts)
           .info();
   error.message += "make the same calls in the same order on every rank";

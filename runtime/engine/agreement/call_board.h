@@ -95,7 +95,7 @@ class CallBoard {
   [[nodiscard]] bool all_differ() const;
   void add_unordered(int rank, Call call, std::vector<int> takers, TimePoint now);
   void advance(int rank);
-  bool settle(int rank, const Queued& next);
+  bool take_failed(int rank, const Queued& next);
   void fail_circle(const Calls& calls, const std::vector<std::string>& hosts);
   void fail(const Calls& calls, const Status& why);
   void close(std::vector<std::uint64_t> numbers);

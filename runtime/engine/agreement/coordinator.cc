@@ -66,7 +66,7 @@ Actions Coordinator::act(std::span<const int> busy, bool hold) {
 // last.
 void Coordinator::look_for_circles(TimePoint now) {
   news_at_ = now;
-  if (!check_at_) check_at_ = now + limits_.patience();
+  if (!check_at_) check_at_ = now + limits_.wait_limit();
 }
 
 std::optional<TimePoint> Coordinator::next_tick() const {
@@ -74,7 +74,7 @@ std::optional<TimePoint> Coordinator::next_tick() const {
   NextLook next(limits_);
   tensors_.look(next);
   calls_.look(next);
-  if (next.anything_waits() && check_at_ && next.when() - *check_at_ > limits_.patience()) return *check_at_;
+  if (next.anything_waits() && check_at_ && next.when() - *check_at_ > limits_.wait_limit()) return *check_at_;
   return next.when() == TimePoint::max() ? std::nullopt : std::optional(next.when());
 }
 
@@ -82,7 +82,7 @@ void Coordinator::tick(TimePoint now) {
   if (finished()) return;
   if (check_at_ && *check_at_ <= now) {
     check_at_.reset();
-    if (news_at_ + limits_.patience() > now) check_at_ = news_at_ + limits_.patience();
+    if (news_at_ + limits_.wait_limit() > now) check_at_ = news_at_ + limits_.wait_limit();
   }
   tensors_.tick(now);
   calls_.tick(now);

@@ -97,7 +97,7 @@ void TensorAgreement::add(int rank, SubmissionEvent event) {
 void TensorAgreement::count_joined(PendingTensor& tensor, TimePoint now) {
   for (const int rank : joined_.ranks(tensor.set)) {
     const std::size_t member = *members_.position(rank, tensor.set);
-    if (!tensor.has(member)) Readiness::excuse(tensor, member, now);
+    if (!tensor.has(member)) Readiness::mark_joined(tensor, member, now);
   }
 }
 
@@ -111,7 +111,7 @@ void TensorAgreement::join(int rank, int set, TimePoint now) {
   std::vector<std::string> whole;
   for (PendingTensor* tensor : pending_.waiting()) {
     if (tensor->set != set || tensor->signature.kind == OpKind::kJoin) continue;
-    if (!tensor->has(member)) Readiness::excuse(*tensor, member, now);
+    if (!tensor->has(member)) Readiness::mark_joined(*tensor, member, now);
     if (tensor->complete()) whole.push_back(tensor->name);
   }
   for (const std::string& name : whole) {
@@ -159,7 +159,7 @@ void TensorAgreement::fail_groups_of(const PendingTensor& tensor, const Status& 
   // has.
   std::map<std::uint64_t, std::set<std::size_t>> elsewhere{{tensor.signature.group.digest, {}}};
   std::map<std::uint64_t, const GroupTag*> tags{{tensor.signature.group.digest, &tensor.signature.group}};
-  for (const auto& [member, signature] : tensor.odd) tags.emplace(signature.group.digest, &signature.group);
+  for (const auto& [member, signature] : tensor.differing) tags.emplace(signature.group.digest, &signature.group);
   for (std::size_t member = 0; member < tensor.members->size(); ++member) {
     const GroupTag& own = tensor.signature_of(member).group;
     if (!tensor.has(member) || own.size == 0) continue;
@@ -194,8 +194,8 @@ std::optional<Status> TensorAgreement::cannot_finish(const PendingTensor& tensor
     return true;
   };
   const bool all =
-      never_ends(tensor.signature.group) &&
-      std::all_of(tensor.odd.begin(), tensor.odd.end(), [&](const auto& one) { return never_ends(one.second.group); });
+      never_ends(tensor.signature.group) && std::all_of(tensor.differing.begin(), tensor.differing.end(),
+                                                        [&](const auto& one) { return never_ends(one.second.group); });
   return all ? std::optional(*why) : std::nullopt;
 }
 
@@ -320,7 +320,7 @@ void TensorAgreement::check_left(PendingTensor& tensor) {
 void TensorAgreement::fail_rivals(TimePoint now) {
   // Collects all of them first. The rest of a group would have no rival any more, and would wait for ever.
   std::vector<std::pair<PendingTensor*, Status>> failed;
-  for (const Rivals& one : rivals_among(pending_.waiting(), limits_.patience(), now)) {
+  for (const Rivals& one : rivals_among(pending_.waiting(), limits_.wait_limit(), now)) {
     failed.emplace_back(one.tensor, rival_error(*one.tensor, *one.rival, members_.hosts()));
     note_other_group(*one.tensor, *one.rival);
   }
@@ -343,7 +343,7 @@ void TensorAgreement::note_other_group(const PendingTensor& tensor, const Pendin
     }
   };
   of_rival(tensor.signature.group);
-  for (const auto& [member, signature] : tensor.odd) of_rival(signature.group);
+  for (const auto& [member, signature] : tensor.differing) of_rival(signature.group);
 }
 
 void TensorAgreement::tick(TimePoint now) {

@@ -48,14 +48,14 @@ bool WaitingCaller::is_main() {
 }
 
 bool ProgressToken::try_take(Holder who) {
-  Holder free = Holder::kNobody;
+  Holder free = Holder::kNone;
   if (!holder_.compare_exchange_strong(free, who, std::memory_order_seq_cst)) return false;
   if (who == Holder::kCaller) uses_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
 void ProgressToken::give_back() {
-  holder_.store(Holder::kNobody, std::memory_order_seq_cst);
+  holder_.store(Holder::kNone, std::memory_order_seq_cst);
   news_.change_and_wake();
 }
 

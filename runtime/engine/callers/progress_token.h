@@ -33,7 +33,7 @@ class WakeWord {
 
 class ProgressToken {
  public:
-  enum class Holder : std::uint32_t { kNobody, kEngine, kCaller };
+  enum class Holder : std::uint32_t { kNone, kEngine, kCaller };
 
   [[nodiscard]] bool try_take(Holder who);
   void give_back();  // only the holder calls this
@@ -59,7 +59,7 @@ class ProgressToken {
  private:
   void wait_while_callers_wait();
 
-  std::atomic<Holder> holder_{Holder::kNobody};
+  std::atomic<Holder> holder_{Holder::kNone};
   std::atomic<std::uint32_t> callers_{0};
   std::atomic<std::uint32_t> uses_{0};  // number of uses by callers
   std::atomic<bool> parked_{false};     // the engine's thread sleeps until the last caller ends its wait

@@ -153,9 +153,9 @@ bool Watchdog::warns_itself(const Work& in_flight, TimePoint now) const {
 std::string Watchdog::warning_text(const std::optional<OldestWork>& work, TimePoint now) const {
   const std::string silence = silence_text(now);
   if (!work || !work->running) return silence + (work ? " while " + work->what + " waits" : "");
-  const std::string nobody = options_.rank == 0 ? "all other ranks answer" : "rank 0 answers";
+  const std::string no_answer = options_.rank == 0 ? "all other ranks answer" : "rank 0 answers";
   return work->what + " has been running for " + seconds_text(now - work->since) +
-         (work->on_gpu ? ", or waits for earlier work of this GPU; " : "; ") + (silence.empty() ? nobody : silence);
+         (work->on_gpu ? ", or waits for earlier work of this GPU; " : "; ") + (silence.empty() ? no_answer : silence);
 }
 
 // The time for which all silent ranks have been silent.

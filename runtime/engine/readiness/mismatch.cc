@@ -11,7 +11,7 @@ namespace distrun::engine {
 namespace {
 
 constexpr std::size_t kMaxRanksNamed = 16;
-constexpr std::size_t kMaxPartiesNamed = 8;  // parties with different values; the largest is one of them
+constexpr std::size_t kMaxGroupsNamed = 8;  // groups with different values; the largest is one of them
 
 std::string scale_text(double scale) {
   std::ostringstream out;
@@ -85,44 +85,45 @@ const std::array<Aspect, 9> kAspects = {{
     {"groups", "group the same tensors", [](const Signature& s) { return group_text(s.group); }, group_less},
 }};
 
-struct Party {
+struct AgreeingRanks {
   const Signature* signature = nullptr;
   std::vector<int> ranks;
 };
 
-std::vector<Party> parties_of(std::span<const RankSignature> submitted, const Aspect& aspect) {
+std::vector<AgreeingRanks> groups_of(std::span<const RankSignature> submitted, const Aspect& aspect) {
   const auto less = [&](const Signature* a, const Signature* b) { return aspect.less(*a, *b); };
   std::map<const Signature*, std::size_t, decltype(less)> places(less);
-  std::vector<Party> parties;
+  std::vector<AgreeingRanks> groups;
   for (const RankSignature& one : submitted) {
-    const auto [place, fresh] = places.try_emplace(one.signature, parties.size());
-    if (fresh) parties.push_back({.signature = one.signature});
-    parties[place->second].ranks.push_back(one.rank);
+    const auto [place, fresh] = places.try_emplace(one.signature, groups.size());
+    if (fresh) groups.push_back({.signature = one.signature});
+    groups[place->second].ranks.push_back(one.rank);
   }
-  // The largest party comes first, so the odd ones follow it. Equally large ones stay in order of rank.
-  std::stable_sort(parties.begin(), parties.end(),
-                   [](const Party& a, const Party& b) { return a.ranks.size() > b.ranks.size(); });
-  return parties;
+  // The largest group comes first, so the odd ones follow it. Equally large ones stay in order of rank.
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const AgreeingRanks& a, const AgreeingRanks& b) { return a.ranks.size() > b.ranks.size(); });
+  return groups;
 }
 
 std::string verb(const std::vector<int>& ranks) { return ranks.size() == 1 ? " has " : " have "; }
 
-ErrorInfo mismatch_error(const std::vector<Party>& parties, const Aspect& aspect, const MismatchContext& context) {
+ErrorInfo mismatch_error(const std::vector<AgreeingRanks>& groups, const Aspect& aspect,
+                         const MismatchContext& context) {
   ErrorInfo error{.code = Errc::kMismatch, .tensor = std::string(context.tensor)};
-  const bool tie = parties[0].ranks.size() == parties[1].ranks.size();
+  const bool tie = groups[0].ranks.size() == groups[1].ranks.size();
   std::string text = "tensor '" + error.tensor + "': " + aspect.what + " differ between ranks: ";
   std::size_t unnamed = 0;  // number of ranks
-  for (std::size_t i = 0; i < parties.size(); ++i) {
-    const Party& party = parties[(i + 1) % parties.size()];  // the odd ones first, the majority last
-    const bool last = i + 1 == parties.size();
-    if (tie || !last) error.ranks.insert(error.ranks.end(), party.ranks.begin(), party.ranks.end());
-    if (!last && i + 1 >= kMaxPartiesNamed) {
-      unnamed += party.ranks.size();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const AgreeingRanks& agreeing = groups[(i + 1) % groups.size()];  // the odd ones first, the majority last
+    const bool last = i + 1 == groups.size();
+    if (tie || !last) error.ranks.insert(error.ranks.end(), agreeing.ranks.begin(), agreeing.ranks.end());
+    if (!last && i + 1 >= kMaxGroupsNamed) {
+      unnamed += agreeing.ranks.size();
       continue;
     }
     if (last && unnamed > 0) text += "; and " + std::to_string(unnamed) + " more have other values";
     if (i > 0) text += "; ";
-    text += describe_ranks(party.ranks, *context.hosts) + verb(party.ranks) + aspect.value(*party.signature);
+    text += describe_ranks(agreeing.ranks, *context.hosts) + verb(agreeing.ranks) + aspect.value(*agreeing.signature);
   }
   std::sort(error.ranks.begin(), error.ranks.end());
   error.message = text + "; " + aspect.cure + " on every rank";
@@ -161,8 +162,8 @@ std::optional<ErrorInfo> check_agreed(const Signature& signature, const Mismatch
 
 std::optional<ErrorInfo> find_mismatch(std::span<const RankSignature> submitted, const MismatchContext& context) {
   for (const Aspect& aspect : kAspects) {
-    const std::vector<Party> parties = parties_of(submitted, aspect);
-    if (parties.size() > 1) return mismatch_error(parties, aspect, context);
+    const std::vector<AgreeingRanks> groups = groups_of(submitted, aspect);
+    if (groups.size() > 1) return mismatch_error(groups, aspect, context);
   }
   return std::nullopt;
 }

@@ -31,7 +31,7 @@ bool compatible(const Signature& a, const Signature& b);
 std::optional<ErrorInfo> check_agreed(const Signature& signature, const MismatchContext& context);
 
 // Finds the first difference between the signatures in `submitted` (of every member, in order of rank). The error names
-// the tensor, the odd ranks and the values. The odd ranks are those outside the largest party, or all if parties are
+// the tensor, the odd ranks and the values. The odd ranks are those outside the largest group, or all if groups are
 // equally large.
 std::optional<ErrorInfo> find_mismatch(std::span<const RankSignature> submitted, const MismatchContext& context);
 

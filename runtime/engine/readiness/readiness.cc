@@ -25,8 +25,8 @@ std::vector<int> PendingTensor::submitted_ranks() const {
 }
 
 const Signature& PendingTensor::signature_of(std::size_t member) const {
-  const auto found = odd.find(member);
-  return found == odd.end() ? signature : found->second;
+  const auto found = differing.find(member);
+  return found == differing.end() ? signature : found->second;
 }
 
 std::vector<std::int64_t> PendingTensor::logged_dims() const {
@@ -45,12 +45,12 @@ std::vector<std::int64_t> PendingTensor::logged_dims() const {
   return rows;
 }
 
-void Readiness::excuse(PendingTensor& tensor, std::size_t member, TimePoint now) {
+void Readiness::mark_joined(PendingTensor& tensor, std::size_t member, TimePoint now) {
   tensor.when[member] = now;
   --tensor.missing;
   tensor.joined_ranks.push_back((*tensor.members)[member]);
-  tensor.excuses.resize(tensor.members->size());
-  tensor.excuses[member] = true;
+  tensor.joined_members.resize(tensor.members->size());
+  tensor.joined_members[member] = true;
   if (!tensor.first_dims.empty()) tensor.id = kNoId;  // the tensor of that id has rows of this member
 }
 
@@ -75,7 +75,7 @@ PendingTensor* Readiness::add(const SubmissionEvent& event) {
   } else {
     tensor = found->second.get();
     if (tensor->has(event.member)) return nullptr;
-    if (!compatible(tensor->signature, *event.signature)) tensor->odd.emplace(event.member, *event.signature);
+    if (!compatible(tensor->signature, *event.signature)) tensor->differing.emplace(event.member, *event.signature);
     if (tensor->id != event.id) tensor->id = kNoId;
   }
   tensor->when[event.member] = event.now;
@@ -149,7 +149,7 @@ std::optional<ErrorInfo> check_possible(const PendingTensor& tensor) {
 Status verdict(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
   const MismatchContext context{.tensor = tensor.name, .members = tensor.members, .hosts = &hosts};
   std::optional<ErrorInfo> error;
-  if (tensor.odd.empty()) {
+  if (tensor.differing.empty()) {
     error = check_agreed(tensor.signature, context);
     if (!error && !tensor.splits.empty()) error = check_splits(splits_of(tensor), context);
   } else {

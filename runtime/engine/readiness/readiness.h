@@ -28,11 +28,11 @@ struct PendingTensor {
   Signature signature;                        // the first submitter's
   std::vector<TimePoint> when;                // by member; kNever: not yet
   std::size_t missing = 0;
-  std::map<std::size_t, Signature> odd;           // by member: signatures that are not compatible with `signature`
+  std::map<std::size_t, Signature> differing;     // by member: signatures that are not compatible with `signature`
   std::vector<std::int64_t> first_dims;           // allgather, alltoall: by member; join: the rank that joined last
   std::vector<std::vector<std::int64_t>> splits;  // alltoall: by member; empty: equal shares
   std::vector<int> joined_ranks;                  // world ranks that did not submit the tensor because they have joined
-  std::vector<bool> excuses;                      // the same by member; empty: none
+  std::vector<bool> joined_members;               // the same by member; empty: none
   std::size_t refusing = 0;                       // number of members that report that its group cannot run
   std::string refusal;                            // the reason of the first of them
   TensorId id = kNoId;  // the id that all submitters so far used; kNoId: at least one sent a full request
@@ -44,7 +44,9 @@ struct PendingTensor {
   [[nodiscard]] bool has(std::size_t member) const { return when[member] != kNever; }
   [[nodiscard]] std::vector<int> missing_ranks() const;
   [[nodiscard]] std::vector<int> submitted_ranks() const;  // without the excused ranks
-  [[nodiscard]] bool joined_instead(std::size_t member) const { return !excuses.empty() && excuses[member]; }
+  [[nodiscard]] bool joined_instead(std::size_t member) const {
+    return !joined_members.empty() && joined_members[member];
+  }
   // True: one member has submitted it, and none is excused.
   [[nodiscard]] bool is_new() const { return missing + 1 == when.size(); }
   // The signature of this member, which must have submitted the tensor.
@@ -73,7 +75,7 @@ class Readiness {
   PendingTensor* add(const SubmissionEvent& event);
   void erase(const PendingTensor& tensor);  // consumed by a log entry
   // This member has joined, so the tensor does not wait for it any more.
-  static void excuse(PendingTensor& tensor, std::size_t member, TimePoint now);
+  static void mark_joined(PendingTensor& tensor, std::size_t member, TimePoint now);
 
   [[nodiscard]] PendingTensor* find(int set, std::string_view name);  // null: none
   [[nodiscard]] bool contains(int set, std::string_view name) const;

@@ -78,27 +78,27 @@ bool of_same_members(const PendingTensor& one, const PendingTensor& other) {
 
 }  // namespace
 
-std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration patience, TimePoint now) {
+std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration wait_limit, TimePoint now) {
   // By set and user's name: the oldest tensor for each group of submitting members. There may be very many tensors, but
   // hardly more than two such groups for one name.
-  std::unordered_map<TensorKey, std::vector<const PendingTensor*>, TensorKeyHash> parties;
+  std::unordered_map<TensorKey, std::vector<const PendingTensor*>, TensorKeyHash> by_name;
   const auto key_of = [](const PendingTensor& tensor) {
     return TensorKey{.set = tensor.set, .name = users_name(tensor.name)};
   };
   for (const PendingTensor* tensor : waiting) {
     const TensorKey key = key_of(*tensor);
     if (key.name.starts_with("noname.")) continue;
-    auto& of_name = parties[key];
+    auto& of_name = by_name[key];
     const auto same = [&](const PendingTensor* other) { return of_same_members(*tensor, *other); };
     if (std::none_of(of_name.begin(), of_name.end(), same)) of_name.push_back(tensor);
   }
   std::vector<Rivals> found;
   for (PendingTensor* tensor : waiting) {
-    const auto of_name = parties.find(key_of(*tensor));
-    if (of_name == parties.end()) continue;
+    const auto of_name = by_name.find(key_of(*tensor));
+    if (of_name == by_name.end()) continue;
     const auto is_rival = [&](const PendingTensor* other) {
       const auto [first, second] = std::minmax(tensor->first, other->first);
-      return now - first >= patience && now - second >= patience / 2 && waiting_for_each_other(*tensor, *other);
+      return now - first >= wait_limit && now - second >= wait_limit / 2 && waiting_for_each_other(*tensor, *other);
     };
     const auto rival = std::find_if(of_name->second.begin(), of_name->second.end(), is_rival);
     if (rival != of_name->second.end()) found.push_back({.tensor = tensor, .rival = *rival});
@@ -107,7 +107,7 @@ std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Dur
 }
 
 Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts) {
-  const auto party = [&hosts](const PendingTensor& of) {
+  const auto submission_of = [&hosts](const PendingTensor& of) {
     const std::vector<int> ranks = of.submitted_ranks();
     const std::uint32_t group = of.signature.group.size;
     return describe_ranks(ranks, hosts) + " submitted " + std::string(name_of(of.signature.kind)) + " '" + of.name +
@@ -121,7 +121,7 @@ Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, cons
   if (others.size() <= ranks.size()) error.ranks.insert(error.ranks.end(), others.begin(), others.end());
   std::sort(error.ranks.begin(), error.ranks.end());
   error.host = hosts.at(static_cast<std::size_t>(error.ranks.front()));
-  error.message = "tensor '" + tensor.name + "': " + party(tensor) + ", but " + party(rival) +
+  error.message = "tensor '" + tensor.name + "': " + submission_of(tensor) + ", but " + submission_of(rival) +
                   ". Call the same operation with the same name, on the same number of tensors, on every rank";
   return Status(std::move(error));
 }
@@ -130,7 +130,7 @@ TimePoint next_warning(TimePoint since, TimePoint reported, Duration warning) {
   return reported + std::clamp(reported - since, warning, std::max(warning, kLongestSilence));
 }
 
-Duration StallLimits::patience() const { return warning == Duration::zero() ? kTimeLimit : warning; }
+Duration StallLimits::wait_limit() const { return warning == Duration::zero() ? kTimeLimit : warning; }
 
 TimePoint StallLimits::next_report(TimePoint since, TimePoint reported) const {
   return warning == Duration::zero() ? TimePoint::max() : next_warning(since, reported, warning);

@@ -41,9 +41,9 @@ struct Rivals {
 // Finds tensors whose submitters seem to mean another tensor, `rival`, by the same name. Both are in one set and have
 // the same user's name, but differ in the operation or in the length of their group ("allreduce.k" and "allgather.k",
 // "g_1of1" and both of "g_1of2", "g_2of2"). The rival was submitted by all ranks that miss the tensor, and by none that
-// has it. Both have waited: the older one for at least `patience`, the younger one for half of it. The result has the
+// has it. Both have waited: the older one for at least `wait_limit`, the younger one for half of it. The result has the
 // order of `waiting`, and the oldest rival of each tensor. Names that a counter made are ignored.
-std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration patience, TimePoint now);
+std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration wait_limit, TimePoint now);
 // kMismatch that names both tensors.
 Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts);
 
@@ -58,7 +58,7 @@ struct StallLimits {
   Duration shutdown{};
 
   // After this time it is an error that two tensors wait for each other's ranks.
-  [[nodiscard]] Duration patience() const;
+  [[nodiscard]] Duration wait_limit() const;
   // max(): never.
   [[nodiscard]] TimePoint next_report(TimePoint since, TimePoint reported) const;
   [[nodiscard]] bool passed(TimePoint since, TimePoint now) const;

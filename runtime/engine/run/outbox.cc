@@ -62,7 +62,7 @@ void Outbox::append(std::vector<Entry> entries) {
 }
 
 void Outbox::queue(int to, Message message) {
-  if (plane_ != nullptr) says_.push_back({.to = to, .message = std::move(message)});
+  if (plane_ != nullptr) messages_.push_back({.to = to, .message = std::move(message)});
 }
 
 Status Outbox::send(int to, std::uint64_t index, std::vector<Message> messages) {
@@ -112,7 +112,7 @@ Status Outbox::flush() {
     bytes = 0;
   }
   if (!append.entries.empty()) keep_first(first, send_entries(std::move(append)));
-  for (Send& one : std::exchange(says_, {})) keep_first(first, send_in_parts(one.to, only(std::move(one.message))));
+  for (Send& one : std::exchange(messages_, {})) keep_first(first, send_in_parts(one.to, only(std::move(one.message))));
   return first;
 }
 

@@ -28,7 +28,7 @@ class Outbox {
     read_ = index;
     if (to_leader_.empty()) index_ = index;
   }
-  [[nodiscard]] bool empty() const { return to_leader_.empty() && entries_.empty() && says_.empty(); }
+  [[nodiscard]] bool empty() const { return to_leader_.empty() && entries_.empty() && messages_.empty(); }
   // Hands everything to the control plane. Does not block.
   Status flush();
   // The same, and lets the control plane make progress. True if anything moved. An error is kept for take_failure().
@@ -48,7 +48,7 @@ class Outbox {
   net::ControlPlane* plane_;
   std::vector<Message> to_leader_;
   std::vector<Entry> entries_;
-  std::vector<Send> says_;
+  std::vector<Send> messages_;
   std::uint64_t index_ = 0;  // leader: of the next entry to send; member: for the next frame
   std::uint64_t read_ = 0;   // member
   Status failure_;           // error of send()

@@ -102,7 +102,7 @@ class Pmix final : public SpawnerExchange {
   }
   Result<Context> wait(const std::string& what, TimePoint deadline, const std::function<int(Context*)>& ask) const;
   Result<Context> get(std::uint32_t rank, const char* key, TimePoint deadline) const;
-  [[nodiscard]] Status meet(TimePoint deadline) const;
+  [[nodiscard]] Status fence(TimePoint deadline) const;
   static pmix::Info limit(TimePoint deadline);
 
   const pmix::Functions call_;
@@ -160,7 +160,7 @@ Result<Context> Pmix::get(std::uint32_t rank, const char* key, TimePoint deadlin
 }
 
 // A barrier. After it, every host knows the published values of all ranks.
-Status Pmix::meet(TimePoint deadline) const {
+Status Pmix::fence(TimePoint deadline) const {
   std::array<pmix::Info, 2> infos{limit(deadline), pmix::Info{}};
   std::strncpy(infos[1].key, pmix::kCollect, sizeof(infos[1].key) - 1);
   infos[1].value.type = pmix::kBoolean;
@@ -189,7 +189,7 @@ Result<std::string> Pmix::share(const std::string& text, TimePoint deadline) {
     }
     if (const int status = call_.commit(); status != pmix::kSuccess) return failed("publishing", status);
   }
-  DISTRUN_RETURN_IF_ERROR(meet(deadline));
+  DISTRUN_RETURN_IF_ERROR(fence(deadline));
   if (self_.rank == 0) return text;
   const auto answer = get(0, kPmixKey, deadline);
   if (!answer.ok()) return answer.status();

@@ -36,12 +36,13 @@ struct Waiter {
 
 class SocketStoreClient final : public StoreClient {
  public:
-  SocketStoreClient(std::unique_ptr<SecureSocket> socket, const World& world, int keeper)
-      : server_((keeper < 0 ? "the launcher at " : "rank " + std::to_string(keeper) + ", which keeps the store, at ") +
+  SocketStoreClient(std::unique_ptr<SecureSocket> socket, const World& world, int store_rank)
+      : server_((store_rank < 0 ? "the launcher at "
+                                : "rank " + std::to_string(store_rank) + ", which keeps the store, at ") +
                 world.store),
         own_rank_(world.rank),
         own_host_(world.host),
-        keeper_(keeper),
+        store_rank_(store_rank),
         socket_fd_(socket->fd()),
         socket_(std::move(socket)) {}
   Status open();
@@ -120,7 +121,7 @@ class SocketStoreClient final : public StoreClient {
   const std::string server_;  // for error texts
   const int own_rank_;
   const std::string own_host_;
-  const int keeper_;
+  const int store_rank_;
   const int socket_fd_;
   GuardedFd epoll_;  // returned by fd(); watches the socket and news_
   GuardedFd news_;   // rung while receive() has something to return that is not in the socket
@@ -314,7 +315,7 @@ void SocketStoreClient::dispatch(const StoreReply& reply) {
 
 void SocketStoreClient::lose(const Status& how) {
   ErrorInfo info{.code = Errc::kRankLost, .usable = false, .link = how.info().link};
-  if (keeper_ < 0) {
+  if (store_rank_ < 0) {
     // This rank reports itself. If the launcher is gone, every rank does this.
     info.message = server_ + " has ended, or the network to it is broken: " + how.message();
     info.ranks = {own_rank_};
@@ -322,7 +323,7 @@ void SocketStoreClient::lose(const Status& how) {
     info.cause = "its connection to the launcher ended";
   } else {
     info.message = server_ + " has ended: " + how.message();
-    info.ranks = {keeper_};
+    info.ranks = {store_rank_};
     info.cause = "its process ended";
   }
   lost_ = Status(std::move(info));
@@ -346,12 +347,12 @@ Result<std::vector<JobEvent>> SocketStoreClient::receive() {
 }  // namespace
 
 Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, const JobKey& key, TimePoint deadline,
-                                                          int keeper) {
+                                                          int store_rank) {
   auto socket = connect_secure(world.store, key,
                                {.purpose = "store", .job_id = world.job_id, .from = world.rank, .to = -1}, deadline);
   if (!socket.ok()) return socket.status();
   set_host_timeout((*socket)->fd(), world.host_timeout);
-  auto client = std::make_unique<SocketStoreClient>(*std::move(socket), world, keeper);
+  auto client = std::make_unique<SocketStoreClient>(*std::move(socket), world, store_rank);
   if (Status opened = client->open(); !opened.ok()) {
     // Report it, because the others would wait for this rank. It has no free descriptors.
     (void)client->report_failure({.cause = opened.message()});

@@ -16,10 +16,10 @@ namespace distrun::net {
 
 class StoreClient : public Store, public JobChannel {
  public:
-  // Connects to world.store as world.rank. `keeper` is the rank that keeps the store, -1 the launcher. When the
+  // Connects to world.store as world.rank. `store_rank` is the rank that has the store, -1 the launcher. When the
   // connection ends, the error names it as lost.
   static Result<std::unique_ptr<StoreClient>> connect(const World& world, const JobKey& key, TimePoint deadline,
-                                                      int keeper = -1);
+                                                      int store_rank = -1);
   // This host's address as the launcher sees it ("10.0.0.7"). Listen on it, so that other hosts can connect.
   [[nodiscard]] virtual std::string local_host() const = 0;
 };

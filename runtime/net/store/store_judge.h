@@ -1,5 +1,5 @@
-// Decides for the keeper of a store what the notices about its ranks mean, if no launcher watches the processes: which
-// rank has failed, and what the other ranks get to know. Pure.
+// Decides for the rank that has the store what the notices about its ranks mean, if no launcher watches the processes:
+// which rank has failed, and what the other ranks get to know. Pure.
 #pragma once
 
 #include <optional>

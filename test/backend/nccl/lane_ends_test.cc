@@ -15,17 +15,17 @@ TEST_CASE("nccl: a peer that never comes is an error when the engine says so, an
   ops.reserve(2);
   ops.push_back(sum_of({1}));
   ops.push_back(sum_of({1}));
-  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
+  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->lane_group, ops[i].raw, 1);
   rig.turn_all();
   Op alone = sum_of({1, 2});
   Op later = sum_of({3});
-  rig.lanes[0]->submit(rig.members[0]->party, alone.raw, 2);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, alone.raw, 2);
   rig.turn_all();
   CHECK(rig.members[0]->outcome(2) == "in flight");
-  rig.lanes[0]->submit(rig.members[0]->party, later.raw, 3);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, later.raw, 3);
   fake::forget_calls();
   fake::hold(true);
-  rig.members[0]->party.aborted.set(DISTRUN_BACKEND_RANK_LOST, "rank 1 on b was killed");
+  rig.members[0]->lane_group.aborted.set(DISTRUN_BACKEND_RANK_LOST, "rank 1 on b was killed");
   rig.turn_all(3);
   CHECK(fake::calls_of({"ncclCommAbort"}) == "ncclCommAbort");
   CHECK(rig.members[0]->outcome(2) == "in flight");  // the device still has it
@@ -45,7 +45,7 @@ TEST_CASE("nccl: all that stands still on a GPU is taken back at once: none is f
   for (int lane = 0; lane < 2; ++lane) others.push_back(rig.add(other, lane, lane, 2));
   const auto submit = [&](std::size_t lane, Member& member, std::uint64_t token) {
     ops.push_back(sum_of({1}));
-    rig.lanes[lane]->submit(member.party, ops.back().raw, token);
+    rig.lanes[lane]->submit(member.lane_group, ops.back().raw, token);
   };
   for (std::size_t lane = 0; lane < 2; ++lane) {
     submit(lane, *rig.members[lane], 1);
@@ -58,7 +58,7 @@ TEST_CASE("nccl: all that stands still on a GPU is taken back at once: none is f
   CHECK(others[0]->outcome(1) == "ok");
   CHECK(others[0]->outcome(2) == "in flight");
   fake::forget_calls();
-  rig.members[0]->party.aborted.set(DISTRUN_BACKEND_RANK_LOST, "rank 1 on b was killed");
+  rig.members[0]->lane_group.aborted.set(DISTRUN_BACKEND_RANK_LOST, "rank 1 on b was killed");
   rig.turn_all(3);
   CHECK(fake::calls_of({"ncclCommAbort"}) == "ncclCommAbort; ncclCommAbort");
   CHECK(rig.members[0]->outcome(2) == "rank 1 on b was killed");
@@ -74,7 +74,7 @@ TEST_CASE("nccl: a communicator is made and freed while nothing is on the GPU", 
   ops.reserve(4);
   const auto submit = [&](Member& member, std::uint64_t token) {
     ops.push_back(sum_of({1}));
-    rig.lanes[0]->submit(member.party, ops.back().raw, token);
+    rig.lanes[0]->submit(member.lane_group, ops.back().raw, token);
   };
   submit(*rig.members[0], 1);
   rig.turn_all();
@@ -111,9 +111,9 @@ TEST_CASE("nccl: an abort ends the wait for members that do not connect", "[nccl
     const auto lane = static_cast<std::size_t>(index);
     plugin::HostStore other(rig.memory, "other" + std::to_string(index) + "/");
     auto member = rig.add(other, index, index, 2);
-    rig.lanes[lane]->submit(member->party, op.raw, 1);
+    rig.lanes[lane]->submit(member->lane_group, op.raw, 1);
     CHECK(rig.turn(index) == Lane::Next::kSoon);
-    member->party.aborted.set(DISTRUN_BACKEND_ABORTED, "the job was aborted");
+    member->lane_group.aborted.set(DISTRUN_BACKEND_ABORTED, "the job was aborted");
     rig.turn_all(2);
     CHECK(member->outcome(1) == "the job was aborted");
   }
@@ -123,11 +123,11 @@ TEST_CASE("nccl: members that do not connect in time are an error", "[nccl]") {
   Rig rig(2, 0.01);
   Op op = sum_of({1});
   Op other = sum_of({1});
-  rig.lanes[1]->submit(rig.members[1]->party, op.raw, 1);
+  rig.lanes[1]->submit(rig.members[1]->lane_group, op.raw, 1);
   while (!rig.members[1]->done(1)) rig.turn(1);
   CHECK(rig.members[1]->record.done.at(1).code() == Errc::kTimeout);
   CHECK(rig.members[1]->outcome(1).find("did not send the id of the communicator within") != std::string::npos);
-  rig.lanes[0]->submit(rig.members[0]->party, other.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, other.raw, 1);
   while (!rig.members[0]->done(1)) rig.turn(0);
   CHECK(rig.members[0]->outcome(1).find("did not connect within") != std::string::npos);
 }
@@ -137,8 +137,8 @@ TEST_CASE("nccl: an error that NCCL tells of only when asked is found by watchin
   std::vector<Op> ops;
   ops.reserve(2);
   for (int i = 0; i < 2; ++i) ops.push_back(sum_of({1}));
-  rig.lanes[0]->submit(rig.members[0]->party, ops[0].raw, 1);
-  rig.lanes[1]->submit(rig.members[1]->party, ops[1].raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, ops[0].raw, 1);
+  rig.lanes[1]->submit(rig.members[1]->lane_group, ops[1].raw, 1);
   fake::hold(true);
   rig.turn_all();
   CHECK(rig.turn(0) == Lane::Next::kWatch);
@@ -167,8 +167,8 @@ TEST_CASE("nccl: whatever call fails, every token ends once and the group goes o
   Op op(DISTRUN_BACKEND_ALLREDUCE, {{1}, {2}});
   op.after(**mark);
   Op next = sum_of({1});
-  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
-  rig.lanes[0]->submit(rig.members[0]->party, next.raw, 2);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, op.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, next.raw, 2);
   rig.turn_all(30);
   CHECK(rig.members[0]->outcome(1) != "ok");
   CHECK(rig.members[0]->outcome(1) != "in flight");
@@ -182,7 +182,7 @@ struct ConnectedPair : Rig {
     std::vector<Op> ops;
     ops.reserve(2);
     for (int i = 0; i < 2; ++i) ops.push_back(sum_of({1}));
-    for (std::size_t i = 0; i < 2; ++i) lanes[i]->submit(members[i]->party, ops[i].raw, 1);
+    for (std::size_t i = 0; i < 2; ++i) lanes[i]->submit(members[i]->lane_group, ops[i].raw, 1);
     turn_all();
   }
 };
@@ -258,9 +258,9 @@ TEST_CASE("nccl: leaving with operations in flight takes them back first", "[ncc
   std::vector<Op> ops;
   ops.reserve(3);
   for (int i = 0; i < 3; ++i) ops.push_back(sum_of({1}));
-  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
+  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->lane_group, ops[i].raw, 1);
   rig.turn_all();
-  rig.lanes[0]->submit(rig.members[0]->party, ops[2].raw, 2);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, ops[2].raw, 2);
   rig.turn_all();
   const std::future<void> left = rig.lanes[0]->leave(rig.members[0]->owned);
   CHECK_FALSE(ready(left));

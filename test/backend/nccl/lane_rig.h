@@ -24,15 +24,15 @@ struct Member {
   Member(const NcclApi& nccl, Lane& its_lane, const distrun_backend_store* store, int index, int members,
          double seconds = 20)
       : lane(its_lane),
-        owned(std::make_shared<Party>(
+        owned(std::make_shared<LaneGroup>(
             nccl, Communicator::Spec{.index = index, .members = members, .seconds = seconds, .store = store},
             record.host())),
-        party(*owned) {}
+        lane_group(*owned) {}
   ~Member() { CHECK_FALSE(record.twice); }
   Lane& lane;
   test::Record record;
-  std::shared_ptr<Party> owned;
-  Party& party;
+  std::shared_ptr<LaneGroup> owned;
+  LaneGroup& lane_group;
 
   [[nodiscard]] bool done(std::uint64_t token) const { return record.done.contains(token); }
   [[nodiscard]] std::string outcome(std::uint64_t token) const { return record.outcome(token); }

@@ -30,7 +30,7 @@ TEST_CASE("nccl: one tensor goes to NCCL as it is, behind the caller's stream an
   REQUIRE(mark.ok());
   Op op = sum_of({1, 2, 3, 4});
   op.after(**mark);
-  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, op.raw, 1);
   rig.turn_all();
   // s0: the caller's stream; s1: ours; s2: only reports that s1 has reached this point.
   CHECK(fake::calls_of(kWork) ==
@@ -71,7 +71,7 @@ TEST_CASE("nccl: what a caller's stream still has to do comes first", "[nccl]") 
   op.after(**mark);
   op.raw.reduce = DISTRUN_BACKEND_AVERAGE;
   op.raw.prescale = 2;
-  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, op.raw, 1);
   rig.turn_all();
   CHECK(op.data[0][0] == 1);
   fake::run();
@@ -86,7 +86,7 @@ TEST_CASE("nccl: a token is complete when the device is done, which rings the be
   Rig rig(1);
   fake::hold(true);
   Op op = sum_of({1});
-  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, op.raw, 1);
   rig.turn_all();
   rig.lanes[0]->gpu().clear_bell();
   CHECK(rig.turn(0) == Lane::Next::kWatch);
@@ -109,7 +109,7 @@ TEST_CASE("nccl: a batch is one launch to pack it and one to unpack it", "[nccl]
     ops.back().raw.reduce = DISTRUN_BACKEND_AVERAGE;
     ops.back().raw.prescale = 0.5;
   }
-  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
+  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->lane_group, ops[i].raw, 1);
   rig.turn_all();
   CHECK(rig.members[0]->outcome(1) == "ok");
   CHECK(rig.members[1]->outcome(1) == "ok");
@@ -126,7 +126,7 @@ TEST_CASE("nccl: a batch is one launch to pack it and one to unpack it", "[nccl]
 TEST_CASE("nccl: more tensors than a launch takes are several launches", "[nccl]") {
   Rig rig(1);
   Op op(DISTRUN_BACKEND_ALLREDUCE, std::vector<std::vector<float>>(300, {1.0F}));
-  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, op.raw, 1);
   rig.turn_all();
   CHECK(rig.members[0]->outcome(1) == "ok");
   CHECK(
@@ -140,7 +140,7 @@ TEST_CASE("nccl: nothing follows a call on the stream before NCCL has taken it",
   Rig rig(1);
   fake::lag(3);
   Op op(DISTRUN_BACKEND_ALLREDUCE, {{1, 2}, {3}});
-  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, op.raw, 1);
   while (fake::calls_of({"ncclAllReduce"}).empty()) rig.turn(0);
   CHECK(rig.turn(0) == Lane::Next::kNow);
   CHECK(fake::calls_of(kWork) == "cuLaunchKernel s1 pack_float32 2 pieces; ncclAllReduce 3 float32 sum");
@@ -156,11 +156,11 @@ TEST_CASE("nccl: two groups on a GPU run in the order in which they were started
   Op both = sum_of({1});
   Op own = sum_of({1, 1});
   Op peers = sum_of({1});
-  rig.lanes[0]->submit(rig.members[0]->party, both.raw, 1);
-  rig.lanes[0]->submit(alone->party, own.raw, 2);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, both.raw, 1);
+  rig.lanes[0]->submit(alone->lane_group, own.raw, 2);
   for (int i = 0; i < 5; ++i) rig.turn(0);  // the peer is not there yet, so the second operation must wait too
   CHECK(fake::calls_of({"ncclAllReduce"}).empty());
-  rig.lanes[1]->submit(rig.members[1]->party, peers.raw, 1);
+  rig.lanes[1]->submit(rig.members[1]->lane_group, peers.raw, 1);
   rig.turn_all();
   CHECK(fake::calls_of({"ncclAllReduce"}) ==
         "ncclAllReduce 1 float32 sum; ncclAllReduce 1 float32 sum; ncclAllReduce 2 float32 sum");
@@ -174,7 +174,7 @@ TEST_CASE("nccl: a communicator is made once, by an id that the store carries", 
     std::vector<Op> ops(3, sum_of({1}));
     for (Op& op : ops) op.segments[0] = {.input = op.data[0].data(), .output = op.data[0].data(), .count = 1};
     for (Op& op : ops) op.raw.segments = op.segments.data();
-    for (std::size_t i = 0; i < 3; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, token);
+    for (std::size_t i = 0; i < 3; ++i) rig.lanes[i]->submit(rig.members[i]->lane_group, ops[i].raw, token);
     rig.turn_all();
     for (std::size_t i = 0; i < 3; ++i) CHECK(rig.members[i]->outcome(token) == "ok");
     CHECK(ops[2].data[0][0] == 3);
@@ -187,7 +187,7 @@ TEST_CASE("nccl: what is in flight goes on while the program captures a graph", 
   Rig rig(1);
   fake::hold(true);
   Op op = sum_of({1});
-  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, op.raw, 1);
   rig.turn_all();
   fake::capture_streams(true);
   rig.turn_all();
@@ -214,8 +214,8 @@ TEST_CASE("nccl: kernels are there before anything is in flight", "[nccl]") {
   fake::hold(true);
   Op plain = sum_of({1});
   Op fused(DISTRUN_BACKEND_ALLREDUCE, {{1}, {2}});
-  rig.lanes[0]->submit(rig.members[0]->party, plain.raw, 1);
-  rig.lanes[0]->submit(rig.members[0]->party, fused.raw, 2);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, plain.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, fused.raw, 2);
   rig.turn_all();
   CHECK(rig.members[0]->outcome(1) == "in flight");
   CHECK(fake::calls_of({"cuLaunchKernel"}) ==
@@ -235,7 +235,7 @@ TEST_CASE("nccl: a bell that cannot be rung costs time alone", "[nccl]") {
   Rig rig(1);
   fake::fail("cuLaunchHostFunc", 1);
   Op op = sum_of({1});
-  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->lane_group, op.raw, 1);
   rig.turn_all();
   CHECK(rig.members[0]->outcome(1) == "ok");
 }
@@ -298,7 +298,7 @@ TEST_CASE("nccl: a lane with its thread sleeps until it is rung", "[nccl]") {
   std::vector<Op> ops;
   ops.reserve(2);
   for (int i = 0; i < 2; ++i) ops.push_back(sum_of({2}));
-  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
+  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->lane_group, ops[i].raw, 1);
   std::vector<std::future<void>> left;
   const TimePoint limit = deadline_after(20);
   while (fake::calls_of({"cuEventQuery"}).empty() && Clock::now() < limit) std::this_thread::yield();

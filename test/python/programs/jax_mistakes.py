@@ -81,8 +81,8 @@ def check_names() -> None:
             same(way(functools.partial(hvd.allreduce, name=name))(jnp.ones(2)), jnp.ones(2))
             if hvd.size() > 1:
                 with raises(Exception, f"tensor 'allreduce.{name}'") as caught:
-                    odd = jnp.ones(2 + (hvd.rank() == 1))
-                    way(functools.partial(hvd.allreduce, name=name))(odd).block_until_ready()
+                    differing = jnp.ones(2 + (hvd.rank() == 1))
+                    way(functools.partial(hvd.allreduce, name=name))(differing).block_until_ready()
                 assert isinstance(error := hvd.error_of(caught[0]), hvd.Mismatch)
                 assert error.tensor == f"allreduce.{name}"
 

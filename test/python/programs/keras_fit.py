@@ -383,13 +383,13 @@ def check_metrics_that_are_vectors_are_averaged() -> None:
 
 def check_what_is_no_metric_is_left_alone() -> None:
     """Earlier callbacks put such values there for later ones. The ranks may have different kinds of them."""
-    first, odd = hvd.rank() == 0, hvd.size() > 1
+    first, differing = hvd.rank() == 0, hvd.size() > 1
     left = {
         "classes": ["cat", "dog"],
         "run": "first",
         "ragged": [[1.0], [1.0, 2.0]],
         "nothing": None,
-        "sometimes": ["cat"] if first and odd else np.ones(1),
+        "sometimes": ["cat"] if first and differing else np.ones(1),
         "of_each_sample": np.full(5 + hvd.rank(), float(hvd.rank())),
     }
     logs = {**left, "loss": 1.0 + hvd.rank()}
@@ -397,7 +397,7 @@ def check_what_is_no_metric_is_left_alone() -> None:
         warnings.simplefilter("always")
         hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
     assert logs.pop("loss") == (1 + hvd.size()) / 2
-    if odd:
+    if differing:
         assert all(logs[name] is value for name, value in left.items()), logs
         [text] = [str(one.message) for one in warned if "on the ranks are not averaged" in str(one.message)]
         assert ": of_each_sample, sometimes. " in text, text
@@ -492,11 +492,11 @@ def check_models_that_differ_are_refused() -> None:
         return
     for callbacks in ([start()], []):
         layers = [keras.Input((6,)), keras.layers.Dense(8 + hvd.rank()), keras.layers.Dense(1)]
-        odd = keras.Sequential(layers)
-        odd.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+        differing = keras.Sequential(layers)
+        differing.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
         with raises(Exception, "shapes differ") as caught:
-            fit(odd, *mine(), BATCH // hvd.size(), callbacks)
-            odd.get_weights()  # JAX raises when a result is read
+            fit(differing, *mine(), BATCH // hvd.size(), callbacks)
+            differing.get_weights()  # JAX raises when a result is read
         error = hvd.error_of(caught[0])
         assert isinstance(error, hvd.Mismatch) and error.usable, caught[0]
     same(distributed(keras.optimizers.SGD(0.05)), alone(keras.optimizers.SGD(0.05)))

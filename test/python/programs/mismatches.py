@@ -28,13 +28,13 @@ class With:
 def differ(
     call: Callable[..., object],
     usual: With,
-    odd: With,
+    differing: With,
     *texts: str,
     kind: type[distrun.DistrunError] = distrun.Mismatch,
 ) -> None:
     """Rank 1 makes the call differently from the others. Then all ranks make the same call."""
     name = f"t{next(_numbers)}"
-    mine = odd if hvd.rank() == 1 else usual
+    mine = differing if hvd.rank() == 1 else usual
     with raises(kind, name, "rank 1", *texts) as caught:
         call(*mine.args, name=name, **mine.named)
     error = caught[0]

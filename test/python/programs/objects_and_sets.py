@@ -111,22 +111,22 @@ def check_pickles_are_those_of_this_job() -> None:
 
 
 def check_process_sets() -> None:
-    odd = [rank for rank in range(hvd.size()) if rank % 2]
-    process_set = hvd.add_process_set(odd)
-    assert process_set.ranks == odd and process_set.size() == len(odd) and process_set.process_set_id
+    differing = [rank for rank in range(hvd.size()) if rank % 2]
+    process_set = hvd.add_process_set(differing)
+    assert process_set.ranks == differing and process_set.size() == len(differing) and process_set.process_set_id
     with raises(ValueError, "same ranks"):
-        hvd.add_process_set(odd)
+        hvd.add_process_set(differing)
     with raises(ValueError, "outside"):
         hvd.add_process_set([hvd.size()])
     if process_set.included():
-        assert process_set.rank() == odd.index(hvd.rank())
+        assert process_set.rank() == differing.index(hvd.rank())
         total = hvd.allreduce(np.array([hvd.rank()]), op=hvd.Sum, process_set=process_set)
-        assert total.tolist() == [sum(odd)]
-        assert hvd.allgather(np.array([hvd.rank()]), process_set=process_set).tolist() == odd
-        assert hvd.broadcast(np.array([hvd.rank()]), odd[-1], process_set=process_set).tolist() == odd[-1:]
-        assert hvd.allgather_object(hvd.rank(), process_set=process_set) == odd
+        assert total.tolist() == [sum(differing)]
+        assert hvd.allgather(np.array([hvd.rank()]), process_set=process_set).tolist() == differing
+        assert hvd.broadcast(np.array([hvd.rank()]), differing[-1], process_set=process_set).tolist() == differing[-1:]
+        assert hvd.allgather_object(hvd.rank(), process_set=process_set) == differing
         average = hvd.allreduce(np.array([float(hvd.rank())]), process_set=process_set)
-        np.testing.assert_allclose(average, np.mean(odd))
+        np.testing.assert_allclose(average, np.mean(differing))
         hvd.barrier(process_set=process_set)
     else:
         with raises(ValueError, "not part of"):

@@ -81,7 +81,7 @@ def check_a_gradient_by_its_numbers() -> None:
 def check_what_is_refused() -> None:
     """The calls that are refused eagerly are refused here too, without using up an operation number."""
     size, unsupported = hvd.size(), torch._dynamo.exc.Unsupported
-    odd = torch.ones(2 * size + 1, 2)
+    differing = torch.ones(2 * size + 1, 2)
     refused: list[tuple[type[Exception], str, Callable[[torch.Tensor], Any]]] = [
         (ValueError, "whole numbers of rows", lambda x: hvd.alltoall(x, splits=[len(x) / size] * size)),
         (ValueError, "whole numbers of rows", lambda x: hvd.alltoall(x, splits=(2.5,) * size)),
@@ -92,9 +92,9 @@ def check_what_is_refused() -> None:
     ]
     for kind, text, step in refused:
         with raises(kind, text):
-            torch.compile(step, fullgraph=True, backend=COMPILER)(odd)
+            torch.compile(step, fullgraph=True, backend=COMPILER)(differing)
     with raises(TypeError, "Name other reductions by keyword"):
-        torch.compile(lambda x: hvd.allreduce(x, hvd.Max), backend=COMPILER)(odd)
+        torch.compile(lambda x: hvd.allreduce(x, hvd.Max), backend=COMPILER)(differing)
 
 
 def check_in_place() -> None:

@@ -58,14 +58,14 @@ def check_entries_outside_of_the_tensor() -> None:
         tensor = torch.sparse_coo_tensor(places, entries, shape, check_invariants=False)
         return hvd.synchronize(hvd.sparse_allreduce_async(tensor, "outside", hvd.Sum)).to_dense()
 
-    for place, shape, odd in (
+    for place, shape, differing in (
         ([4], (4, 2), "4 in dimension 0"),
         ([-1], (4, 2), "-1 in dimension 0"),
         ([1 << 62], (4,), f"{1 << 62} in dimension 0"),
         ([3, -5], (4, 2), "-5 in dimension 1"),
         ([0, 2], (4, 2, 3), "2 in dimension 1"),
     ):
-        with raises(hvd.InvalidArgument, "sparse tensor outside", f"shape {shape}", odd) as caught:
+        with raises(hvd.InvalidArgument, "sparse tensor outside", f"shape {shape}", differing) as caught:
             total(place, shape)
         assert caught[0].tensor == "outside"
     assert total([3, 1], (4, 2)).sum().item() == hvd.size()

@@ -12,33 +12,33 @@ namespace {
 const std::vector<Place> kPlaces = {{"a", "m1", "10.0.0.1"}, {"b", "m2", "10.0.0.1"}, {"c", "m3", "192.168.0.1"},
                                     {"a", "m1", "10.0.0.1"}, {"b", "m2", "10.0.0.1"}, {"a", "m1", "127.0.0.1"}};
 
-net::World settled(int rank, const std::vector<Place>& places) {
+net::World world_at(int rank, const std::vector<Place>& places) {
   net::World world{.rank = rank, .size = static_cast<int>(places.size())};
-  settle(world, places);
+  apply_places(world, places);
   return world;
 }
 
 TEST_CASE("local and cross ranks follow from everybody's place", "[api]") {
-  const net::World first = settled(0, kPlaces);
+  const net::World first = world_at(0, kPlaces);
   CHECK(first.host == "a");
   CHECK(std::pair(first.local_rank, first.local_size) == std::pair(0, 3));
   CHECK(std::pair(first.cross_rank, first.cross_size) == std::pair(0, 3));
-  const net::World fourth = settled(4, kPlaces);
+  const net::World fourth = world_at(4, kPlaces);
   CHECK(fourth.host == "b");
   CHECK(std::pair(fourth.local_rank, fourth.local_size) == std::pair(1, 2));
   CHECK(std::pair(fourth.cross_rank, fourth.cross_size) == std::pair(1, 2));
-  const net::World last = settled(5, kPlaces);
+  const net::World last = world_at(5, kPlaces);
   CHECK(std::pair(last.local_rank, last.local_size) == std::pair(2, 3));
   CHECK(std::pair(last.cross_rank, last.cross_size) == std::pair(0, 1));
 }
 
 TEST_CASE("rank 0's host has the address at which another host reached it", "[api]") {
-  CHECK(settled(0, kPlaces).address == "10.0.0.1");
-  CHECK(settled(5, kPlaces).address == "10.0.0.1");
-  CHECK(settled(1, kPlaces).address.empty());  // empty: its local address towards rank 0
-  CHECK(settled(0, {{"a", "m1", "127.0.0.1"}, {"a", "m1", "127.0.0.1"}}).address.empty());
+  CHECK(world_at(0, kPlaces).address == "10.0.0.1");
+  CHECK(world_at(5, kPlaces).address == "10.0.0.1");
+  CHECK(world_at(1, kPlaces).address.empty());  // empty: its local address towards rank 0
+  CHECK(world_at(0, {{"a", "m1", "127.0.0.1"}, {"a", "m1", "127.0.0.1"}}).address.empty());
   // Two hosts may have the same name.
-  CHECK(settled(1, {{"node", "m1", "10.0.0.1"}, {"node", "m2", "10.0.0.1"}}).local_size == 1);
+  CHECK(world_at(1, {{"node", "m1", "10.0.0.1"}, {"node", "m2", "10.0.0.1"}}).local_size == 1);
 }
 
 TEST_CASE("the ranks tell each other", "[api]") {

@@ -85,7 +85,7 @@ TEST_CASE("what the members wrote to make a set is erased, and what else is ther
   job.run([&](int rank, SetBackends& backends) {
     EXPECT_OK(backends.make(1, job.everybody()));
     EXPECT_OK(backends.make(10, job.everybody()));
-    if (rank == 0) backends.settled(1);
+    if (rank == 0) backends.set_decided(1);
   });
   const auto there = [&](const std::string& key) { return job.store.get(key, Clock::now()).ok(); };
   CHECK_FALSE(there("own keys/set1/a"));

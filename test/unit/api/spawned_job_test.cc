@@ -34,7 +34,7 @@ class LateStore {
     });
   }
 
-  [[nodiscard]] net::Meeting meeting() const {
+  [[nodiscard]] net::StoreContact contact() const {
     return {
         .job_id = "job", .key = key_, .addresses = {"127.0.0.1"}, .port = net::parse_address(server_->address())->port};
   }
@@ -55,7 +55,7 @@ TEST_CASE("a store that is silent at first is tried again, and that is told once
   net::World world{.rank = 1, .size = 2};
   std::vector<std::string> lines;
   const Log log("warning", 1, [&](const std::string& line) { lines.push_back(line); });
-  const auto job = reach_store(world, store.meeting(), deadline_after(40), &log);
+  const auto job = reach_store(world, store.contact(), deadline_after(40), &log);
   REQUIRE(job.ok());
   CHECK(job->reached == "127.0.0.1");
   CHECK(job->channel->set("key", "value").ok());
@@ -64,18 +64,18 @@ TEST_CASE("a store that is silent at first is tried again, and that is told once
 }
 
 TEST_CASE("a store that stays silent is an error at the deadline, and one that is not there at once", "[api]") {
-  std::optional<net::Meeting> meeting;
+  std::optional<net::StoreContact> contact;
   {
     LateStore store(60);
-    meeting = store.meeting();
+    contact = store.contact();
     net::World world{.rank = 1, .size = 2};
-    const auto job = reach_store(world, *meeting, deadline_after(0.2), nullptr);
+    const auto job = reach_store(world, *contact, deadline_after(0.2), nullptr);
     REQUIRE_FALSE(job.ok());
     CHECK(job.status().code() == Errc::kRankLost);
   }
   net::World world{.rank = 1, .size = 2};
   const TimePoint begun = Clock::now();
-  const auto job = reach_store(world, *meeting, deadline_after(40), nullptr);
+  const auto job = reach_store(world, *contact, deadline_after(40), nullptr);
   REQUIRE_FALSE(job.ok());
   CHECK(job.status().message().find("rank 0 cannot be reached") != std::string::npos);
   CHECK(Clock::now() - begun < std::chrono::seconds(20));

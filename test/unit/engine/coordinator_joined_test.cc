@@ -60,19 +60,19 @@ TEST_CASE("a group of another length is found where a rank has joined") {
 }
 
 TEST_CASE("a member that sends a join as another tensor, or in a group, ends the job") {
-  message::Submitted odd = asked(OpKind::kAllreduce, std::string(kJoinName));
+  message::Submitted differing = asked(OpKind::kAllreduce, std::string(kJoinName));
   SECTION("another operation") {}
-  SECTION("another name") { odd = asked(OpKind::kJoin, "j"); }
+  SECTION("another name") { differing = asked(OpKind::kJoin, "j"); }
   SECTION("in a group") {
-    odd = join();
-    odd.signature.group = {.digest = 7, .size = 2, .first = "g"};
+    differing = join();
+    differing.signature.group = {.digest = 7, .size = 2, .first = "g"};
   }
   Coordinator c(warning_options(2));
   c.submitted(0, join(), at(0));
-  c.submitted(1, odd, at(1));
+  c.submitted(1, differing, at(1));
   const Status ended = c.act().abort;
   CHECK(ended.code() == Errc::kProtocol);
-  CHECK(has(ended.message(), "rank 1 (node0) sent tensor '" + odd.name + "' as a join, or a join as a tensor"));
+  CHECK(has(ended.message(), "rank 1 (node0) sent tensor '" + differing.name + "' as a join, or a join as a tensor"));
 }
 
 TEST_CASE("a stall report does not count who has joined among those that submitted") {

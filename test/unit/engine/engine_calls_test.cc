@@ -81,20 +81,20 @@ TEST_CASE("the leader begins to make a set when all members have heard of it") {
 
 TEST_CASE("the first member of a set, and it alone, is told when all have made it, or when one could not") {
   std::mutex mutex;
-  std::vector<std::pair<int, int>> settled;  // rank, set
+  std::vector<std::pair<int, int>> set_decided;  // rank, set
   EngineJob job(
       {.ranks = 3,
        .meet = [](int set, const std::vector<int>&) { return set == 2 ? Status(Errc::kUnsupported, "no") : Status(); },
-       .settled =
+       .set_decided =
            [&](int rank, int set) {
              const std::lock_guard lock(mutex);
-             settled.emplace_back(rank, set);
+             set_decided.emplace_back(rank, set);
            }});
   job.run([](int, Engine& engine) {
     EXPECT_EQ(*engine.add_process_set({1, 2}, false, deadline_after(40)), 1);
     EXPECT(!engine.add_process_set({0, 1}, false, deadline_after(40)).ok());
   });
-  CHECK(settled == std::vector<std::pair<int, int>>{{1, 1}, {0, 2}});
+  CHECK(set_decided == std::vector<std::pair<int, int>>{{1, 1}, {0, 2}});
 }
 
 TEST_CASE("a call apart that was given up is what the next one for its ranks goes on with") {

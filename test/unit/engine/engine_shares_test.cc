@@ -109,8 +109,9 @@ TEST_CASE("alltoall: wrong splits of one rank are an error on all, and the next 
       EXPECT(status.message().find("rank 1") != std::string::npos);
       EXPECT_EQ(status.info().ranks.size(), 1U);
     }
-    const Submission odd{.kind = OpKind::kAlltoall, .name = "a", .shape = {rank == 2 ? 5 : 6}, .input = memory.data()};
-    EXPECT(finish(engine, odd)->status().message().find("cannot be divided equally") != std::string::npos);
+    const Submission differing{
+        .kind = OpKind::kAlltoall, .name = "a", .shape = {rank == 2 ? 5 : 6}, .input = memory.data()};
+    EXPECT(finish(engine, differing)->status().message().find("cannot be divided equally") != std::string::npos);
     const Submission scalar{.kind = OpKind::kAlltoall, .name = "s", .input = memory.data()};
     EXPECT(finish(engine, scalar)->status().code() == Errc::kInvalidArgument);
     check_alltoall(rank, 3, engine, 0);

@@ -258,8 +258,8 @@ TEST_CASE("all ranks get a program from standard input, unless the user says who
   CHECK(input({"-np", "3", "python", "-"}).program);
   CHECK(input({"-np", "3", "python", "train.py"}).rank == 0);
   CHECK(input({"-np", "3", "--stdin", "0", "python", "-"}).rank == 0);
-  CHECK(input({"-np", "3", "--stdin", "none", "python", "-"}).rank == InputRequest::kNobody);
-  CHECK(input({"-np", "3", "--tty", "1", "python"}).rank == InputRequest::kNobody);
+  CHECK(input({"-np", "3", "--stdin", "none", "python", "-"}).rank == InputRequest::kNoRank);
+  CHECK(input({"-np", "3", "--tty", "1", "python"}).rank == InputRequest::kNoRank);
   CHECK(input({"-np", "3", "-m", "python"}).rank == 0);
   CHECK_FALSE(input({"-np", "3", "--stdin", "0", "python", "-"}).program);
 }

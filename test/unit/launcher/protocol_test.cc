@@ -137,11 +137,11 @@ TEST_CASE("messages about addresses survive encoding, cut ones are refused") {
 }
 
 TEST_CASE("signs of life, their answers, and the loss of a host survive encoding, cut ones are refused") {
-  const Beat beat{.sent = 1LL << 50, .ready = true};
-  REQUIRE(decode<Beat>(encode(beat)).ok());
-  CHECK(decode<Beat>(encode(beat))->sent == beat.sent);
-  CHECK(decode<Beat>(encode(beat))->ready);
-  refuses_prefixes(encode(beat), [](auto bytes) { return decode<Beat>(bytes); });
+  const Heartbeat heartbeat{.sent = 1LL << 50, .ready = true};
+  REQUIRE(decode<Heartbeat>(encode(heartbeat)).ok());
+  CHECK(decode<Heartbeat>(encode(heartbeat))->sent == heartbeat.sent);
+  CHECK(decode<Heartbeat>(encode(heartbeat))->ready);
+  refuses_prefixes(encode(heartbeat), [](auto bytes) { return decode<Heartbeat>(bytes); });
   const Alive answer{.what = Alive::What::kResume, .sent = 7};
   REQUIRE(decode<Alive>(encode(answer)).ok());
   CHECK(decode<Alive>(encode(answer))->what == Alive::What::kResume);

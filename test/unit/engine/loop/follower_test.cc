@@ -20,7 +20,7 @@ class Provider final : public BackendProvider {
     backends.push_back(fabric_.backend(set, members, 0));
     return backends;
   }
-  void settled(int set) override { sets_settled.push_back(set); }
+  void set_decided(int set) override { sets_settled.push_back(set); }
   void gone(int set) override { sets_gone.push_back(set); }
 
  private:

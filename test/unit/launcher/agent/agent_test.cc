@@ -113,7 +113,7 @@ class Head {
  private:
   void take(Frame frame, bool answers) {
     if (static_cast<FromAgent>(frame.type) == FromAgent::kAlive && answers) {
-      send(ToAgent::kAlive, Alive{.sent = decode<Beat>(frame.payload)->sent});
+      send(ToAgent::kAlive, Alive{.sent = decode<Heartbeat>(frame.payload)->sent});
     }
     frames_.push_back(std::move(frame));
   }

@@ -54,7 +54,7 @@ TEST_CASE("foreign bytes of the head's begin a message that is never whole, and 
   REQUIRE(::write(both.head.out(), foreign.data(), foreign.size()) == 777);
   const BootTime begun = boot_time();
   const BootTime end = begun + seconds(30);
-  while (!both.agent->beat(boot_time()) && boot_time() < end) {
+  while (!both.agent->send_heartbeat(boot_time()) && boot_time() < end) {
     both.head.send(static_cast<std::uint8_t>(ToAgent::kAlive), encode(Alive{.sent = boot_time().count()}));
     CHECK(both.agent->receive().empty());
     ::poll(nullptr, 0, 50);
@@ -67,25 +67,25 @@ TEST_CASE("signs of life are given every second, and a head that does not answer
   Connected both;
   const BootTime start = boot_time();
   CHECK_FALSE(both.agent->deadline());
-  CHECK_FALSE(both.agent->beat(start + seconds(100)));  // not asked for yet
+  CHECK_FALSE(both.agent->send_heartbeat(start + seconds(100)));  // not asked for yet
   both.agent->start_lease(milliseconds(2500), start);
   REQUIRE(both.agent->deadline());
-  CHECK_FALSE(both.agent->beat(start + seconds(1)));
+  CHECK_FALSE(both.agent->send_heartbeat(start + seconds(1)));
   auto frames = both.at_head();
   REQUIRE(frames.size() == 1);
   REQUIRE(static_cast<FromAgent>(frames[0].type) == FromAgent::kAlive);
-  const auto beat = decode<Beat>(frames[0].payload);
-  REQUIRE(beat.ok());
-  CHECK_FALSE(both.agent->beat(start + seconds(2)));
-  say(both, {.what = Alive::What::kAnswer, .sent = beat->sent}, start + milliseconds(2200));
-  CHECK_FALSE(both.agent->beat(start + milliseconds(3499)));
-  CHECK(both.agent->beat(start + milliseconds(3500)));
-  CHECK_FALSE(both.agent->beat(start + milliseconds(3600)));  // reported only once
+  const auto heartbeat = decode<Heartbeat>(frames[0].payload);
+  REQUIRE(heartbeat.ok());
+  CHECK_FALSE(both.agent->send_heartbeat(start + seconds(2)));
+  say(both, {.what = Alive::What::kAnswer, .sent = heartbeat->sent}, start + milliseconds(2200));
+  CHECK_FALSE(both.agent->send_heartbeat(start + milliseconds(3499)));
+  CHECK(both.agent->send_heartbeat(start + milliseconds(3500)));
+  CHECK_FALSE(both.agent->send_heartbeat(start + milliseconds(3600)));  // reported only once
   both.agent->note("the last word");
   frames = both.at_head();
   CHECK(static_cast<FromAgent>(frames.back().type) == FromAgent::kNote);
   CHECK_FALSE(both.agent->closed());
-  CHECK_FALSE(both.agent->beat(start + milliseconds(4500)));
+  CHECK_FALSE(both.agent->send_heartbeat(start + milliseconds(4500)));
   CHECK(both.agent->closed());
   CHECK_FALSE(both.agent->deadline());
 }
@@ -96,30 +96,30 @@ TEST_CASE("a head that has said so may be silent until it goes on") {
   both.agent->start_lease(milliseconds(1500), start);
   say(both, {.what = Alive::What::kHold}, start);
   CHECK_FALSE(both.agent->deadline());
-  CHECK_FALSE(both.agent->beat(start + seconds(9)));
+  CHECK_FALSE(both.agent->send_heartbeat(start + seconds(9)));
   say(both, {.what = Alive::What::kResume}, start + seconds(9));
   CHECK(both.agent->deadline());
-  CHECK_FALSE(both.agent->beat(start + seconds(9)));
+  CHECK_FALSE(both.agent->send_heartbeat(start + seconds(9)));
   const auto frames = both.at_head();
   REQUIRE(frames.size() == 1);
-  CHECK(decode<Beat>(frames[0].payload)->ready);
+  CHECK(decode<Heartbeat>(frames[0].payload)->ready);
 }
 
 TEST_CASE("an agent that was stopped for long has its last words too") {
   Connected both;
   const BootTime start = boot_time();
   both.agent->start_lease(seconds(5), start);
-  CHECK(both.agent->beat(start + seconds(500)));
+  CHECK(both.agent->send_heartbeat(start + seconds(500)));
   both.agent->note("the last word");
   CHECK(both.at_head().size() == 1);
-  CHECK_FALSE(both.agent->beat(start + seconds(500)));
+  CHECK_FALSE(both.agent->send_heartbeat(start + seconds(500)));
   CHECK_FALSE(both.agent->closed());
 }
 
 TEST_CASE("an agent whose lease is over does not wait for a head that reads nothing") {
   Connected both;
   both.agent->start_lease(milliseconds(100), boot_time() - seconds(1));
-  CHECK(both.agent->beat(boot_time()));
+  CHECK(both.agent->send_heartbeat(boot_time()));
   both.agent->note(std::string(1 << 20, 'x'));  // more than a pipe holds
   Poller poller;
   both.agent->drain(poller, [] {});

@@ -151,8 +151,8 @@ struct FencedHost {
           lease.answered(to_agent.begin()->second);
         }
         if (lease.over(after(ms))) ended = ms;
-        if (const auto beat = ended ? std::nullopt : lease.send_sign(after(ms)); beat && ms < up_fails) {
-          to_head.emplace(ms + delay(), beat->sent);
+        if (const auto heartbeat = ended ? std::nullopt : lease.send_sign(after(ms)); heartbeat && ms < up_fails) {
+          to_head.emplace(ms + delay(), heartbeat->sent);
         }
       }
       // The guard needs a little more time.

@@ -93,8 +93,8 @@ TEST_CASE("a signal reaches the ranks that it names, and KILL for some means tha
   int status = 0;
   REQUIRE(shells.end_of(second, status) != nullptr);
   CHECK(WTERMSIG(status) == SIGKILL);
-  CHECK(shells.ranks.dismissed(1));
-  CHECK_FALSE(shells.ranks.dismissed(0));
+  CHECK(shells.ranks.not_needed(1));
+  CHECK_FALSE(shells.ranks.not_needed(0));
   CHECK(shells.ranks.alive());
   CHECK_FALSE(shells.ranks.terminate({7}, false));
   CHECK(shells.ranks.terminate({}, true));

@@ -9,27 +9,27 @@ using std::chrono::seconds;
 const TimePoint kFirst = TimePoint() + seconds(100);
 
 TEST_CASE("an agent that was told nothing may be silent for ever") {
-  EndDeadline patience;
-  CHECK_FALSE(patience.end(std::nullopt));
-  patience.alive(kFirst);
-  CHECK_FALSE(patience.end(std::nullopt));
+  EndDeadline deadline;
+  CHECK_FALSE(deadline.end(std::nullopt));
+  deadline.alive(kFirst);
+  CHECK_FALSE(deadline.end(std::nullopt));
 }
 
 TEST_CASE("after the time to kill it is given up, unless it says something") {
-  EndDeadline patience;
-  CHECK(patience.end(kFirst) == kFirst + EndDeadline::kLimit);
-  patience.alive(kFirst - seconds(5));
-  CHECK(patience.end(kFirst) == kFirst + EndDeadline::kLimit);
-  patience.alive(kFirst + seconds(3));
-  CHECK(patience.end(kFirst) == kFirst + seconds(3) + EndDeadline::kLimit);
+  EndDeadline deadline;
+  CHECK(deadline.end(kFirst) == kFirst + EndDeadline::kLimit);
+  deadline.alive(kFirst - seconds(5));
+  CHECK(deadline.end(kFirst) == kFirst + EndDeadline::kLimit);
+  deadline.alive(kFirst + seconds(3));
+  CHECK(deadline.end(kFirst) == kFirst + seconds(3) + EndDeadline::kLimit);
 }
 
 TEST_CASE("when all is done, what carries the agent has as long to end") {
-  EndDeadline patience;
-  patience.done(kFirst);
-  CHECK(patience.end(std::nullopt) == kFirst + EndDeadline::kLimit);
-  patience.alive(kFirst + seconds(9));
-  CHECK(patience.end(kFirst + seconds(9)) == kFirst + EndDeadline::kLimit);
+  EndDeadline deadline;
+  deadline.done(kFirst);
+  CHECK(deadline.end(std::nullopt) == kFirst + EndDeadline::kLimit);
+  deadline.alive(kFirst + seconds(9));
+  CHECK(deadline.end(kFirst + seconds(9)) == kFirst + EndDeadline::kLimit);
 }
 
 }  // namespace

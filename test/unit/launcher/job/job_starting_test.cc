@@ -155,7 +155,7 @@ TEST_CASE("a host that is not there yet is tried again if the user gave a time")
     CHECK(job.start.outcome() == Outcome::kRefused);
   }
   SECTION("with --start-timeout the host gets another agent") {
-    config.start.patient = true;
+    config.start.keep_trying = true;
     Starting job(config);
     job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
     end_ssh(job, 255, kNoName);
@@ -169,7 +169,7 @@ TEST_CASE("a host that is not there yet is tried again if the user gave a time")
     CHECK(has(job.spawner.sent_to("a"), ToAgent::kPrepare));
   }
   SECTION("a login that is refused is not tried again") {
-    config.start.patient = true;
+    config.start.keep_trying = true;
     Starting job(config);
     job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
     end_ssh(job, 255, "me@a: Permission denied (publickey).");
@@ -183,7 +183,7 @@ TEST_CASE("a folder or a program that is not there yet is waited for if the user
     CHECK(accepted(job.start.on(job.agents[0], frame_of(FromAgent::kRefused, why))));
   };
   JobConfig config = Starting::config_of({"a"});
-  config.start.patient = true;
+  config.start.keep_trying = true;
   SECTION("on another host") {
     Starting job(config);
     job.start.prepare(job.config, "127.0.0.1:7", Clock::now());

@@ -42,7 +42,7 @@ TEST_CASE("what may pass is tried again, later each time and not at the same mom
 }
 
 TEST_CASE("with a time that the user gave, attempts go on until it is over") {
-  StartQueue queue(1, {.attempts = 3, .answer = seconds(60), .patient = true, .pause = seconds(1)}, half);
+  StartQueue queue(1, {.attempts = 3, .answer = seconds(60), .keep_trying = true, .pause = seconds(1)}, half);
   TimePoint now = at(0);
   int attempts = 0;
   Duration longest = Duration::zero();
@@ -62,7 +62,7 @@ TEST_CASE("with a time that the user gave, attempts go on until it is over") {
 }
 
 TEST_CASE("the time that the user gave is that of all attempts together") {
-  StartQueue queue(1, {.answer = seconds(20), .patient = true, .pause = seconds(1)}, half);
+  StartQueue queue(1, {.answer = seconds(20), .keep_trying = true, .pause = seconds(1)}, half);
   CHECK(queue.due(at(0)) == Hosts{0});
   CHECK(queue.failed(0, true, at(10'000)));
   CHECK(queue.due(at(11'500)) == Hosts{0});
@@ -71,7 +71,7 @@ TEST_CASE("the time that the user gave is that of all attempts together") {
 }
 
 TEST_CASE("what will not pass is not tried again, however long the user waits") {
-  StartQueue queue(1, {.answer = seconds(600), .patient = true}, half);
+  StartQueue queue(1, {.answer = seconds(600), .keep_trying = true}, half);
   CHECK(queue.due(at(0)) == Hosts{0});
   CHECK_FALSE(queue.failed(0, false, at(1)));
   CHECK_FALSE(queue.pending());

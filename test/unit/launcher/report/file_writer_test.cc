@@ -20,11 +20,11 @@ namespace {
 using Parts = std::vector<FileWriter::Part>;
 
 std::unique_ptr<FileWriter> writer_of(const std::string& path, Duration retry = FileWriter::kRetry,
-                                      FileWriter::Settle settle = &FileWriter::settle) {
+                                      FileWriter::Flush flush = &FileWriter::flush) {
   std::vector<Fd> files;
   files.emplace_back(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   REQUIRE(files.back().valid());
-  auto writer = FileWriter::create(std::move(files), retry, settle);
+  auto writer = FileWriter::create(std::move(files), retry, flush);
   REQUIRE(writer.ok());
   return *std::move(writer);
 }

@@ -17,7 +17,7 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr uid_t kNobody = 65534;
+constexpr uid_t kNoRank = 65534;
 
 struct Ends {
   Fd reader;
@@ -42,7 +42,7 @@ Ends foreign_pipe() {
 // Makes it as a user who may not open it, because root may open everything.
 Terminal made_over(const Ends& ends) {
   const bool root = ::geteuid() == 0;
-  if (root) REQUIRE(::seteuid(kNobody) == 0);
+  if (root) REQUIRE(::seteuid(kNoRank) == 0);
   Terminal out(ends.writer.get());
   if (root) REQUIRE(::seteuid(0) == 0);
   REQUIRE(out.open().ok());

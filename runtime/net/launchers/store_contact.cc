@@ -1,4 +1,4 @@
-#include "runtime/net/launchers/meeting.h"
+#include "runtime/net/launchers/store_contact.h"
 
 #include <arpa/inet.h>
 #include <sodium.h>
@@ -16,7 +16,7 @@ constexpr std::size_t kMaxJobId = 96;  // a Hello takes 128
 constexpr std::size_t kMaxAddress = 45;
 constexpr std::size_t kHexKey = 2 * JobKey::kBytes;
 
-Status bad_meeting(const std::string& why) {
+Status bad_contact(const std::string& why) {
   return {Errc::kProtocol, "rank 0 sent facts about the job that this rank cannot read (" + why +
                                "). Use the same version of distrun on all ranks"};
 }
@@ -48,7 +48,7 @@ Result<JobKey> parse_key(std::string_view hex) {
   const bool read = hex.size() == kHexKey && ::sodium_hex2bin(bytes.data(), bytes.size(), hex.data(), hex.size(),
                                                               nullptr, &length, nullptr) == 0;
   auto key = read && length == bytes.size() ? JobKey::from_bytes(bytes.data(), bytes.size())
-                                            : Result<JobKey>(bad_meeting("the key"));
+                                            : Result<JobKey>(bad_contact("the key"));
   ::sodium_memzero(bytes.data(), bytes.size());
   return key;
 }
@@ -60,32 +60,32 @@ std::string with_port(const std::string& address, std::uint16_t port) {
   return (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
 }
 
-std::string to_word(const Meeting& meeting) {
+std::string to_word(const StoreContact& contact) {
   std::array<char, kHexKey + 1> hex{};
-  ::sodium_bin2hex(hex.data(), hex.size(), meeting.key.data(), JobKey::kBytes);
+  ::sodium_bin2hex(hex.data(), hex.size(), contact.key.data(), JobKey::kBytes);
   std::string out =
-      std::string(kMark) + "/" + plain(meeting.job_id) + "/" + hex.data() + "/" + std::to_string(meeting.port);
-  const std::size_t count = std::min(meeting.addresses.size(), kMaxMeetingAddresses);
-  for (std::size_t i = 0; i < count; ++i) out += "/" + meeting.addresses[i];
+      std::string(kMark) + "/" + plain(contact.job_id) + "/" + hex.data() + "/" + std::to_string(contact.port);
+  const std::size_t count = std::min(contact.addresses.size(), kMaxContactAddresses);
+  for (std::size_t i = 0; i < count; ++i) out += "/" + contact.addresses[i];
   ::sodium_memzero(hex.data(), hex.size());
   return out;
 }
 
-Result<Meeting> parse_meeting(std::string_view word) {
-  if (take_until(word, '/') != kMark) return bad_meeting("they do not begin with " + std::string(kMark));
+Result<StoreContact> parse_store_contact(std::string_view word) {
+  if (take_until(word, '/') != kMark) return bad_contact("they do not begin with " + std::string(kMark));
   const std::string job_id(take_until(word, '/'));
-  if (job_id.size() > kMaxJobId || job_id != plain(job_id)) return bad_meeting("the name of the job");
+  if (job_id.size() > kMaxJobId || job_id != plain(job_id)) return bad_contact("the name of the job");
   auto key = parse_key(take_until(word, '/'));
   if (!key.ok()) return key.status();
-  Meeting out{.job_id = job_id, .key = *key, .addresses = {}, .port = 0};
+  StoreContact out{.job_id = job_id, .key = *key, .addresses = {}, .port = 0};
   const std::string_view port = take_until(word, '/');
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), out.port);
-  if (error != std::errc() || end != port.data() + port.size() || out.port == 0) return bad_meeting("the port");
-  while (!word.empty() && out.addresses.size() < kMaxMeetingAddresses) {
+  if (error != std::errc() || end != port.data() + port.size() || out.port == 0) return bad_contact("the port");
+  while (!word.empty() && out.addresses.size() < kMaxContactAddresses) {
     out.addresses.emplace_back(take_until(word, '/'));
-    if (!is_numeric(out.addresses.back())) return bad_meeting("an address");
+    if (!is_numeric(out.addresses.back())) return bad_contact("an address");
   }
-  if (!word.empty() || out.addresses.empty()) return bad_meeting("the addresses");
+  if (!word.empty() || out.addresses.empty()) return bad_contact("the addresses");
   return out;
 }
 
