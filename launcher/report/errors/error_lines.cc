@@ -4,22 +4,22 @@
 
 namespace distrun::launcher {
 
+void ErrorLines::keep_waiting(int rank) {
+  for (Piece& piece : repeated_.take(rank).pieces) kept_back_.add(rank, std::move(piece));
+  for (Piece& piece : prompts_.take(rank)) kept_back_.add(rank, std::move(piece));
+}
+
 void ErrorLines::keep_back(int rank) {
   if (all_) return;
-  for (Piece& piece : prompts_.take(rank)) kept_back_.add(rank, std::move(piece));
+  keep_waiting(rank);
   kept_back_.start(rank);
 }
 
 std::deque<Piece> ErrorLines::keep_back_all_but(int rank) {
   if (all_) return {};
   failure_known_ = true;
-  for (const int other : repeated_.holding()) {
-    if (other == rank) continue;
-    for (Piece& piece : repeated_.take(other).pieces) kept_back_.add(other, std::move(piece));
-  }
   for (int other = 0; other < ranks_; ++other) {
-    if (other == rank) continue;
-    for (Piece& piece : prompts_.take(other)) kept_back_.add(other, std::move(piece));
+    if (other != rank) keep_waiting(other);
   }
   kept_back_.start_all_but(rank);
   return rank < 0 ? std::deque<Piece>() : kept_back_.release(rank);

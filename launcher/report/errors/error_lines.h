@@ -49,6 +49,7 @@ class ErrorLines {
   [[nodiscard]] std::optional<TimePoint> deadline() const { return earlier(prompts_.deadline(), repeated_.deadline()); }
 
  private:
+  void keep_waiting(int rank);  // keeps back the pieces that the other parts have not shown yet
   std::deque<Piece> pass_on(int rank, std::deque<Piece> pieces, bool first, TimePoint now);
   static std::deque<Piece> without_repeated(RepeatedErrors::Release release, bool failure_known);
 

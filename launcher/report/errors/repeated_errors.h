@@ -42,9 +42,9 @@ class RepeatedErrors {
   [[nodiscard]] bool holds(int rank) const { return held_.contains(rank); }
   // Ends the wait of this rank.
   Release take(int rank);
-  [[nodiscard]] std::vector<int> holding() const;
 
  private:
+  [[nodiscard]] std::vector<int> holding() const;
   // The lines that a rank has shown last. The number of the oldest one grows when lines are dropped.
   struct Shown {
     std::uint64_t oldest = 0;

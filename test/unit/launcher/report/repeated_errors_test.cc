@@ -174,5 +174,15 @@ TEST_CASE("the error of a follower is kept back before the first cause is known,
   CHECK(text_of(errors.release(-1)) == "other\n");
 }
 
+TEST_CASE("the part of a follower's error that was not shown yet is kept back with the rest, in order") {
+  ErrorLines errors(2, false);
+  CHECK_FALSE(shown(errors, 0, kError).empty());
+  CHECK(shown(errors, 1, {kError[0], kError[1]}).empty());
+  errors.keep_back(1);
+  CHECK(shown(errors, 1, {kError[2], kError[3]}).empty());
+  CHECK(errors.due(TimePoint::max()).empty());
+  CHECK(text_of(errors.release(1)) == joined(kError));
+}
+
 }  // namespace
 }  // namespace distrun::launcher
