@@ -435,16 +435,19 @@ std::optional<JobResult> start_mpi(const Options& options, const Environment& en
     const Status why(Errc::kInvalidArgument, "--mpi needs the slots of each host: write them, as in -H h1:4,h2:4");
     return not_started(why, code_of(why));
   }
-  mpi = std::make_unique<MpiStart>(MpiRequest{.starter = *parse_mpi_starter(options.hosts.mpi),
-                                              .assignment = config.plan.assignment,
-                                              .environment = environment,
-                                              .own_names = prepared.own_names,
-                                              .network = options.hosts.network,
-                                              .several_machines = config.several_machines,
-                                              .limit = config.start.answer,
-                                              .end_by = config.end_by,
-                                              .preempt_signal = config.preempt_signal,
-                                              .as_root = options.hosts.mpi_as_root});
+  mpi = std::make_unique<MpiStart>(
+      MpiRequest{.starter = *parse_mpi_starter(options.hosts.mpi),
+                 .assignment = config.plan.assignment,
+                 .environment = environment,
+                 .own_names = prepared.own_names,
+                 .network = options.hosts.network,
+                 .several_machines = config.several_machines,
+                 .limit = config.start.answer,
+                 .keep_trying = config.start.keep_trying,
+                 .print = [](const std::string& line) { std::fprintf(stderr, "distrun: %s\n", line.c_str()); },
+                 .end_by = config.end_by,
+                 .preempt_signal = config.preempt_signal,
+                 .as_root = options.hosts.mpi_as_root});
   Status started = mpi->start();
   if (mpi->ended_by() != 0) return interrupted(started, mpi->ended_by()).refused;
   if (started.code() == Errc::kTimeout) started = started.with_context(timeout_option(options));

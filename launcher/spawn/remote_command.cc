@@ -12,7 +12,6 @@ namespace {
 // Long enough for a host under load, short enough that the user still waits when a dead host is reported.
 constexpr const char* kConnectTimeout = "ConnectTimeout=10";
 constexpr int kNoSuchCommand = 127;
-constexpr int kSshItself = 255;
 constexpr int kSignalBase = 128;  // added to the signal in the exit code of a program that a signal ended
 
 // What distrun runs by ssh is no login: it needs its own command, standard input and output, and no terminal. ssh takes
@@ -225,7 +224,7 @@ bool may_come_later(const CommandEnd& end) {
 
 bool ssh_did_not_log_in(std::string_view printed) { return ssh_gave_up(printed) || ssh_may_pass(kSshItself, printed); }
 
-bool ssh_gave_up(std::string_view printed) {
+std::string_view failed_ssh(std::string_view printed) {
   constexpr std::string_view kBeginnings[] = {"ssh: connect to host ", "ssh: Could not resolve hostname ",
                                               "Host key verification failed",
                                               "Connection timed out during banner exchange"};
@@ -235,13 +234,13 @@ bool ssh_gave_up(std::string_view printed) {
     printed.remove_prefix(std::min(line.size() + 1, printed.size()));
     if (std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
                     [line](std::string_view text) { return line.starts_with(text); })) {
-      return true;
+      return trim(line);
     }
     const std::string_view who = line.substr(0, line.find(kNoLogin));
     if (who.size() < line.size() && who.find('@') != std::string_view::npos && who.find(' ') == std::string_view::npos)
-      return true;
+      return trim(line);
   }
-  return false;
+  return {};
 }
 
 std::string start_failure(const CommandEnd& end) {

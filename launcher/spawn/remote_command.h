@@ -40,6 +40,8 @@ std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& 
 Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std::string& user, const std::string& host,
                                              const std::string& command);
 
+inline constexpr int kSshItself = 255;  // ssh's exit code for its own failures
+
 // How a command has ended that should start an agent on a host, or how far it has come.
 struct CommandEnd {
   int exit_code = 0;
@@ -53,9 +55,10 @@ bool ssh_may_pass(int exit_code, std::string_view printed);
 // False if the host must be changed before another attempt can succeed: ssh has no key that it takes, its own key is
 // not known, or distrun is not installed there.
 bool may_come_later(const CommandEnd& end);
-// True if another program's ssh reported that it cannot reach a host; some of these programs then wait for ever. Its
-// other output may include banners of hosts that it did reach.
-bool ssh_gave_up(std::string_view printed);
+// The line in which another program's ssh reported that it cannot reach a host; some of these programs then wait for
+// ever. Empty if there is none. Its other output may include banners of hosts that it did reach.
+std::string_view failed_ssh(std::string_view printed);
+inline bool ssh_gave_up(std::string_view printed) { return !failed_ssh(printed).empty(); }
 // Why no agent could be started on a host, and what the user can do.
 std::string start_failure(const CommandEnd& end);
 

@@ -17,7 +17,7 @@ from .conftest import started
 from .jobs import Job, assert_nothing_left, job_environment, package_folders, wait_until
 from .rig import Cluster, Host
 from .test_mpi import need
-from .test_mpi_mode import HOSTS, MPI4PY, kill, run, untagged
+from .test_mpi_mode import HOSTS, MPI4PY, kill, run, untagged, waits_for_a_late_host
 
 LIBRARY = Path(f"/usr/lib/{os.uname().machine}-linux-gnu/libmpich.so.12")
 WAITING = ("sh", "-c", "echo ready $DISTRUN_RANK $$; exec sleep 1000")
@@ -87,6 +87,12 @@ def test_a_host_that_is_unknown_is_told_soon(pair: tuple[Cluster, Path]) -> None
     assert done.returncode == 69, done.stderr
     assert "it cannot reach a host" in done.stderr and "Could not resolve hostname nosuch" in done.stderr, done.stderr
     assert time.monotonic() - before < 20
+    assert_all_ended(cluster)
+
+
+def test_a_host_that_comes_late_is_waited_for(pair: tuple[Cluster, Path]) -> None:
+    cluster, _ = pair
+    waits_for_a_late_host(cluster, "--mpi=hydra")
     assert_all_ended(cluster)
 
 

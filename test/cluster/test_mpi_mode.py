@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -253,6 +253,46 @@ def test_nothing_of_mpi_is_left_on_any_host(pair: tuple[Cluster, Path], what: st
             time.sleep(0.1)
         assert leftovers(host) == [], host.name
         assert cgroups(host) == [], host.name
+
+
+NO_SSH = "table inet late { chain input { type filter hook input priority 0; tcp dport 22 reject with tcp reset; }; }"
+
+
+@contextmanager
+def no_ssh(host: Host) -> Iterator[None]:
+    host.run(["nft", "-f", "-"], input=NO_SSH, check=True)
+    try:
+        yield
+    finally:
+        host.run(["nft", "delete", "table", "inet", "late"], check=True)
+
+
+def waits_for_a_late_host(cluster: Cluster, mpi: str) -> None:
+    program = ("sh", "-c", "echo ready $RANK $$")
+    with no_ssh(cluster["h2"]):
+        refused = run(cluster.head, mpi, *HOSTS, *program)
+        assert refused.returncode == 69 and "Connection refused" in refused.stderr, refused.stderr
+        job = Job(cluster.head, mpi, "--start-timeout", "60", *HOSTS, *program, env=OPEN_MPI)
+        job.wait_for("cannot reach a host yet: .*refused. distrun tries it again until --start-timeout is over")
+        assert job.process.poll() is None
+    assert job.finish() == 0, job.text
+    assert job.text.count("tries it again") == 1 and len(job.ranks(4)) == 4, job.text
+
+
+def test_a_host_that_comes_late_is_waited_for(pair: tuple[Cluster, Path]) -> None:
+    cluster, _ = pair
+    waits_for_a_late_host(cluster, "--mpi")
+    assert_all_ended(cluster)
+
+
+def test_a_ctrl_c_ends_the_wait_for_a_late_host(pair: tuple[Cluster, Path]) -> None:
+    cluster, _ = pair
+    with no_ssh(cluster["h2"]):
+        job = Job(cluster.head, "--mpi", "--start-timeout", "60", *HOSTS, "true", env=OPEN_MPI)
+        job.wait_for("distrun tries it again")
+        job.signal(2)
+        assert job.finish() == 130, job.text
+    assert_all_ended(cluster)
 
 
 def test_a_host_that_was_given_up_does_not_delay_the_end(make_cluster: MakeCluster) -> None:

@@ -16,6 +16,7 @@
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/descendants.h"
 #include "launcher/spawn/poller.h"
+#include "launcher/spawn/remote_command.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/launchers/store_contact.h"
 
@@ -26,6 +27,9 @@ namespace {
 constexpr double kGuardSeconds = 20;
 // MPICH's launcher does not end when ssh has failed. Its last messages about this come within this time.
 constexpr double kLastWordSeconds = 1;
+// Between two starts of MPI's launcher.
+constexpr Duration kFirstPause = std::chrono::seconds(1);
+constexpr Duration kLongestPause = std::chrono::seconds(8);
 
 class WrapperSpawner final : public AgentSpawner {
  public:
@@ -63,10 +67,40 @@ Status MpiStart::start() {
   signals_ = *std::move(signals);
   existing_children_ = current_children();
   become_subreaper();
-  DISTRUN_RETURN_IF_ERROR(listen());
-  DISTRUN_RETURN_IF_ERROR(launch());
-  DISTRUN_RETURN_IF_ERROR(wait());
+  const TimePoint deadline = deadline_after(std::chrono::duration<double>(request_.limit).count());
+  DISTRUN_RETURN_IF_ERROR(start_all(deadline));
   guard_.all_here();
+  return {};
+}
+
+// A host may not be there yet. MPI's launcher does not try again, so all of it is started again.
+Status MpiStart::start_all(TimePoint deadline) {
+  for (Duration between = kFirstPause;; between *= 2) {
+    printed_.clear();
+    DISTRUN_RETURN_IF_ERROR(listen());
+    DISTRUN_RETURN_IF_ERROR(launch());
+    Status started = wait(deadline);
+    const std::string failed(failed_ssh(printed_));
+    const TimePoint again = Clock::now() + std::min(between, kLongestPause);
+    const bool may_come = started.code() == Errc::kSystem && request_.keep_trying && !failed.empty() &&
+                          may_come_later({.exit_code = kSshItself, .printed = printed_, .by_ssh = true});
+    if (!may_come || again >= deadline) return started;
+    if (!std::exchange(reported_, true)) {
+      request_.print("MPI's launcher cannot reach a host yet: " + printable(failed) +
+                     ". distrun tries it again until --start-timeout is over");
+    }
+    DISTRUN_RETURN_IF_ERROR(pause(again));
+  }
+}
+
+Status MpiStart::pause(TimePoint until) {
+  Poller poller;
+  while (Clock::now() < until) {
+    poller.clear();
+    poller.watch(signals_->fd(), POLLIN, [this](short) { take_signals(); });
+    DISTRUN_RETURN_IF_ERROR(poller.wait(earlier(until, request_.end_by)));
+    if (auto why = called_off(Clock::now())) return *std::move(why);
+  }
   return {};
 }
 
@@ -77,6 +111,7 @@ Status MpiStart::listen() {
   listener_ = *std::move(listener);
   const auto own = net::parse_address(listener_->address());
   if (!own.ok()) return own.status();
+  addresses_.clear();
   if (request_.several_machines) {
     for (const Candidate& candidate : eligible(net::scan_addresses(), request_.network).candidates) {
       addresses_.push_back(net::with_port(candidate.address, own->port));
@@ -151,8 +186,7 @@ std::string MpiStart::refusal(const net::Hello& peer) const {
          std::to_string(*local) + "); does a configuration file of it change the mapping?";
 }
 
-Status MpiStart::wait() {
-  TimePoint deadline = Clock::now() + request_.limit;
+Status MpiStart::wait(TimePoint deadline) {
   bool unreachable = false;
   Poller poller;
   while (wrappers_.size() < hosts_.size()) {

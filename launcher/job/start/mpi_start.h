@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,9 +30,11 @@ struct MpiRequest {
   NetworkFilter network;
   bool several_machines = false;
   Duration limit = std::chrono::seconds(60);  // until all wrappers have connected
-  std::optional<TimePoint> end_by;            // when --timeout is over
-  int preempt_signal = 0;                     // 0: none
-  bool as_root = false;                       // as in mpi_argv()
+  bool keep_trying = false;                   // until then, start MPI's launcher again if it cannot reach a host yet
+  std::function<void(const std::string&)> print = [](const std::string&) {};  // a line for the user
+  std::optional<TimePoint> end_by;                                            // when --timeout is over
+  int preempt_signal = 0;                                                     // 0: none
+  bool as_root = false;                                                       // as in mpi_argv()
 };
 
 class MpiStart {
@@ -52,7 +55,9 @@ class MpiStart {
   Status listen();
   Status launch();
   Status write_key(const Fd& input);
-  Status wait();
+  Status start_all(TimePoint deadline);
+  Status wait(TimePoint deadline);
+  Status pause(TimePoint until);
   Status give_up(const std::string& what);
   // The reason to give up, if a signal came or --timeout has passed.
   std::optional<Status> called_off(TimePoint now);
@@ -74,6 +79,7 @@ class MpiStart {
   MpiGuard guard_;
   Fd errors_;
   std::string printed_;
+  bool reported_ = false;           // that a host is not there yet
   std::vector<std::string> hosts_;  // by rank
   std::map<int, std::unique_ptr<net::SecureSocket>> wrappers_;
   int ended_by_ = 0;

@@ -292,6 +292,7 @@ TEST_CASE("ssh that gave up is told from banners of hosts that it reached") {
         "a\n\nssh: Could not resolve hostname nosuch: Name or service not known\n"}) {
     INFO(said);
     CHECK(ssh_gave_up(said));
+    CHECK(failed_ssh(said).find_first_of("\r\n") == std::string_view::npos);
   }
   for (const char* said : {"", "Permission denied to all but staff. Idle sessions are timed out.\n",
                            "Questions: admin@example.org\nWithout an account: Permission denied (see the wiki)\n",
@@ -300,6 +301,7 @@ TEST_CASE("ssh that gave up is told from banners of hosts that it reached") {
     INFO(said);
     CHECK_FALSE(ssh_gave_up(said));
   }
+  CHECK(failed_ssh("Welcome\nHost key verification failed.\r\n") == "Host key verification failed.");
 }
 
 }  // namespace
