@@ -32,7 +32,7 @@ def test_hosts_that_are_alike_have_no_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("odd", "expected"),
+    ("differing", "expected"),
     [
         ({"torch": "2.1"}, "torch differs: none on a, c; 2.1 on b. Install"),
         ({"build": "2"}, "the build of distrun differs: 1 on a, c; 2 on b. Install the same wheel"),
@@ -49,7 +49,7 @@ def test_hosts_that_are_alike_have_no_problem() -> None:
         ),
     ],
 )
-def test_what_is_odd_is_said_with_its_cure(differing: dict[str, Any], expected: str) -> None:
+def test_what_differs_is_said_with_its_cure(differing: dict[str, Any], expected: str) -> None:
     (problem,) = host_check.about_hosts([row("a"), row("b", **differing), row("c")])
     assert problem.startswith(expected)
 

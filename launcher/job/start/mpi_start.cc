@@ -75,13 +75,13 @@ Status MpiStart::start() {
 
 // A host may not be there yet. MPI's launcher does not try again, so all of it is started again.
 Status MpiStart::start_all(TimePoint deadline) {
-  for (Duration between = kFirstPause;; between *= 2) {
+  for (Duration between = kFirstPause;; between = std::min(2 * between, kLongestPause)) {
     printed_.clear();
     DISTRUN_RETURN_IF_ERROR(listen());
     DISTRUN_RETURN_IF_ERROR(launch());
     Status started = wait(deadline);
     const std::string failed(failed_ssh(printed_));
-    const TimePoint again = Clock::now() + std::min(between, kLongestPause);
+    const TimePoint again = Clock::now() + between;
     const bool may_come = started.code() == Errc::kSystem && request_.keep_trying && !failed.empty() &&
                           may_come_later({.exit_code = kSshItself, .printed = printed_, .by_ssh = true});
     if (!may_come || again >= deadline) return started;

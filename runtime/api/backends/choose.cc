@@ -103,9 +103,9 @@ Status check_between_hosts(const Offers& offers, const std::string& name) {
   for (const auto& of_member : offers) {
     for (const backend::Offer& offer : of_member) known.push_back(offer.backend);
   }
-  std::ranges::sort(known);
-  known.erase(std::ranges::unique(known).begin(), known.end());
-  const auto has = [&](const std::string& one) { return std::ranges::binary_search(known, one); };
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  const auto has = [&](const std::string& one) { return std::binary_search(known.begin(), known.end(), one); };
   if (!has("hierarchical") || has(name)) return {};
   return {Errc::kUnsupported, no_such_backend_between_hosts(name, std::move(known))};
 }
