@@ -43,10 +43,9 @@ def test_random_programs_on_two_hosts(cluster: Cluster, backend: str, ranks: int
 def test_what_cannot_be_had_between_hosts_is_said(cluster: Cluster) -> None:
     program = "import distrun.numpy as hvd, numpy; hvd.init(); print(hvd.allreduce(numpy.ones(1), op=hvd.Sum))"
     options = ("-np", "3", "-H", "h1:2,h2:1", "--oversubscribe", "--timeout", "60")
-    # nccl moves no tensors of the CPU, and is there only with a GPU.
-    done = run(cluster.head, *options, "--between-hosts", "nccl", sys.executable, "-c", program, timeout=80)
+    done = run(cluster.head, *options, "--between-hosts", "shm", sys.executable, "-c", program, timeout=80)
     assert done.returncode == 0 and done.stdout.count("[3.]") == 3, done.stdout + done.stderr
-    assert done.stderr.count("--between-hosts nccl is not available: ") == 1, done.stderr
+    assert done.stderr.count("--between-hosts shm is not available: ") == 1, done.stderr
     refused = run(cluster.head, *options, "--between-hosts", "glo", sys.executable, "-c", program, timeout=80)
     assert refused.returncode == 64 and "There is no backend glo. Choose gloo, mpi or tcp" in refused.stderr
     assert_nothing_left(cluster["h1"], cluster["h2"])
