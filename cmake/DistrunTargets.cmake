@@ -5,9 +5,6 @@ add_library(distrun_flags INTERFACE)
 target_include_directories(distrun_flags INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/runtime/api/include")
 target_compile_options(distrun_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wconversion -Wsign-conversion
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual> -Werror -fno-math-errno)
-# g++ 12 wrongly reports overlapping copies in std::string::replace at -O3 (GCC bug 105651).
-target_compile_options(distrun_flags INTERFACE
-  $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
 target_link_libraries(distrun_flags INTERFACE Threads::Threads)
 if(DISTRUN_SANITIZE)
   list(JOIN DISTRUN_SANITIZE "," _sanitizers)
