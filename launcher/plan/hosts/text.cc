@@ -200,7 +200,9 @@ std::string printable_lines(std::string_view text) {
   std::string out;
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t end = std::min(text.find('\n', start), text.size());
-    out += (start == 0 ? "" : "\n") + printable(text.substr(start, end - start));
+    std::string_view line = text.substr(start, end - start);
+    while (line.ends_with('\r')) line.remove_suffix(1);
+    out += (start == 0 ? "" : "\n") + printable(line);
     start = end + 1;
   }
   return out;

@@ -43,7 +43,7 @@ inline bool continues_character(char c) { return (static_cast<unsigned char>(c) 
 // Text of a program for a line on a terminal: writes control characters by their code ('\n', '\x1b'), and replaces
 // bytes that are not UTF-8 by U+FFFD.
 std::string printable(std::string_view text);
-// The same for text of several lines, which stay lines.
+// The same for text of several lines, which stay lines. A CR before the end of a line is left out: ssh writes CR LF.
 std::string printable_lines(std::string_view text);
 // The text as a whole sentence: with a full stop, unless it has an end.
 std::string sentence(std::string text);

@@ -53,7 +53,8 @@ TEST_CASE("a terminal shows the text of a program and obeys nothing in it") {
                   "a\xe2\x82") ==
         "\xef\xbf\xbd"
         "a\xef\xbf\xbd\xef\xbf\xbd");
-  CHECK(printable_lines("a\x1b\n\nb\r\n") == "a\\x1b\n\nb\\r\n");
+  CHECK(printable_lines("a\x1b\n\nb\n") == "a\\x1b\n\nb\n");
+  CHECK(printable_lines("b\r\n\r\na\rb\r\r\nc\r") == "b\n\na\\rb\nc");
   CHECK(printable_lines("").empty());
   CHECK(in_quotes("a\x1b") == "'a\\x1b'");
   CHECK(in_quotes(std::string(59, 'a') + "\xc3\xa4") == "'" + std::string(59, 'a') + "...'");
