@@ -41,6 +41,8 @@ Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std
                                              const std::string& command);
 
 inline constexpr int kSshItself = 255;  // ssh's exit code for its own failures
+// Ends the line about the first failure of a host that may come later.
+inline constexpr const char* kTriesAgain = ". distrun tries it again until --start-timeout is over";
 
 // How a command has ended that should start an agent on a host, or how far it has come.
 struct CommandEnd {

@@ -227,8 +227,7 @@ void JobStart::answered(AgentLink& agent, const Prepared& answer) {
 void JobStart::refused(AgentLink& agent, const Refused& why) {
   if (why.may_come && waits_for_files(config_, agent)) {
     if (queue_.failed(agent.index, true, Clock::now())) {
-      if (!std::exchange(agent.refused, true))
-        print_(why.text + ". distrun tries it again until --start-timeout is over");
+      if (!std::exchange(agent.refused, true)) print_(why.text + kTriesAgain);
       return;
     }
   }
@@ -253,7 +252,7 @@ void JobStart::on_explained(AgentLink& agent) {
   if (queue_.failed(agent.index, agent.may_come(config_.start.keep_trying), Clock::now())) {
     agent.state = AgentLink::State::kDown;
     if (config_.start.keep_trying && attempts == 1) {
-      print_(host + agent.why_gone() + ". distrun tries it again until --start-timeout is over");
+      print_(host + agent.why_gone() + kTriesAgain);
     }
     return;
   }

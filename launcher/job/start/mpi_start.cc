@@ -67,14 +67,14 @@ Status MpiStart::start() {
   signals_ = *std::move(signals);
   existing_children_ = current_children();
   become_subreaper();
-  const TimePoint deadline = deadline_after(std::chrono::duration<double>(request_.limit).count());
-  DISTRUN_RETURN_IF_ERROR(start_all(deadline));
+  DISTRUN_RETURN_IF_ERROR(start_all(Clock::now() + request_.limit));
   guard_.all_here();
   return {};
 }
 
 // A host may not be there yet. MPI's launcher does not try again, so all of it is started again.
 Status MpiStart::start_all(TimePoint deadline) {
+  bool reported = false;
   for (Duration between = kFirstPause;; between = std::min(2 * between, kLongestPause)) {
     printed_.clear();
     DISTRUN_RETURN_IF_ERROR(listen());
@@ -85,9 +85,8 @@ Status MpiStart::start_all(TimePoint deadline) {
     const bool may_come = started.code() == Errc::kSystem && request_.keep_trying && !failed.empty() &&
                           may_come_later({.exit_code = kSshItself, .printed = printed_, .by_ssh = true});
     if (!may_come || again >= deadline) return started;
-    if (!std::exchange(reported_, true)) {
-      request_.print("MPI's launcher cannot reach a host yet: " + printable(failed) +
-                     ". distrun tries it again until --start-timeout is over");
+    if (!std::exchange(reported, true)) {
+      request_.print("MPI's launcher cannot reach a host yet: " + printable(failed) + kTriesAgain);
     }
     DISTRUN_RETURN_IF_ERROR(pause(again));
   }

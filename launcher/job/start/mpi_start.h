@@ -79,7 +79,6 @@ class MpiStart {
   MpiGuard guard_;
   Fd errors_;
   std::string printed_;
-  bool reported_ = false;           // that a host is not there yet
   std::vector<std::string> hosts_;  // by rank
   std::map<int, std::unique_ptr<net::SecureSocket>> wrappers_;
   int ended_by_ = 0;
